@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from m2fdp.config import ModelConfig
-from m2fdp.models import losses
-from m2fdp.models.registry import Model, build_model
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.models import losses
+from m2fdp.core.models.registry import Model, build_model
 
 Privacy = Literal["none", "untrusted", "half", "trusted"]
 

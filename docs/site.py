@@ -34,7 +34,9 @@ def order() -> list[str]:
     spec = importlib.util.spec_from_file_location("rooms", DOCS / "rooms.py")
     picture = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(picture)
-    return ["m2fdp", *(name for layer in picture.layers() for name in layer)]
+    names = ["m2fdp", *(name for layer in picture.layers() for name in layer)]
+    inner = sorted(f"core/{path.parent.name}" for path in (PACKAGE / "core").glob("*/__init__.py"))
+    return [*names, *inner]
 
 
 def rooms() -> dict[str, dict[str, list[str]]]:
@@ -47,6 +49,8 @@ def rooms() -> dict[str, dict[str, list[str]]]:
         paths = folder.rglob("*.py") if folder.is_dir() else [folder.with_suffix(".py")]
         if name == "m2fdp":
             paths = [PACKAGE / "__init__.py"]
+        if name == "core":
+            paths = folder.glob("*.py")
         modules = sorted(module_of(path) for path in paths if path.stem != "__main__")
         group = LIBRARY if name in library else FRAME
         room = name if folder.is_dir() else ALONE[group]

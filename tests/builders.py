@@ -12,19 +12,19 @@ import pandas as pd
 import torch
 from torch import nn
 
-from m2fdp.config import DatasetConfig, ModelConfig, load_config
-from m2fdp.data.dataset import Dataset
-from m2fdp.data.sources import load_dataset
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.models.registry import Model
-from m2fdp.models.split import SplitModel, build_split_model
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.executor import ExecutionSettings
-from m2fdp.simulation.process import State
-from m2fdp.simulation.rules import Rules
-from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.tree_process import TreeProcess, build_process
-from m2fdp.streams import Randomness, seeded
+from m2fdp.core.config import DatasetConfig, ModelConfig, load_config
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.sources import load_dataset
+from m2fdp.core.engine.executor import ExecutionSettings
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.tree_process import TreeProcess, build_process
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.models.registry import Model
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import Randomness, seeded
+from m2fdp.tiers.split_models import SplitModel, build_split_model
 
 
 def experiment_of(

@@ -12,7 +12,7 @@ from kedro.io import DatasetError
 from mlflow.exceptions import MlflowException
 
 from m2fdp.cli import cli, run
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.pipelines.kedro_internals import all_pipelines
 from m2fdp.pipelines.selection import pipeline_names
 from m2fdp.pipelines.tracking import tracking_uri

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from m2fdp.errors import BLOCK, InputError, among, chain, did_you_mean
+from m2fdp.core.errors import BLOCK, InputError, among, chain, did_you_mean
 
 
 @pytest.mark.parametrize(

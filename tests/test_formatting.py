@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.formatting import counted, duration, parameter, upper_bound
+from m2fdp.core.formatting import counted, duration, parameter, upper_bound
 
 
 def test_one_thing_is_counted_in_the_singular():

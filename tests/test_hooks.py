@@ -20,17 +20,17 @@ from kedro.pipeline import Node, Pipeline
 from mlflow.exceptions import MlflowException
 from tests.finished import artifacts_of
 
-from m2fdp.algorithms import build_plan
-from m2fdp.config import TrainingConfig, essentials, load_config
-from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_config
+from m2fdp.core.algorithms import build_plan
+from m2fdp.core.config import TrainingConfig, essentials, load_config
+from m2fdp.core.engine.training import RoundRecord
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.checks import check_config
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.recording import INFINITE_TAG
 from m2fdp.pipelines.tracking import END_TAG
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.reporting.figures import accuracy_curve
 from m2fdp.reporting.pictures import Drawing
-from m2fdp.simulation.training import RoundRecord
 
 MANIFEST = pd.DataFrame(
     {

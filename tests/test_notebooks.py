@@ -15,7 +15,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.pipelines.project import project_of
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"

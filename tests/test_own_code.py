@@ -7,8 +7,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from m2fdp import own_code
-from m2fdp.errors import InputError
+from m2fdp.core import own_code
+from m2fdp.core.errors import InputError
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_its_mistakes_are_one_line_with_the_users_own_place(write, text, name, w
 
 
 def test_a_mistake_inside_a_call_of_this_package_is_told_by_the_users_line(write):
-    write("from m2fdp.data.dataset import Dataset\n\n\ndef make():\n    return Dataset('x')\n")
+    write("from m2fdp.core.data.dataset import Dataset\n\n\ndef make():\n    return Dataset('x')\n")
     make = own_code.load("some.key", "own_things:make")
     with (
         pytest.raises(InputError, match=r"TypeError.*\(own_things.py, line 5\)"),

@@ -68,7 +68,7 @@ def test_of_warnings_that_are_errors_libraries_are_spared():
 import warnings
 warnings.warn_explicit("x", UserWarning, "library.py", 1, "library")
 try:
-    warnings.warn_explicit("x", UserWarning, "ours.py", 1, "m2fdp.data")
+    warnings.warn_explicit("x", UserWarning, "ours.py", 1, "m2fdp.core.data")
 except UserWarning:
     print("stopped")
 """

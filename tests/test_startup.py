@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 # `mixtures` and `loss_sums` extend classes of dp-accounting, and are imported with their first use.
 EVERY_MODULE = """
 import importlib, pkgutil, m2fdp
-LATE = ("m2fdp.__main__", "m2fdp.privacy.mixtures", "m2fdp.privacy.loss_sums")
+LATE = ("m2fdp.__main__", "m2fdp.core.privacy.mixtures", "m2fdp.core.privacy.loss_sums")
 for module in pkgutil.walk_packages(m2fdp.__path__, "m2fdp."):
     if module.name not in LATE:
         importlib.import_module(module.name)
@@ -141,11 +141,11 @@ def test_what_a_notebook_imports_sets_up_no_log_and_no_display():
 
 def test_the_digits_are_read_without_scikit_learn():
     code = """
-from m2fdp.config import DatasetConfig
-from m2fdp.data.sources import load_dataset
+from m2fdp.core.config import DatasetConfig
+from m2fdp.core.data.sources import load_dataset
 load_dataset(DatasetConfig())
 """
-    assert loaded(code, "sklearn", "scipy.stats", "m2fdp.data") == {"m2fdp.data"}
+    assert loaded(code, "sklearn", "scipy.stats", "m2fdp.core.data") == {"m2fdp.core.data"}
 
 
 @pytest.mark.skipif(

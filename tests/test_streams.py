@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from m2fdp.streams import KeyedStreams, SecureStreams, from_entropy, generator, seeded
+from m2fdp.core.streams import KeyedStreams, SecureStreams, from_entropy, generator, seeded
 
 # As many as a long run has: birthdays among 32 bits would give more than 100 equal pairs.
 NAMES = product(("step-noise", "message-noise"), range(500), range(10), range(2), range(50))

@@ -8,9 +8,9 @@ import pytest
 from kedro.io import DataCatalog
 from kedro.validation import DataValidationError
 
-from m2fdp.config import DatasetConfig, PartitionConfig
-from m2fdp.data.manifest import make_manifest
-from m2fdp.data.sources import load_dataset
+from m2fdp.core.config import DatasetConfig, PartitionConfig
+from m2fdp.core.data.manifest import make_manifest
+from m2fdp.core.data.sources import load_dataset
 from m2fdp.expectations.pending import CHECKER
 from m2fdp.validation import ManifestValidator
 

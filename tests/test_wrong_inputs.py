@@ -162,7 +162,7 @@ def fails(labels, n_classes, edge_of_device, rng):
 
 OWN_DATA = """
 import numpy as np
-from m2fdp.data.dataset import Dataset
+from m2fdp.core.data.dataset import Dataset
 
 IMAGES, LABELS = np.zeros((300, 8, 8, 1), dtype=np.uint8), np.arange(300) % 3
 

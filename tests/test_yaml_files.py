@@ -2,8 +2,8 @@
 
 import pytest
 
-from m2fdp.errors import InputError
-from m2fdp.yaml_files import line_of, read_block, read_yaml
+from m2fdp.core.errors import InputError
+from m2fdp.core.yaml_files import line_of, read_block, read_yaml
 
 
 @pytest.fixture

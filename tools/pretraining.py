@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn.functional import affine_grid, cross_entropy, grid_sample, interpolate, normalize
 from torch.nn.utils import fuse_conv_bn_eval
 
-from m2fdp.data.features.contrastive import (
+from m2fdp.core.files import replacing
+from m2fdp.features.contrastive import (
     CELLS,
     FILE,
     LAYERS,
@@ -29,11 +30,10 @@ from m2fdp.data.features.contrastive import (
     contrasted,
     network_source,
 )
-from m2fdp.data.features.deformations import deformed
-from m2fdp.data.features.drawings import drawn_again
-from m2fdp.data.features.public import public_images
-from m2fdp.data.features.windows import averaged
-from m2fdp.files import replacing
+from m2fdp.features.deformations import deformed
+from m2fdp.features.drawings import drawn_again
+from m2fdp.features.public import public_images
+from m2fdp.features.windows import averaged
 
 # Nobody's privacy depends on it: what the network sees is public.
 _SEED = 20_119
@@ -84,7 +84,7 @@ class Network(nn.Module):
         )
 
     def responses(self, images: Tensor) -> Tensor:
-        """See `m2fdp.data.features.contrastive.responses`."""
+        """See `m2fdp.features.contrastive.responses`."""
         return averaged(self.layers(contrasted(images)), (CELLS, CELLS)).flatten(1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class Network(nn.Module):
 
     def folded(self) -> dict[str, Tensor]:
         """The weights of the trained layers, with what normalises them, as
-        `m2fdp.data.features.contrastive.responses` takes them."""
+        `m2fdp.features.contrastive.responses` takes them."""
         weights: dict[str, Tensor] = {}
         for number, block in enumerate(self.blocks):
             fused = fuse_conv_bn_eval(block.convolution, block.norm).state_dict()

@@ -20,13 +20,13 @@ from benchmarks.works import (
     build_work_model,
 )
 from m2fdp import Experiment, load_config
-from m2fdp.data.dataset import Dataset
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.sampling import sampling_rates
-from m2fdp.simulation.sites import Sites
-from m2fdp.simulation.tree_process import TreeProcess
-from m2fdp.streams import seeded
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.sampling import sampling_rates
+from m2fdp.core.engine.tree_process import TreeProcess
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import seeded
+from m2fdp.processes.elsewhere import Sites
 
 # As long as this process, which the race ends with whatever it has started.
 _HELD = ExitStack()
@@ -42,8 +42,8 @@ def prepare_on_ray(work: Work, threads: int, device: str) -> Round:
     """The same on a cluster of so many local nodes, with a core each."""
     from ray.cluster_utils import Cluster
 
-    from m2fdp.cluster.sites import sites_of
-    from m2fdp.config import ExecutionConfig
+    from m2fdp.core.config import ExecutionConfig
+    from m2fdp.processes.sites import sites_of
 
     node = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 500_000_000}
     cluster = Cluster(initialize_head=True, head_node_args=node)

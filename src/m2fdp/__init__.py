@@ -6,18 +6,27 @@ that a command that needs neither starts quickly.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from m2fdp.core.rooms import list_rooms
+from m2fdp.moved import Moved
+
 if TYPE_CHECKING:
-    from m2fdp.config import load_config
-    from m2fdp.experiments.experiment import Experiment
+    from m2fdp.core.config import load_config
+    from m2fdp.core.experiment.experiment import Experiment
 
 __all__ = ["Experiment", "__version__", "load_config"]
 __version__ = version("m2fdp")
 
-_MODULES = {"Experiment": "m2fdp.experiments.experiment", "load_config": "m2fdp.config"}
+list_rooms(
+    "m2fdp.zones", "m2fdp.global_dp", "m2fdp.tiers", "m2fdp.scaffold", "m2fdp.secure_aggregation"
+)
+sys.meta_path.append(Moved)
+
+_MODULES = {"Experiment": "m2fdp.core.experiment.experiment", "load_config": "m2fdp.core.config"}
 
 
 def __getattr__(name: str) -> Any:

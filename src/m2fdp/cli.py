@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 if TYPE_CHECKING:
-    from m2fdp.config import Config
+    from m2fdp.core.config import Config
 
 REPORT = "report"  # reserved as a study's name
 
@@ -26,7 +26,7 @@ def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, .
     """What `--params` says each time that it is given; the later wins."""
     if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
         texts = ((context.default_map or {})[option.name],)  # of the file of --config
-    from m2fdp.config.assignments import read_assignments
+    from m2fdp.core.config.assignments import read_assignments
 
     with _one_line_ends(lambda interruption: ""):
         return read_assignments(texts)
@@ -34,9 +34,9 @@ def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, .
 
 def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
     """The file of `--config`, which says options of the command."""
-    from m2fdp.command_errors import BadInput
-    from m2fdp.errors import InputError, among
-    from m2fdp.yaml_files import read_block
+    from m2fdp.core.command_errors import BadInput
+    from m2fdp.core.errors import InputError, among
+    from m2fdp.core.yaml_files import read_block
 
     try:
         options = path and read_block(Path(path)).get(context.info_name, {})
@@ -290,7 +290,7 @@ def promote(name: str, alias: str, run_id: str | None, reason: str | None) -> No
 
 def _check_no_options() -> None:
     """`kedro study report` is about all studies as they were run."""
-    from m2fdp.errors import InputError
+    from m2fdp.core.errors import InputError
 
     context = click.get_current_context()
     for option in context.params.keys() - {"name"}:
@@ -303,9 +303,9 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[N
     """Bad input and Ctrl-C end in one line each."""
     from kedro.validation.exceptions import DataValidationError
 
-    from m2fdp.command_errors import BadInput
-    from m2fdp.errors import InputError
-    from m2fdp.interruption import Interrupted
+    from m2fdp.core.command_errors import BadInput
+    from m2fdp.core.errors import InputError
+    from m2fdp.core.interruption import Interrupted
 
     try:
         yield
@@ -346,7 +346,7 @@ def _check_parameters(options: Mapping[str, Any]) -> tuple[AbstractConfigLoader,
     """Refuse unknown keys and wrong values, as the session of the run would do later."""
     from kedro.framework.project import settings
 
-    from m2fdp.config import parse_config
+    from m2fdp.core.config import parse_config
 
     loader = settings.CONFIG_LOADER_CLASS(
         options["conf_source"] or str(_project() / settings.CONF_SOURCE),
@@ -374,7 +374,7 @@ def _load_expectations(loader: AbstractConfigLoader) -> None:
 
 def _check_not_async(options: Mapping[str, Any]) -> None:
     """MLflow has an active run for each thread: in others it would open runs without end."""
-    from m2fdp.errors import InputError
+    from m2fdp.core.errors import InputError
 
     remedy = "a run's files are loaded and saved one after the other; leave it out"
     if options["is_async"]:

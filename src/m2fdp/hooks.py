@@ -26,18 +26,18 @@ from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from m2fdp.cluster.sites import check_execution
-from m2fdp.command_errors import BadInput, Untracked
-from m2fdp.config import Config, flatten, parse_config
-from m2fdp.errors import InputError, chain
+from m2fdp.core.command_errors import BadInput, Untracked
+from m2fdp.core.config import Config, flatten, parse_config
+from m2fdp.core.errors import InputError, chain
+from m2fdp.core.experiment import promise
+from m2fdp.core.experiment.idle import refuse_idle
+from m2fdp.core.experiment.request import Request
+from m2fdp.core.experiment.surprises import surprises
+from m2fdp.core.files import check_folders, replacing, shown
+from m2fdp.core.interruption import Interrupted
+from m2fdp.core.privacy import verdict
 from m2fdp.expectations.pending import beside, settle
 from m2fdp.expectations.process import UncheckedError
-from m2fdp.experiments import promise
-from m2fdp.experiments.idle import refuse_idle
-from m2fdp.experiments.request import Request
-from m2fdp.experiments.surprises import surprises
-from m2fdp.files import check_folders, replacing, shown
-from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.beginning import Beginning, tell_beginning
 from m2fdp.pipelines.causes import first_line, reason
@@ -57,7 +57,7 @@ from m2fdp.pipelines.resuming import (
 )
 from m2fdp.pipelines.selection import DEFAULT, check_inputs
 from m2fdp.pipelines.store import check_store
-from m2fdp.privacy import verdict
+from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
 

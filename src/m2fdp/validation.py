@@ -10,12 +10,12 @@ from pathlib import Path
 import pandas as pd
 from kedro.validation.exceptions import DataValidationError
 
-from m2fdp.data.manifest import COLUMNS, SPLITS, file_of
-from m2fdp.data.partitioners import CLOUD
-from m2fdp.data.sources import N_CLASSES
+from m2fdp.core.data.manifest import COLUMNS, SPLITS, file_of
+from m2fdp.core.data.partitioners import CLOUD
+from m2fdp.core.data.sources import N_CLASSES
+from m2fdp.core.files import replacing
 from m2fdp.expectations.pending import CHECKER, conclude
 from m2fdp.expectations.process import PASSED, PROGRAM
-from m2fdp.files import replacing
 
 
 class ManifestValidator:

@@ -7,13 +7,13 @@ import pytest
 
 from m2fdp.adversaries.audit import audit, audited_lines
 from m2fdp.adversaries.canaries import AuditedRun, plant
-from m2fdp.config import AuditConfig, PrivacyConfig, ThreatConfig
-from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.premises import Premises
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan, weighted
-from m2fdp.topology.trust import explicit_trust
+from m2fdp.core.config import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.core.topology.network import Network, noise_plan, weighted
+from m2fdp.core.topology.trust import explicit_trust
 
 
 class System(AuditedRun):

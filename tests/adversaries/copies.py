@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from m2fdp.adversaries.audit import audit_line
 from m2fdp.adversaries.evidence import no_evidence, weigh
-from m2fdp.config import AuditConfig
-from m2fdp.simulation.tree_process import build_process
+from m2fdp.core.config import AuditConfig
+from m2fdp.core.engine.tree_process import build_process
 
 
 def changed(canaries, **changes):

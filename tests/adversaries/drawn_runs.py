@@ -9,11 +9,11 @@ from tests.builders import records_of
 from tests.golden.configurations import MOST_DEVICES
 
 from m2fdp import Experiment, load_config
-from m2fdp.algorithms import Algorithm, Given, Plan
-from m2fdp.algorithms.m2fdp import M2FDP
-from m2fdp.errors import InputError
-from m2fdp.simulation.rules import Rules
-from m2fdp.topology.network import Network, noise_plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
+from m2fdp.core.algorithms.m2fdp import M2FDP
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.errors import InputError
+from m2fdp.core.topology.network import Network, noise_plan
 
 # A model that is split, so that neighbours differ in features.
 SPLIT = {

@@ -21,9 +21,9 @@ from tests.adversaries.copies import (
 
 from m2fdp.adversaries.audit import audit, bounds_table, listen
 from m2fdp.adversaries.canaries import plant
-from m2fdp.config import AuditConfig, ThreatConfig
-from m2fdp.privacy.calibration import no_privacy
-from m2fdp.streams import Streams
+from m2fdp.core.config import AuditConfig, ThreatConfig
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.streams import Streams
 
 UPLOAD = {"mechanism": "upload"}
 UNTRUSTED = ("server-1-0", "server-1-1")

@@ -6,7 +6,7 @@ import pytest
 from tests.adversaries.copies import bounds_of, noise_of, with_noise
 
 from m2fdp.adversaries.audit import audited_lines
-from m2fdp.privacy.ledger import Ledger
+from m2fdp.core.privacy.ledger import Ledger
 
 WEIGHTS = {"mechanism": "weights", "local_aggregation": {1: 2}}
 PAPER = WEIGHTS | {"calibration": "paper", "epsilon": 1.0}

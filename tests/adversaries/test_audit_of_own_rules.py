@@ -13,14 +13,14 @@ import torch
 from scipy.stats import norm
 
 from m2fdp import Experiment, load_config
-from m2fdp.algorithms import ALGORITHMS, Algorithm
-from m2fdp.algorithms.hfl_dp import HFL_DP
-from m2fdp.algorithms.m2fdp import M2FDP
-from m2fdp.errors import InputError
-from m2fdp.experiments import calibrating
-from m2fdp.simulation import stretches
-from m2fdp.simulation.local_rules import OwnRule, ProximalStep, adds_up
-from m2fdp.simulation.rules import Rules
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm
+from m2fdp.core.algorithms.hfl_dp import HFL_DP
+from m2fdp.core.algorithms.m2fdp import M2FDP
+from m2fdp.core.engine import stretches
+from m2fdp.core.engine.local_rules import OwnRule, ProximalStep, adds_up
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment import calibrating
 
 SMALL = {
     "topology.fanouts": [2, 2],

@@ -18,18 +18,18 @@ from tests.adversaries.copies import shown_by
 from tests.builders import process_of
 from torch import nn
 
-from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.models.registry import Model
-from m2fdp.privacy.accounting import least_noise, subsampled
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.ledger import build_ledger
-from m2fdp.privacy.mechanisms import Clipping, silence, step_alone
-from m2fdp.privacy.premises import Premises
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.streams import seeded
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy.accounting import least_noise, subsampled
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.ledger import build_ledger
+from m2fdp.core.privacy.mechanisms import Clipping, silence, step_alone
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.streams import seeded
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.core.topology.network import Network, noise_plan
 
 G, ETA, SIBLINGS, STEPS, EVERY = 1.0, 0.1, 25, 32, 4
 DELTA = 1e-3

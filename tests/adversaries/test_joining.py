@@ -10,21 +10,21 @@ from tests.builders import process_of
 from torch import nn
 
 from m2fdp.adversaries.bounds import Rule, epsilon_bound
-from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.models.registry import Model
-from m2fdp.privacy.accounting import epsilon, subsampled
-from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.offices import Offices
-from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.releases import joined_unseen
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.sampling import draw_participants
-from m2fdp.streams import seeded
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.participation import Participation
-from m2fdp.topology.trust import draw_trust
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy.accounting import epsilon, subsampled
+from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.releases import joined_unseen
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.streams import seeded
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.trust import draw_trust
+from m2fdp.zones.offices import Offices
 
 ZONES, RATE, DELTA, ALPHA = 40_000, 0.25, 0.01, 0.005
 

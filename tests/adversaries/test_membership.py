@@ -13,10 +13,10 @@ import torch
 from scipy.special import ndtr
 from tests.builders import experiment_of
 
+from m2fdp.adversaries.attacks import attack_run
 from m2fdp.adversaries.membership import confidences, deal_targets, judge, power_of, scores_of
-from m2fdp.config import ModelConfig
-from m2fdp.experiments.attacks import attack_run
-from m2fdp.models.registry import build_model
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.models.registry import build_model
 
 SMALL = {
     "topology": {"fanouts": [2, 5], "trust": {"ratios": [1.0]}},

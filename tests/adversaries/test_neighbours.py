@@ -14,13 +14,13 @@ from tests.adversaries.drawn_runs import FAMILIES, drawn_run
 from tests.builders import records_of
 
 from m2fdp import Experiment, load_config
+from m2fdp.adversaries.audits import tried_run
 from m2fdp.adversaries.neighbours import try_neighbours
-from m2fdp.experiments.audits import tried_run
-from m2fdp.privacy.mechanisms.base import Clipping
-from m2fdp.simulation import clipping, learners, minibatches, noise, stretches
-from m2fdp.simulation.backends import linear, sequential
-from m2fdp.simulation.local_rules import ProximalStep
-from m2fdp.simulation.rules import Rules
+from m2fdp.core.engine import clipping, learners, minibatches, noise, stretches
+from m2fdp.core.engine.backends import linear, sequential
+from m2fdp.core.engine.local_rules import ProximalStep
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.privacy.mechanisms.base import Clipping
 
 BASE = {
     "topology.fanouts": [2, 2],

@@ -11,15 +11,15 @@ from tests.builders import experiment_of, process_of
 
 from m2fdp.adversaries.audit import listen, log_ratios, window_laws
 from m2fdp.adversaries.bounds import Rule, epsilon_bound
-from m2fdp.config import PrivacyConfig, ThreatConfig
-from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.premises import Premises
-from m2fdp.privacy.procedures import Procedure, split_target
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import all_untrusted
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.core.topology.trust import all_untrusted
+from m2fdp.selection.accounting import Procedure, split_target
 
 COPIES, DELTA = 6000, 1e-2
 

@@ -1,5 +1,5 @@
-"""The audit of runs with a proximal term: canaries attain the law of `m2fdp.privacy.taint`, stay
-below the ledger, and show a ledger that takes a tainted centre for a public one."""
+"""The audit of runs with a proximal term: canaries attain the law of `m2fdp.core.privacy.taint`,
+stay below the ledger, and show a ledger that takes a tainted centre for a public one."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from tests.adversaries.copies import bounds_of, silent
 
 from m2fdp.adversaries.audit import audited_lines, listen
 from m2fdp.adversaries.canaries import plant
-from m2fdp.privacy.taint import windows
+from m2fdp.core.privacy.taint import windows
 
 CENTERS = ["received", "global"]
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from tests.builders import experiment_of
 
-from m2fdp.privacy.mechanisms import silence
-from m2fdp.simulation.lengths import any_length
-from m2fdp.simulation.process import State
+from m2fdp.core.engine.lengths import any_length
+from m2fdp.core.engine.process import State
+from m2fdp.core.privacy.mechanisms import silence
 
 EXPERIMENT = experiment_of(
     {

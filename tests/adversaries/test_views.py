@@ -8,10 +8,10 @@ import torch
 from tests.builders import experiment_of
 
 from m2fdp.adversaries.views import overhear
-from m2fdp.errors import InputError
-from m2fdp.privacy.mechanisms.base import silence
-from m2fdp.privacy.premises import weights_up_to
-from m2fdp.topology.network import heads_of
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.mechanisms.base import silence
+from m2fdp.core.privacy.premises import weights_up_to
+from m2fdp.core.topology.network import heads_of
 
 SETTING = {
     "topology": {"fanouts": [3, 3], "trust": {"ratios": [0.0]}},

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from tests.claims.claim_frames import GAIN, SAVING, TREND, parse, without
 
 from m2fdp.claims.declared import Claim, ThresholdClaim, TrendClaim, check_claims
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 
 def test_yaml_makes_claims_of_both_kinds():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp.claims.frames import comparable, in_order, select_runs
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 RUNS = pd.DataFrame(
     {

@@ -23,7 +23,7 @@ from tests.claims.claim_frames import (
 )
 
 from m2fdp.claims.judging import JUDGED_COLUMNS, VERDICT_COLUMNS, judge, verdicts
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 # --- thresholds ---
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from m2fdp.claims.measures import MEASURES, OF_METRICS, check_measure
 from m2fdp.claims.measuring import measure_runs
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 
 def runs_of(n: int = 1, **columns: object) -> pd.DataFrame:

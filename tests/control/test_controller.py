@@ -10,17 +10,6 @@ from hypothesis import strategies as st
 from tests.builders import process_of
 from tests.convergence.settings import network_of, network_on
 
-from m2fdp.algorithms import build_plan
-from m2fdp.config import (
-    Config,
-    ControlConfig,
-    PrivacyConfig,
-    ResourcesConfig,
-    ThreatConfig,
-    TopologyConfig,
-    TrainingConfig,
-    TrustConfig,
-)
 from m2fdp.control.controller import Controller, before_training, plan_round, step_parameter
 from m2fdp.control.gaps import PapersGap
 from m2fdp.control.problem import (
@@ -33,12 +22,23 @@ from m2fdp.control.problem import (
     terms_at,
 )
 from m2fdp.convergence.bound import network_terms, noise_factor
-from m2fdp.costs.resources import Links
-from m2fdp.privacy.calibration import no_privacy
-from m2fdp.privacy.mechanisms import step_alone, step_together
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.builders import tree_from_edges
-from m2fdp.topology.trust import explicit_trust
+from m2fdp.core.algorithms import build_plan
+from m2fdp.core.config import (
+    Config,
+    ControlConfig,
+    PrivacyConfig,
+    ResourcesConfig,
+    ThreatConfig,
+    TopologyConfig,
+    TrainingConfig,
+    TrustConfig,
+)
+from m2fdp.core.costs.resources import Links
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.privacy.mechanisms import step_alone, step_together
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.builders import tree_from_edges
+from m2fdp.core.topology.trust import explicit_trust
 
 M = 7840
 PRIVACY = PrivacyConfig(
@@ -339,9 +339,9 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
     """A round of the default mechanism on 50 shards of 60 records of 28 x 28 pixels, K = 5."""
     import torch
 
-    from m2fdp.config import ModelConfig
-    from m2fdp.models.registry import build_model
-    from m2fdp.simulation.minibatches import Shards
+    from m2fdp.core.config import ModelConfig
+    from m2fdp.core.engine.minibatches import Shards
+    from m2fdp.core.models.registry import build_model
 
     topology = TopologyConfig(fanouts=[10, 5], trust=TrustConfig(ratios=[0.5]))
     training = TrainingConfig(rounds=10, local_steps=5, learning_rate=0.5)

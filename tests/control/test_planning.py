@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import digits, records_of
 
-from m2fdp.config import ControlConfig, load_config
+from m2fdp.control.assembly import prices_of
 from m2fdp.control.controller import before_training, plan_round
 from m2fdp.control.gaps import NOTHING, MechanismGap
 from m2fdp.control.problem import Choice, ChoiceGrid, plan_problem, solve, terms_at
 from m2fdp.convergence.descent import round_noise
+from m2fdp.convergence.loss_smoothness import smoothness_of
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised
-from m2fdp.errors import InputError
-from m2fdp.experiments.control import prices_of
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.smoothness import smoothness_of
-from m2fdp.models.registry import build_model
-from m2fdp.schedule.schedule import Schedule
+from m2fdp.core.config import ControlConfig, load_config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.models.registry import build_model
+from m2fdp.core.schedule.schedule import Schedule
 
 ROUNDS = 12
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from tests.builders import records_of
 
-from m2fdp.config import ResourcesConfig, load_config
 from m2fdp.control import policy as policies
 from m2fdp.control.controller import before_training, plan_round
-from m2fdp.costs.resources import Links
-from m2fdp.errors import InputError
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.process import State
-from m2fdp.simulation.training import CourseState, Decision, Progress
+from m2fdp.core.config import ResourcesConfig, load_config
+from m2fdp.core.costs.resources import Links
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.training import CourseState, Decision, Progress
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.schedule.schedule import Schedule
 
 EDGES = "parent,child\nc,A\nc,B\nA,0\nA,1\nA,2\nB,3\nB,4\nB,5\nB,6\n"
 GRADIENT = {"epsilon": 4, "clipping_norm": 0.5}

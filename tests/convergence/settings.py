@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from m2fdp.config import ThreatConfig
-from m2fdp.privacy.calibration import build_mechanism
-from m2fdp.privacy.premises import Premises
-from m2fdp.topology.builders import tree_from_fanouts
-from m2fdp.topology.network import Network, noise_plan
-from m2fdp.topology.trust import all_untrusted, draw_trust
+from m2fdp.core.config import ThreatConfig
+from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.core.topology.trust import all_untrusted, draw_trust
 
 
 def network_on(tree, trust=None, participants=None):

@@ -8,17 +8,17 @@ import torch
 from tests.builders import process_of, quadratic
 from tests.convergence.settings import mechanism_of, network_on
 
-from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
-from m2fdp.models.registry import build_model
-from m2fdp.privacy.calibration import no_privacy
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.process import State, run_rounds
-from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise
-from m2fdp.topology.trust import all_untrusted, explicit_trust
+from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.process import State, run_rounds
+from m2fdp.core.models.registry import build_model
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.network import Network, no_noise
+from m2fdp.core.topology.trust import all_untrusted, explicit_trust
 
 DEEP = [
     ("cloud", "A"), ("cloud", "B"), ("A", "a"), ("B", "b"), ("B", "c"),

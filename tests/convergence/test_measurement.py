@@ -7,19 +7,19 @@ from tests.builders import process_of, quadratic
 from tests.convergence.settings import mechanism_of, network_on
 from torch import nn
 
-from m2fdp.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.convergence.measurement import measure_run
-from m2fdp.models.registry import build_model
-from m2fdp.privacy.calibration import no_privacy
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.evaluation import local_gradients
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.process import run_rounds
-from m2fdp.simulation.sampling import poisson_draw
-from m2fdp.streams import KeyedStreams
-from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise
-from m2fdp.topology.trust import all_untrusted
+from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
+from m2fdp.core.engine.evaluation import local_gradients
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.process import run_rounds
+from m2fdp.core.engine.sampling import poisson_draw
+from m2fdp.core.models.registry import build_model
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.streams import KeyedStreams
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.network import Network, no_noise
+from m2fdp.core.topology.trust import all_untrusted
 
 PRIVACY = PrivacyConfig(mechanism="upload", epsilon=4, delta=1e-5, clipping_norm=1)
 

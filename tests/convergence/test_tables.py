@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from tests.convergence.settings import mechanism_of, network_of
 
-from m2fdp.config import PrivacyConfig, ThreatConfig
 from m2fdp.convergence.bound import network_terms, theorem_1
 from m2fdp.convergence.descent import RoundNoise, descent_bound
 from m2fdp.convergence.tables import (
@@ -17,9 +16,10 @@ from m2fdp.convergence.tables import (
     estimate_constants,
     layer_table,
 )
-from m2fdp.errors import InputError
-from m2fdp.privacy.calibration import no_privacy
-from m2fdp.schedule.schedule import Schedule
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.schedule.schedule import Schedule
 
 SCHEDULE = Schedule(6, 3, {}, 0.5, "inverse_sqrt")
 PRIVACY = PrivacyConfig(

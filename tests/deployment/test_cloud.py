@@ -9,11 +9,11 @@ import torch
 from tests.deployment.trees import REHEARSAL, Nodes, planned, tree_of
 from torch.nn.utils import parameters_to_vector
 
+from m2fdp.core.engine.training import SILENT
 from m2fdp.deployment.cloud import TreeOfNodes, promised, reference, run_rounds, write_run
 from m2fdp.deployment.links import to_bytes
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.plan import recompute
-from m2fdp.simulation.training import SILENT
 
 PARAMS = (
     "--params=topology.fanouts=2|2,training.rounds=3,privacy.mechanism=upload,"

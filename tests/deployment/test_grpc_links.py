@@ -10,11 +10,11 @@ import torch
 from tests.deployment.relay import Relay
 from tests.deployment.trees import authority, identity
 
-from m2fdp.config import DeploymentConfig
+from m2fdp.core.config import DeploymentConfig
+from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, _Seat
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
-from m2fdp.errors import InputError
 
 PLAN = bytes(range(32))
 CHILDREN = ("a", "b", "c")

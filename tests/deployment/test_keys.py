@@ -4,8 +4,8 @@ import stat
 
 import pytest
 
+from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
-from m2fdp.errors import InputError
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from tests.deployment.test_nodes import check_equal
 from tests.deployment.trees import REHEARSAL, guarded_tree, identity, planned, tree_of
 
+from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys, masked, masked_messages
 from m2fdp.deployment.checking import told_of
 from m2fdp.deployment.cloud import promised
@@ -16,7 +17,6 @@ from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked_messages import pack, unpack
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.plan import recompute
-from m2fdp.errors import InputError
 from m2fdp.secure_aggregation import active, masks
 from m2fdp.secure_aggregation.active import text_of_keys
 from m2fdp.secure_aggregation.messages import UnmaskRequest

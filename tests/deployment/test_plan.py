@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.deployment.trees import REHEARSAL, configured, experiment_of, facts_of, planned
 
+from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.checking import told_of
 from m2fdp.deployment.facts import read_facts
@@ -17,7 +18,6 @@ from m2fdp.deployment.plan import (
     own_inputs,
     recompute,
 )
-from m2fdp.errors import InputError
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import torch
 from tests.deployment.relay import Relay
 from tests.deployment.trees import configured
 
+from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.nodes import Device
 from m2fdp.deployment.process import Paths, open_node, run_cloud, run_device, run_server
-from m2fdp.errors import InputError
 
 SMALL = {"training.rounds": 2, "deployment.rehearsal": True, "deployment.patience_s": 30}
 

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from tests.builders import digits
 
-from m2fdp.config import load_config
+from m2fdp.core.config import load_config
+from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
 from m2fdp.deployment.facts import Facts
@@ -23,7 +24,6 @@ from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.deployment.state import State
-from m2fdp.experiments.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [2, 2],

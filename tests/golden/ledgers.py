@@ -14,7 +14,7 @@ from typing import Any
 from tests.golden.adapter import ledger_lines
 from tests.golden.configurations import Configuration, drawn, refused
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 TOLERANCE = 1e-12  # relative, of noises and epsilons
 Row = dict[str, Any]

@@ -20,7 +20,7 @@ import numpy as np
 from tests.golden.adapter import sights
 from tests.golden.configurations import Configuration, Overrides
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 DRAWN = 200
 Frozen = dict[str, Any]

@@ -3,7 +3,7 @@
 import pytest
 from tests.finished import RUNS, SMALL, report
 
-from m2fdp.simulation import noise
+from m2fdp.core.engine import noise
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])

@@ -6,11 +6,11 @@ import torch
 from tests.builders import digits
 from tests.finished import RUNS, SEED, SMALL, manifest_of, output, report
 
-from m2fdp.config import ModelConfig
-from m2fdp.data.dataset import features
-from m2fdp.data.manifest import shards_of
-from m2fdp.models.registry import build_model
-from m2fdp.simulation.evaluation import local_gradients
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.data.dataset import features
+from m2fdp.core.data.manifest import shards_of
+from m2fdp.core.engine.evaluation import local_gradients
+from m2fdp.core.models.registry import build_model
 
 
 def test_a_run_leaves_bounds_terms_and_what_was_measured(finished_run):

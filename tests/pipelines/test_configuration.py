@@ -3,7 +3,7 @@
 import pytest
 from kedro.io import DataCatalog
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.pipelines import configuration
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 

@@ -14,7 +14,7 @@ from tests.finished import (
     results,
 )
 
-from m2fdp.simulation.tree_process import TreeProcess
+from m2fdp.core.engine.tree_process import TreeProcess
 
 # J's controller, that estimates beta as it goes.
 SMALL = f"{CONTROLLED},control.smoothness=estimated"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.finished import RUNS, only_run, output, report
 
-from m2fdp.data.features import recipe
+from m2fdp.features import recipe
 
 SMALL = (
     "training.rounds=2,topology.fanouts=2|3,features.map=scattering,features.dimension=30,"

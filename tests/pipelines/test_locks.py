@@ -9,7 +9,7 @@ from datetime import datetime
 import psutil
 import pytest
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.pipelines import locks
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import process_tag

@@ -11,10 +11,10 @@ from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE
 
+from m2fdp.core.engine.training import RoundRecord
 from m2fdp.pipelines import logged_models, outbox
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.training.progress import tracked_progress
-from m2fdp.simulation.training import RoundRecord
 
 
 class Store:

@@ -8,7 +8,7 @@ OWN = """
 import numpy as np
 import torch
 from torch import nn
-from m2fdp.data.dataset import Dataset
+from m2fdp.core.data.dataset import Dataset
 
 
 def bars():

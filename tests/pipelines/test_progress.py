@@ -8,9 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.training import Progress, RoundRecord
 from m2fdp.pipelines.training.progress import tracked_progress
-from m2fdp.simulation.process import State
-from m2fdp.simulation.training import Progress, RoundRecord
 
 # Where no MLflow run is open nothing is written to it.
 UNSENT = Path("unsent.json")

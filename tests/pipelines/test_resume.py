@@ -16,9 +16,14 @@ from kedro.framework.session import KedroSession
 from tests.finished import all_runs, histories, only_run, report, results, run_of
 
 from m2fdp import load_config
-from m2fdp.config import Config, essentials, parse_config
-from m2fdp.errors import InputError
-from m2fdp.formatting import promised_epsilon
+from m2fdp.core.config import Config, essentials, parse_config
+from m2fdp.core.engine.checkpoints import Checkpoint, save
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.training import Progress
+from m2fdp.core.engine.tree_process import TreeProcess
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import promised_epsilon
+from m2fdp.core.privacy import calibration
 from m2fdp.pipelines.provenance import computed_by
 from m2fdp.pipelines.resuming import (
     Unfinished,
@@ -27,11 +32,6 @@ from m2fdp.pipelines.resuming import (
     resumed_verdict,
 )
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
-from m2fdp.privacy import calibration
-from m2fdp.simulation.checkpoints import Checkpoint, save
-from m2fdp.simulation.process import State
-from m2fdp.simulation.training import Progress
-from m2fdp.simulation.tree_process import TreeProcess
 
 SMALL = (
     "topology.fanouts=2|3,training.local_steps=2,training.batch_size=16,threads=1,"
@@ -50,7 +50,7 @@ from pathlib import Path
 from kedro.framework.startup import bootstrap_project
 bootstrap_project(Path.cwd())
 from m2fdp.cli import run
-from m2fdp.simulation.tree_process import TreeProcess
+from m2fdp.core.engine.tree_process import TreeProcess
 
 params, rounds, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 whole_round, done = TreeProcess.round, 0

@@ -13,7 +13,7 @@ import torch
 from tests.builders import digits, experiment_of
 from tests.finished import RUNS, SMALL, manifest_of, only_run, report
 
-from m2fdp.data.dataset import features
+from m2fdp.core.data.dataset import features
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.evaluation.nodes import summarise
 from m2fdp.pipelines.logged_models import publish

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.pipelines import store
 from m2fdp.pipelines.mlflow_internals import tables
 from m2fdp.pipelines.store import check_store

@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.finished import output, results, run_of
 
-from m2fdp.tiering.process import TierProcess
-from m2fdp.tiering.transfer import TransferProcess
+from m2fdp.tiers.process import TierProcess
+from m2fdp.tiers.transfer import TransferProcess
 
 SMALL = (
     "topology.fanouts=2|3,partition.scheme=iid,partition.samples_per_device=20,"

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from tests.finished import SMALL, all_runs, only_run
 
+from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.expectations.pending import CHECKER
-from m2fdp.simulation.tree_process import TreeProcess
 
 MANIFEST = "data/05_model_input/single/manifest.csv"
 

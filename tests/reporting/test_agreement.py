@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
-from m2fdp.errors import InputError
-from m2fdp.privacy.sight import OBSERVERS
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.reporting.cards import privacy_card, subject_of
 
 # Of the ledger, who reads at least what the observer of a row of zones_table reads.

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from m2fdp.formatting import lower_bound
+from m2fdp.core.formatting import lower_bound
 from m2fdp.reporting.privacy_figures import audit_bounds
 from m2fdp.reporting.tables import print_audit
 

@@ -6,7 +6,7 @@ import re
 import pandas as pd
 import pytest
 
-from m2fdp.privacy.mechanisms import MECHANISMS
+from m2fdp.core.privacy.mechanisms import MECHANISMS
 from m2fdp.reporting.cards import EXPENDABLE, privacy_card
 
 SUBJECT = {

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.reporting import figures, privacy_figures
 from m2fdp.reporting.style import DPI, look
 

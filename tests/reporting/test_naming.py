@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp.cli import OPTIONS
-from m2fdp.config import Config, load_config
+from m2fdp.core.config import Config, load_config
 from m2fdp.reporting.naming import LONGEST, command, differences, run_name
 
 CHANGES = {
@@ -86,7 +86,7 @@ def test_a_name_says_whose_records_they_are():
 
 
 def _keys():
-    from m2fdp.config import flatten
+    from m2fdp.core.config import flatten
 
     return flatten(Config().model_dump())
 

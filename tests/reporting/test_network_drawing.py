@@ -15,12 +15,12 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.network import Network, no_noise, noise_plan
+from m2fdp.core.topology.tables import network_table
+from m2fdp.core.topology.tree import Tree
+from m2fdp.core.topology.trust import draw_trust
 from m2fdp.reporting.network_drawing import NOISE, draw_network
-from m2fdp.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.topology.network import Network, no_noise, noise_plan
-from m2fdp.topology.tables import network_table
-from m2fdp.topology.tree import Tree
-from m2fdp.topology.trust import draw_trust
 
 
 def table_of(tree: Tree, *ratios: float, noise: bool = True) -> pd.DataFrame:

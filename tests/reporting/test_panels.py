@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from tests.reporting.panel_frames import ARMS, EPSILONS, OVER_ROUNDS, TARGETS, Frames
 
 from m2fdp.claims.layout import Layout
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.reporting.panels import Content, check_layout, panel_contents
 
 COLUMNS = ("arm", "version", "privacy.epsilon")

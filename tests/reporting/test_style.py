@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from m2fdp.algorithms import ALGORITHMS
-from m2fdp.errors import InputError
+from m2fdp.core.algorithms import ALGORITHMS
+from m2fdp.core.errors import InputError
 from m2fdp.reporting.style import COLOURS, look, new_figure, palette_look, plain_log
 
 

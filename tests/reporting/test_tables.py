@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from m2fdp.claims.frames import RUN_COLUMNS
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.reporting.tables import (
     TABLE_COLUMNS,
     comparison_table,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from tests.secure_aggregation.rounds import terms_of
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.secure_aggregation.encoding import decode, encode, refusal
 from m2fdp.secure_aggregation.terms import Input, Scale, Terms
 

@@ -18,7 +18,7 @@ from tests.secure_aggregation.rounds import (
     terms_of,
 )
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.secure_aggregation.failures import (
     BelowThreshold,
     InputRefused,

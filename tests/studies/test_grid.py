@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.studies.parameters import BASE
 
-from m2fdp.config import flatten
-from m2fdp.errors import InputError
+from m2fdp.core.config import flatten
+from m2fdp.core.errors import InputError
 from m2fdp.studies.grid import (
     Setting,
     check_size,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.studies.pages import Page, counts, index, recorded, tables
 
 TEXT = """# J

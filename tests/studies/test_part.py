@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.studies.grid import points
 from m2fdp.studies.part import part_of
 from m2fdp.studies.study import Study

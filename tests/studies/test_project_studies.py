@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from m2fdp import Experiment
-from m2fdp.config import Config, load_config, parse_config
+from m2fdp.core.config import Config, load_config, parse_config
 from m2fdp.studies.command import Order, _setting
 from m2fdp.studies.grid import expand, points
 from m2fdp.studies.search import next_candidates

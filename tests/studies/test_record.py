@@ -13,7 +13,7 @@ import pytest
 from tests.finished import REPOSITORY
 from tests.studies.logged_runs import log_run
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.studies.record import Record, RecordFiles
 from m2fdp.studies.report import findings, run_time, tables
 from m2fdp.studies.search import search_table

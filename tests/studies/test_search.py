@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from tests.studies.parameters import BASE
 
-from m2fdp.config import DatasetConfig
-from m2fdp.errors import InputError
-from m2fdp.privacy.procedures import split_target
+from m2fdp.core.config import DatasetConfig
+from m2fdp.core.errors import InputError
+from m2fdp.selection.accounting import split_target
 from m2fdp.studies.grid import Setting, expand, points
 from m2fdp.studies.search import (
     Tried,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.studies.grid import place_of_choice, points
 from m2fdp.studies.study import Study, load_study, scaled
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.studies.order import Order
 from m2fdp.studies.sweep import sweep
 

@@ -14,8 +14,8 @@ from tests.studies.logged_runs import log_run
 from tests.studies.parameters import BASE
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS
-from m2fdp.config import Config
-from m2fdp.errors import InputError
+from m2fdp.core.config import Config
+from m2fdp.core.errors import InputError
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, INFINITE_TAG
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.tables import comparison_table

@@ -26,9 +26,13 @@ def test_lines_of_code_and_of_texts_are_told_apart():
 
 def test_the_rooms_of_a_package(tmp_path):
     (tmp_path / "room" / "inner").mkdir(parents=True)
-    for name in ("top.py", "room/a.py", "room/inner/b.py"):
+    (tmp_path / "core" / "inner").mkdir(parents=True)
+    for name in ("top.py", "room/a.py", "room/inner/b.py", "core/a.py", "core/inner/b.py"):
         (tmp_path / name).write_text("A = 1\n\n", encoding="utf-8")
-    assert by_room(tmp_path) == {size.BESIDE: Size(2, 1, 0), "room": Size(4, 2, 0)}
+    two = Size(2, 1, 0)
+    inner = {"core/ground": two, "core/inner": two}
+    assert by_room(tmp_path) == {size.BESIDE: two, "room": two + two, "core": two + two} | inner
+    assert size.whole(by_room(tmp_path)) == Size(10, 5, 0)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from m2fdp.adversaries.knowledge import Knowledge
 from m2fdp.adversaries.messages import Message
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 # Brightnesses that are tried before the best of them is refined, and how often that is done.
 _BRIGHTNESSES, _REFINEMENTS = 400, 60

@@ -16,17 +16,17 @@ from torch import Tensor
 
 from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.adversaries.evidence import largest_bound, no_evidence, weigh
-from m2fdp.config import AuditConfig, PrivacyConfig
-from m2fdp.privacy.accounting import ShiftLaw
-from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.mechanisms import get_mechanism
-from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.privacy.positions import Position, position_name
-from m2fdp.privacy.releases import Release
-from m2fdp.privacy.sight import receiver
-from m2fdp.privacy.taint import windows
-from m2fdp.simulation.local_rules import KeepingRule, keeping
-from m2fdp.simulation.process import State
+from m2fdp.core.config import AuditConfig, PrivacyConfig
+from m2fdp.core.engine.local_rules import KeepingRule, keeping
+from m2fdp.core.engine.process import State
+from m2fdp.core.privacy.accounting import ShiftLaw
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.privacy.multiplier import nominal_epsilon
+from m2fdp.core.privacy.positions import Position, position_name
+from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.sight import receiver
+from m2fdp.core.privacy.taint import windows
 
 # Copies of each world that run together at first; later as many as have run.
 _FIRST_COPIES = 50
@@ -42,7 +42,7 @@ class Bounds:
         position, observer: of the audited line of the ledger.
         epsilon_lower: the lower bound at the audit's confidence.
         epsilon_upper: the ledger's, for the same rounds.
-        epsilon_nominal: see `m2fdp.privacy.multiplier.nominal_epsilon`.
+        epsilon_nominal: see `m2fdp.core.privacy.multiplier.nominal_epsilon`.
         largest_lower: more can't be shown with so many repetitions.
         rounds, releases: that the observer saw.
         repetitions: copies of each world that were run: fewer than were asked for where they refute

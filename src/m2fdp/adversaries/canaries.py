@@ -7,7 +7,7 @@ is the cloud, the copies are of the whole tree, below a root that hears what eac
 Where heads' messages are read as sums only, the copies are of all that is below one reader, which
 sends on what it reads.
 
-The losses attain the worst case that `m2fdp.privacy.taint` allows. They may depend on what is
+The losses attain the worst case that `m2fdp.core.privacy.taint` allows. They may depend on what is
 public, the last noised broadcast, as composition allows for every adaptively chosen step:
 a filler record pushes its device's model one way while the model carries no mark, and the
 opposite way as soon as it does; the canary pushes the opposite way and leaves the mark. Where a
@@ -25,24 +25,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.config import PrivacyConfig, less_later
-from m2fdp.models.registry import Model
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import LockStep, Protection, get_mechanism
-from m2fdp.privacy.positions import Position
-from m2fdp.privacy.sight import BESIDE, NOBODY
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.executor import ExecutionSettings
-from m2fdp.simulation.local_rules import keeping
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.rules import Rules
-from m2fdp.simulation.server_rules import TakeAggregate
-from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.tree_process import TreeProcess, build_process
-from m2fdp.streams import Randomness, from_entropy, seeded
-from m2fdp.topology.network import Network, heads_of
-from m2fdp.topology.tree import Tree
+from m2fdp.core.config import PrivacyConfig, less_later
+from m2fdp.core.engine.executor import ExecutionSettings
+from m2fdp.core.engine.local_rules import keeping
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.server_rules import TakeAggregate
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.tree_process import TreeProcess, build_process
+from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.mechanisms import LockStep, Protection, get_mechanism
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.sight import BESIDE, NOBODY
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.streams import Randomness, from_entropy, seeded
+from m2fdp.core.topology.network import Network, heads_of
+from m2fdp.core.topology.tree import Tree
 
 # Kinds of records.
 ABSENT, CANARY, FILLER, OPPOSITE = range(4)

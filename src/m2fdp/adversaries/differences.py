@@ -12,12 +12,12 @@ from torch import Tensor
 from m2fdp.adversaries.drawn_noise import planned_of_part
 from m2fdp.adversaries.listening import Heard, OtherwiseError, record, replay
 from m2fdp.adversaries.tried_runs import Neighbour, TriedRun
-from m2fdp.errors import InputError
-from m2fdp.privacy.releases import Release
-from m2fdp.privacy.taint import windows
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.lengths import TooLongError
-from m2fdp.simulation.process import State
+from m2fdp.core.engine.lengths import TooLongError
+from m2fdp.core.engine.process import State
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.taint import windows
+from m2fdp.core.schedule.rounds import RoundPlan
 
 _PLACES = {"up": "what is sent", "down": "a broadcast", "step": "a local step", "state": "a model"}
 

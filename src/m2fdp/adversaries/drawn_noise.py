@@ -17,11 +17,11 @@ import numpy as np
 
 from m2fdp.adversaries.listening import Heard, record, replay
 from m2fdp.adversaries.tried_runs import TriedRun
-from m2fdp.privacy.ledger import Ledger
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.process import State
-from m2fdp.simulation.step_sums import step_sums
-from m2fdp.streams import seeded
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.step_sums import step_sums
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import seeded
 
 # Numbers that a deviation is measured from at least, and runs that give them at most.
 _NUMBERS, _MOST_RUNS = 2_000, 24

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from m2fdp.files import replacing
+from m2fdp.core.files import replacing
 
 Arrays = Mapping[str, np.ndarray]
 

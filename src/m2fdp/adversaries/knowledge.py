@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.adversaries.messages import Message
-from m2fdp.errors import InputError
-from m2fdp.models.registry import Model
+from m2fdp.core.errors import InputError
+from m2fdp.core.models.registry import Model
 
 Shape = tuple[int, int, int]
 # Random images that tell what a record adds to the last layer, and how much brighter than they

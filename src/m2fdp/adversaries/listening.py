@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from torch import Size, Tensor
 
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.process import Process, State
-from m2fdp.simulation.workers import Workers
+from m2fdp.core.engine.process import Process, State
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.processes.workers import Workers
 
 
 class OtherwiseError(Exception):
@@ -24,7 +24,7 @@ class Heard:
     """Something that is heard in a round.
 
     Attributes:
-        what: up, down, step or cloud (see `m2fdp.simulation.process.Ear`); or, of a device that
+        what: up, down, step or cloud (see `m2fdp.core.engine.process.Ear`); or, of a device that
             splits its model with a server that nobody trusts, activations or gradients.
         layer: layer of the nodes.
         nodes: int64 (n,), whose models they are.
@@ -46,7 +46,8 @@ class Heard:
 
 @dataclass(frozen=True, eq=False)
 class _Listener:
-    """An `m2fdp.simulation.process.Ear`; what `hear` writes into models, the round goes on with."""
+    """An `m2fdp.core.engine.process.Ear`; what `hear` writes into models, the round goes on
+    with."""
 
     hear: Callable[[Heard], None]
 

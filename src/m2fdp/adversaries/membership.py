@@ -18,9 +18,9 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from m2fdp.adversaries.bounds import at_least, at_most, choose_rule, epsilon_bound
-from m2fdp.models.registry import Model
-from m2fdp.privacy.accounting import epsilon
-from m2fdp.privacy.ledger import Ledger
+from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy.accounting import epsilon
+from m2fdp.core.privacy.ledger import Ledger
 
 # False positive rates at which the share of members that are found is reported.
 RATES = (0.01, 0.001)

@@ -27,11 +27,11 @@ from m2fdp.adversaries.differences import Moved, moved
 from m2fdp.adversaries.drawn_noise import DrawnNoise
 from m2fdp.adversaries.listening import record
 from m2fdp.adversaries.tried_runs import TriedRun, draw_neighbour
-from m2fdp.errors import InputError
-from m2fdp.privacy.positions import Position, position_name
-from m2fdp.privacy.releases import Release
-from m2fdp.simulation.training import DivergenceError
-from m2fdp.streams import generator
+from m2fdp.core.engine.training import DivergenceError
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.positions import Position, position_name
+from m2fdp.core.privacy.releases import Release
+from m2fdp.core.streams import generator
 
 # Of rounding.
 _EQUAL = 1 + 1e-6

@@ -17,8 +17,8 @@ from m2fdp.adversaries.inversion import search
 from m2fdp.adversaries.kept import Arrays, Kept
 from m2fdp.adversaries.knowledge import Knowledge, labels_by_rule, sought_in
 from m2fdp.adversaries.messages import Message
-from m2fdp.config import AttackConfig
-from m2fdp.streams import Streams
+from m2fdp.core.config import AttackConfig
+from m2fdp.core.streams import Streams
 
 # Equal images have no finite ratio; 32 bits tell no more.
 _MOST_DECIBELS = 100.0

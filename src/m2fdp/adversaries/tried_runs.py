@@ -9,16 +9,16 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from m2fdp.config import PrivacyConfig
-from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.mechanisms import Protection
-from m2fdp.privacy.mechanisms.splits import exposed_splits
-from m2fdp.privacy.positions import Position
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.minibatches import Shards
-from m2fdp.simulation.sampling import draw_participants, poisson_draw
-from m2fdp.simulation.simulation import Simulation
-from m2fdp.topology.network import Network
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.sampling import draw_participants, poisson_draw
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.mechanisms import Protection
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+from m2fdp.tiers.split_noise import exposed_splits
 
 How = Literal["removed", "added", "replaced"]
 # Rounding, over a model's length and the resolution of its numbers.

@@ -1,7 +1,7 @@
 """From an observer of the ledger to exactly the messages of the real round loop that it can read.
 
 For a device and an observer that is the lowest message on the device's path, the first in the
-round: what is read above it, or later, is made of it (`m2fdp.privacy.releases`, the one rule).
+round: what is read above it, or later, is made of it (`m2fdp.core.privacy.releases`, the one rule).
 Messages that are read as sums are handed over as sums. Who receives a broadcast takes out what it
 has sent itself.
 
@@ -18,12 +18,12 @@ import numpy as np
 from torch import Tensor
 
 from m2fdp.adversaries.messages import Message
-from m2fdp.errors import InputError
-from m2fdp.privacy import sight
-from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.process import Process
-from m2fdp.topology.network import Network
+from m2fdp.core.engine.process import Process
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy import sight
+from m2fdp.core.privacy.mechanisms import LockStep
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
 
 OBSERVER = "attack.observer"
 

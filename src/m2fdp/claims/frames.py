@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from m2fdp.errors import InputError, among
+from m2fdp.core.errors import InputError, among
 
 if TYPE_CHECKING:
     import pandas as pd

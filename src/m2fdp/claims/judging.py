@@ -14,8 +14,8 @@ from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, sele
 from m2fdp.claims.frames import RUN_COLUMNS, VERSION, comparable, swept_columns
 from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN, against_bounds, rising, summarise
 from m2fdp.claims.measures import MEASURES
-from m2fdp.errors import InputError
-from m2fdp.formatting import nominal, upper_bound
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import nominal, upper_bound
 
 # Verdicts where there is nothing to judge by.
 NOT_REACHED, NOT_MEASURED = "not reached", "not measured"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from m2fdp.errors import InputError, among
-from m2fdp.formatting import quantity
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.formatting import quantity
 
 # The size of a network, which is no result but what results are shown over.
 DEVICES, ZONES, FANOUTS = "devices", "zones", "topology.fanouts"

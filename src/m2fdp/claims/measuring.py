@@ -42,8 +42,8 @@ def measure_runs(
             node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
             without a controller.
         devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
-        the measures of `OF_METRICS`: see `m2fdp.privacy.zone_table.zones_table` and
-            `m2fdp.experiments.attacks`; NaN without zones or an attack.
+        the measures of `OF_METRICS`: see `m2fdp.zones.table.zones_table` and
+            `m2fdp.adversaries.attacks`; NaN without zones or an attack.
     """
     history = history.sort_values(["run_id", "round"])
     measured = runs.assign(volatility=_by_run(_volatility(history), runs))

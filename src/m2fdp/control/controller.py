@@ -15,7 +15,7 @@ from math import sqrt
 
 from m2fdp.control.gaps import NOTHING, History
 from m2fdp.control.problem import Choice, Problem, Terms, solve, terms_at
-from m2fdp.schedule.schedule import Schedule
+from m2fdp.core.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,12 @@ import numpy as np
 
 from m2fdp.control.problem import with_present
 from m2fdp.convergence.descent import arriving_noise
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.mechanisms import Noise
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.network import Network
-from m2fdp.topology.trust import trusted_branch
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.mechanisms import Noise
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.trust import trusted_branch
 
 # Calibrates a run: a network in which so many devices take part, and its rounds.
 Calibrate = Callable[[Network, Sequence[RoundPlan]], CalibratedMechanism]

@@ -15,13 +15,13 @@ from m2fdp.control.controller import (
 from m2fdp.control.problem import present_devices, with_present
 from m2fdp.convergence.measurement import first_look, gradients_at
 from m2fdp.convergence.smoothness import from_tensors, observe
-from m2fdp.errors import InputError
-from m2fdp.schedule.rounds import RoundPlan, RunPlan, check_pull
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.simulation.process import State
-from m2fdp.simulation.simulation import Simulation
-from m2fdp.simulation.training import CourseState, Decision, Progress
-from m2fdp.topology.network import Network
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.training import CourseState, Decision, Progress
+from m2fdp.core.errors import InputError
+from m2fdp.core.schedule.rounds import RoundPlan, RunPlan, check_pull
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.network import Network
 
 
 def controlled_plan(controller: Controller, network: Network, schedule: Schedule) -> RunPlan:

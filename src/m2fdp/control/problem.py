@@ -18,14 +18,14 @@ from math import inf, sqrt
 
 import numpy as np
 
-from m2fdp.config import ControlConfig, PrivacyConfig
 from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
-from m2fdp.costs.resources import Links
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.network import Network
-from m2fdp.topology.trust import trusted_branch
+from m2fdp.core.config import ControlConfig, PrivacyConfig
+from m2fdp.core.costs.resources import Links
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.trust import trusted_branch
 
 # Of larger subnets so many sizes are looked at, evenly spaced from one device to all; fewer where
 # tau and the step size are chosen, too.

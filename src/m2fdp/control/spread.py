@@ -9,9 +9,9 @@ import numpy as np
 from m2fdp.control.noise import NoiseLaw
 from m2fdp.control.problem import ChoiceGrid
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, carried, parted, sample_variance
-from m2fdp.privacy.mechanisms import LockStep
-from m2fdp.topology.network import Network
-from m2fdp.topology.trust import trusted_branch
+from m2fdp.core.privacy.mechanisms import LockStep
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.trust import trusted_branch
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,9 @@ from math import sqrt
 import numpy as np
 
 from m2fdp.convergence.descent import arriving_noise
-from m2fdp.privacy.mechanisms import Protection
-from m2fdp.schedule.rounds import RunPlan
-from m2fdp.schedule.schedule import Schedule
+from m2fdp.core.privacy.mechanisms import Protection
+from m2fdp.core.schedule.rounds import RunPlan
+from m2fdp.core.schedule.schedule import Schedule
 
 
 def accumulated_noise(
@@ -31,7 +31,7 @@ def accumulated_noise(
     Args:
         mechanisms: one for each network of the plan, in units of the step size.
         carried: c_t, how many times what round t brings is in the last model, for the rounds that
-            are trained; see `m2fdp.simulation.server_rules.AddingRule`.
+            are trained; see `m2fdp.core.engine.server_rules.AddingRule`.
     """
 
     @cache

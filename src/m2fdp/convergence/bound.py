@@ -33,9 +33,9 @@ from math import log, prod
 import numpy as np
 from numpy.typing import ArrayLike
 
-from m2fdp.topology.network import Network
-from m2fdp.topology.tree import Tree
-from m2fdp.topology.trust import Trust
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.tree import Tree
+from m2fdp.core.topology.trust import Trust
 
 # One number, or one for each of several networks.
 Numbers = np.ndarray | np.float64

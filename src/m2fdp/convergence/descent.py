@@ -29,10 +29,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from m2fdp.convergence.bound import Bound, Constants
-from m2fdp.privacy.mechanisms import LockStep, Noise
-from m2fdp.privacy.variance import mean_variances
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.network import Network
+from m2fdp.core.privacy.mechanisms import LockStep, Noise
+from m2fdp.core.privacy.variance import mean_variances
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.network import Network
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import pandas as pd
 import torch
 
 from m2fdp.convergence.smoothness import Smoothness, observe, probe
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.evaluation import LocalGradients, local_gradients
-from m2fdp.simulation.process import State, run_rounds
-from m2fdp.simulation.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.evaluation import LocalGradients, local_gradients
+from m2fdp.core.engine.process import State, run_rounds
+from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.schedule.rounds import RoundPlan
 
 
 def measure_run(

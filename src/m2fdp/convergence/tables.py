@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.config import PrivacyConfig
 from m2fdp.convergence.bound import (
     Constants,
     LayerTerms,
@@ -19,11 +18,12 @@ from m2fdp.convergence.bound import (
     trust_shares,
 )
 from m2fdp.convergence.descent import RoundNoise, descent_bound
-from m2fdp.errors import InputError
-from m2fdp.privacy.calibrated import CalibratedMechanism
-from m2fdp.privacy.multiplier import nominal_epsilon
-from m2fdp.schedule.schedule import Schedule
-from m2fdp.topology.network import Network
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.multiplier import nominal_epsilon
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.network import Network
 
 
 def estimate_constants(

@@ -12,23 +12,23 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.config import Config, DeploymentConfig, essentials
+from m2fdp.core.config import Config, DeploymentConfig, essentials
+from m2fdp.core.engine.checkpoints import Checkpoint, load_latest, save
+from m2fdp.core.engine.executor import Executor
+from m2fdp.core.engine.process import Slots, State, Tap
+from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.training import Checkpointing, Listener, Progress
+from m2fdp.core.engine.tree_process import IN_ROUNDS
+from m2fdp.core.experiment import promise
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.experiment.results import Trained
+from m2fdp.core.files import replacing
+from m2fdp.core.privacy.verdict import Verdict, run_digest
+from m2fdp.core.privacy.verdict import keep as keep_verdict
+from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import NodePlan
 from m2fdp.deployment.nodes import Server
-from m2fdp.experiments import promise
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.results import Trained
-from m2fdp.files import replacing
-from m2fdp.privacy.verdict import Verdict, run_digest
-from m2fdp.privacy.verdict import keep as keep_verdict
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.checkpoints import Checkpoint, load_latest, save
-from m2fdp.simulation.executor import Executor
-from m2fdp.simulation.process import Slots, State, Tap
-from m2fdp.simulation.simulation import Simulation, SimulationProcess
-from m2fdp.simulation.training import Checkpointing, Listener, Progress
-from m2fdp.simulation.tree_process import IN_ROUNDS
 
 # Of a list of names, so many are told.
 _NAMED = 12

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from m2fdp.command_errors import BadInput, have_streams
-from m2fdp.config.assignments import read_assignments
-from m2fdp.errors import InputError
-from m2fdp.interruption import end_in_one_line
+from m2fdp.core.command_errors import BadInput, have_streams
+from m2fdp.core.config.assignments import read_assignments
+from m2fdp.core.errors import InputError
+from m2fdp.core.interruption import end_in_one_line
 
 _FILE = click.Path(path_type=Path)
 
@@ -72,9 +72,9 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
     with _one_line_ends():
-        from m2fdp.config import load_config
+        from m2fdp.core.config import load_config
+        from m2fdp.core.experiment.checks import check_deployment
         from m2fdp.deployment.facts import read_facts
-        from m2fdp.experiments.checks import check_deployment
 
         configuration, facts = load_config(*config, params), read_facts(nodes)
         check_deployment(configuration)

@@ -19,15 +19,15 @@ import pandas as pd
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp.config import Config, load_config
+from m2fdp.core.config import Config, load_config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.streams import KeyedStreams
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import experiment_of
 from m2fdp.deployment.plan import PublicPlan, make_plan, recompute
-from m2fdp.errors import InputError
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.streams import KeyedStreams
 
 _USUAL = {
     "topology.fanouts": "2|2",

@@ -16,7 +16,7 @@ _KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class CipherStreams:
-    """Streams that nobody but who has the seed can foresee (`m2fdp.streams.Streams`).
+    """Streams that nobody but who has the seed can foresee (`m2fdp.core.streams.Streams`).
 
     Each is ChaCha20's keystream under a key of 256 bits, which BLAKE2b makes of the seed and the
     stream's name: what tells it from random words breaks one of the two. The numbers made of it are

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.errors import InputError, among
-from m2fdp.files import shown
-from m2fdp.yaml_files import read_block
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.files import shown
+from m2fdp.core.yaml_files import read_block
 
 
 @dataclass(frozen=True)

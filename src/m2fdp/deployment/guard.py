@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
+from m2fdp.core.errors import one_line
+from m2fdp.core.experiment.steps import too_long
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
 from m2fdp.deployment.statements import Said, fault, read, said
-from m2fdp.errors import one_line
-from m2fdp.experiments.steps import too_long
-from m2fdp.simulation.lengths import TooLongError, refuse_too_long
 
 # What a line of `places.log` says of its place, beside the signed line.
 _OF_PLACE = ("plan", "round", "first", "last", "kind", "question")

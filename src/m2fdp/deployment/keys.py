@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from m2fdp.errors import InputError
-from m2fdp.files import replacing, shown
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import replacing, shown
 
 AUTHORITY = "authority"
 _DAYS = 365

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from m2fdp.config import Config
-from m2fdp.errors import InputError
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.results import Calibration
-from m2fdp.privacy.ledger import behind_own_heads
+from m2fdp.core.config import Config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.experiment.results import Calibration
+from m2fdp.core.privacy.ledger import behind_own_heads
 
 # Two machines may calibrate to numbers that differ by so much of them.
 ROUNDING = 1e-6
@@ -25,7 +25,7 @@ class WithoutMissing(Experiment):
 
     @cached_property
     def calibration(self) -> Calibration:
-        """See `m2fdp.experiments.assembly.Assembly`."""
+        """See `m2fdp.core.experiment.assembly.Assembly`."""
         whole = super().calibration
         ledger, rounds = behind_own_heads(whole.mechanism.ledger), whole.affordable_rounds
         promised, without = whole.mechanism.epsilon(rounds), ledger.verified(rounds)

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.core.engine.learner import Clip
+from m2fdp.core.engine.local_rules import LocalRule, ProximalStep
+from m2fdp.core.engine.noise import RoundNoise
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.mechanisms import Protection
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import KeyedStreams, Randomness
 from m2fdp.deployment.entropy import CipherStreams
 from m2fdp.deployment.links import STEPS, Kind, Place, Question
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
-from m2fdp.errors import InputError
-from m2fdp.privacy.mechanisms import Protection
-from m2fdp.schedule.rounds import RoundPlan
-from m2fdp.simulation.learner import Clip
-from m2fdp.simulation.local_rules import LocalRule, ProximalStep
-from m2fdp.simulation.noise import RoundNoise
-from m2fdp.streams import KeyedStreams, Randomness
 
 _ONE = np.zeros(1, dtype=np.int64)
 SEED_BYTES = 32

@@ -1,6 +1,6 @@
 """What each node does with a question: devices step, servers ask and add up. No network here.
 
-The equations are the simulator's own (`m2fdp.simulation.learner`, `server_sums`), on one model; so
+The equations are the simulator's own (`m2fdp.core.engine.learner`, `server_sums`), on one model; so
 a run of nodes whose draws repeat ends in the bytes of a simulated one, in which every message has a
 noise of its own and servers add up gradients by device.
 """
@@ -15,6 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.core.engine.backends import Backend, build_backend
+from m2fdp.core.engine.executor import ALIGNED_ROWS
+from m2fdp.core.engine.learner import (
+    StepRules,
+    Units,
+    gradient_step,
+    local_steps,
+    unit_gradients,
+)
+from m2fdp.core.engine.learners import Learners, draw_minibatches, minibatch_law
+from m2fdp.core.engine.lengths import refuse_too_long
+from m2fdp.core.engine.minibatches import Minibatches, Shards
+from m2fdp.core.engine.noise import RoundNoise
+from m2fdp.core.engine.server_sums import weighed_sum
+from m2fdp.core.privacy.mechanisms import LockStep, Protection
+from m2fdp.core.streams import Randomness
 from m2fdp.deployment.links import (
     Links,
     Missing,
@@ -34,23 +50,7 @@ from m2fdp.deployment.node_plan import (
     message_noise,
     spans,
 )
-from m2fdp.privacy.mechanisms import LockStep, Protection
-from m2fdp.simulation.backends import Backend, build_backend
-from m2fdp.simulation.executor import ALIGNED_ROWS
-from m2fdp.simulation.learner import (
-    StepRules,
-    Units,
-    gradient_step,
-    local_steps,
-    unit_gradients,
-)
-from m2fdp.simulation.learners import Learners, draw_minibatches, minibatch_law
-from m2fdp.simulation.lengths import refuse_too_long
-from m2fdp.simulation.minibatches import Minibatches, Shards
-from m2fdp.simulation.noise import RoundNoise
-from m2fdp.simulation.server_sums import weighed_sum
-from m2fdp.simulation.workers import shared_tensor
-from m2fdp.streams import Randomness
+from m2fdp.processes.workers import shared_tensor
 
 _ONE = np.zeros(1, dtype=np.int64)
 

@@ -22,26 +22,26 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.config import PIXELS, Config, DeploymentConfig, parse_config
-from m2fdp.config.retired import less_retired
-from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import COLUMNS
-from m2fdp.data.overlap import refuse_records
-from m2fdp.data.partitioners import CLOUD
+from m2fdp.core.config import PIXELS, Config, DeploymentConfig, parse_config
+from m2fdp.core.config.retired import less_retired
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.manifest import COLUMNS
+from m2fdp.core.data.partitioners import CLOUD
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.experiment.checks import check_deployment
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.experiment.inputs import compute_inputs, records_of
+from m2fdp.core.files import replacing, shown
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.mechanisms import Noise
+from m2fdp.core.topology.builders import read_edges
+from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of
-from m2fdp.errors import InputError, among
-from m2fdp.experiments.checks import check_deployment
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.inputs import compute_inputs, records_of
-from m2fdp.files import replacing, shown
-from m2fdp.privacy.ledger import Ledger
-from m2fdp.privacy.mechanisms import Noise
-from m2fdp.simulation.masked_sums import group_terms
-from m2fdp.simulation.model_sums import model_spread
-from m2fdp.topology.builders import read_edges
-from m2fdp.topology.network import Network
+from m2fdp.features.overlap import refuse_records
+from m2fdp.secure_aggregation.masked_sums import group_terms
+from m2fdp.secure_aggregation.model_sums import model_spread
 
 # Images (N, H, W, C) and labels (N,).
 Records = tuple[np.ndarray, np.ndarray]

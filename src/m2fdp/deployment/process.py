@@ -8,7 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.data.arrays import read_records
+from m2fdp.core.data.arrays import read_records
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.training import Listener, RoundRecord
+from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard, spent_before
@@ -19,9 +22,6 @@ from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
 from m2fdp.deployment.state import State
-from m2fdp.errors import InputError
-from m2fdp.simulation.arithmetic import set_exact_arithmetic
-from m2fdp.simulation.training import Listener, RoundRecord
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 Tell = Callable[[str], None]

@@ -18,8 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from m2fdp.errors import InputError
-from m2fdp.files import replacing, sealed, shown, sync, unsealed
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import replacing, sealed, shown, sync, unsealed
 
 _START = "0" * 64
 # Lengths of a record's name and of its content.

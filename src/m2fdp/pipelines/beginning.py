@@ -12,10 +12,10 @@ from kedro.pipeline import Pipeline
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag
 
-from m2fdp.algorithms import Plan
-from m2fdp.config import Config, essentials, flatten
-from m2fdp.experiments.idle import read_keys
-from m2fdp.experiments.request import Request
+from m2fdp.core.algorithms import Plan
+from m2fdp.core.config import Config, essentials, flatten
+from m2fdp.core.experiment.idle import read_keys
+from m2fdp.core.experiment.request import Request
 from m2fdp.pipelines.checking import reading
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code

@@ -6,8 +6,8 @@ from typing import Any
 
 from kedro.io import DataCatalog, DatasetError
 
-from m2fdp.errors import InputError, chain
-from m2fdp.interruption import deferred
+from m2fdp.core.errors import InputError, chain
+from m2fdp.core.interruption import deferred
 
 
 class UninterruptedCatalog(DataCatalog):

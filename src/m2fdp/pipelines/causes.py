@@ -11,9 +11,9 @@ from kedro.validation.exceptions import DataValidationError
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from m2fdp.errors import InputError, chain
+from m2fdp.core.engine.process import SitesLostError
+from m2fdp.core.errors import InputError, chain
 from m2fdp.expectations.process import UncheckedError
-from m2fdp.simulation.process import SitesLostError
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 # What a disk that is full, read-only, broken or another's answers.

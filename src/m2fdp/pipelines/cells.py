@@ -12,10 +12,10 @@ from typing import Any
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 
-from m2fdp.config import Config, completed, essentials
-from m2fdp.errors import InputError
-from m2fdp.pipelines import privacy
-from m2fdp.privacy.verdict import (
+from m2fdp.core.config import Config, completed, essentials
+from m2fdp.core.engine.checkpoints import differences
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.verdict import (
     LOST,
     OTHER_RECORDS,
     VERDICT,
@@ -25,7 +25,7 @@ from m2fdp.privacy.verdict import (
     lowered,
     run_digest,
 )
-from m2fdp.simulation.checkpoints import differences
+from m2fdp.pipelines import privacy
 
 MODEL = "model.pt"
 # A model and its promise stay the same whatever these say, and whatever audits and attacks ask.

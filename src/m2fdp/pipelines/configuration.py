@@ -20,11 +20,11 @@ from omegaconf.errors import (
 )
 from pydantic import ValidationError
 
-from m2fdp.config.loading import read_parameters, unread_files
-from m2fdp.errors import InputError, among
-from m2fdp.files import shown
+from m2fdp.core.config.loading import read_parameters, unread_files
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.files import shown
+from m2fdp.core.yaml_files import line_of, read_block
 from m2fdp.pipelines.kedro_internals import ParsedOnce
-from m2fdp.yaml_files import line_of, read_block
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 # By the kind of configuration without which nothing runs: the file of the base environment.

@@ -19,9 +19,9 @@ from kedro_datasets.matplotlib import MatplotlibDataset
 from kedro_datasets.pandas import CSVDataset
 from kedro_datasets.text import TextDataset
 
-from m2fdp.data.manifest import DIGEST, FILE
-from m2fdp.errors import InputError
-from m2fdp.files import replacing, shown
+from m2fdp.core.data.manifest import DIGEST, FILE
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import replacing, shown
 from m2fdp.pipelines.kedro_internals import Replacing
 
 # Kedro's own would write as the locale says.

@@ -27,7 +27,7 @@ from kedro.framework.project import pipelines
 from kedro.pipeline import Pipeline
 from omegaconf import OmegaConf
 
-from m2fdp.files import replacing
+from m2fdp.core.files import replacing
 
 
 class Replacing:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from m2fdp.errors import InputError
-from m2fdp.files import check_folders
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import check_folders
 from m2fdp.pipelines.tracking import process_tag
 
 # What file systems that know no locks answer.

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
 from mlflow.exceptions import MlflowException
 
-from m2fdp.files import replacing
+from m2fdp.core.files import replacing
 from m2fdp.pipelines.causes import is_outage, why_no_answer
 from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH, REFUSED
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kedro.utils import find_kedro_project
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 
 def project_of(folder: Path) -> Path:

@@ -10,8 +10,8 @@ from mlflow.entities import Run
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 
-from m2fdp.errors import InputError
-from m2fdp.formatting import EPSILON_NAMES
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, check_alias, is_unknown
 from m2fdp.pipelines.tracking import connect
 

@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 from mlflow.entities import Metric, Run
 
-from m2fdp.algorithms import get_algorithm
-from m2fdp.config import Config
-from m2fdp.data.dataset import Dataset
-from m2fdp.errors import InputError
-from m2fdp.files import shown
-from m2fdp.formatting import EPSILON_NAMES, promised_epsilon
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.config import Config
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import shown
+from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.reporting.cards import Card

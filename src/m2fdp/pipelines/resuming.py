@@ -12,16 +12,16 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
-from m2fdp.config import Config, completed, essentials, own_names
-from m2fdp.config.retired import RETIRED
-from m2fdp.errors import InputError
-from m2fdp.own_code import sources
+from m2fdp.core.config import Config, completed, essentials, own_names
+from m2fdp.core.config.retired import RETIRED
+from m2fdp.core.engine.checkpoints import Checkpoint, differences, load_latest
+from m2fdp.core.errors import InputError
+from m2fdp.core.own_code import sources
+from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
+from m2fdp.core.privacy.verdict import Verdict, run_digest
 from m2fdp.pipelines.mlflow_internals import is_unknown
 from m2fdp.pipelines.provenance import FROM_DISK, computed_by
 from m2fdp.pipelines.tracking import held_by_another_process
-from m2fdp.privacy.summary import TRAINED_AGAIN, trained_again
-from m2fdp.privacy.verdict import Verdict, run_digest
-from m2fdp.simulation.checkpoints import Checkpoint, differences, load_latest
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 
-from m2fdp.errors import InputError, among
-from m2fdp.files import shown
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.files import shown
 from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
 # Kedro's parameters of a run that choose nodes, with their options on the command line.

@@ -14,9 +14,9 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy import URL, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from m2fdp.errors import InputError
-from m2fdp.files import replacing
-from m2fdp.interruption import deferred
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import replacing
+from m2fdp.core.interruption import deferred
 from m2fdp.pipelines.causes import first_line, why_no_answer
 from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
 

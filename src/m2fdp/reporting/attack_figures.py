@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from m2fdp.formatting import upper_bound
+from m2fdp.core.formatting import upper_bound
 from m2fdp.reporting import style
 
 # Pictures in a row, and rows, that are drawn.
@@ -23,7 +23,7 @@ def attack_figure(record: Mapping[str, Any]) -> Figure:
     """What an attack has found, whatever it was.
 
     Args:
-        record: the record of an `m2fdp.experiments.results.Attacked`.
+        record: the record of an `m2fdp.core.experiment.results.Attacked`.
     """
     return memberships(record) if "memberships" in record else reconstructions(record)
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from m2fdp.formatting import lower_bound, promised_epsilon, upper_bound
+from m2fdp.core.formatting import lower_bound, promised_epsilon, upper_bound
 from m2fdp.reporting.attack_figures import counted, share
 from m2fdp.reporting.terminal import new_table, show
 
@@ -22,7 +22,7 @@ def print_attack(record: Mapping[str, Any], console: Console | None = None) -> N
     """What was taken, with epsilon beside every number, and what it does not show.
 
     Args:
-        record: the record of an `m2fdp.experiments.results.Attacked`.
+        record: the record of an `m2fdp.core.experiment.results.Attacked`.
     """
     who = ", ".join(record["observers"].values())
     bound = upper_bound(promised_epsilon(record))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.algorithms import get_algorithm
-from m2fdp.config import PrivacyConfig
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.formatting import (
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.formatting import (
     counted,
     hardly_protects,
     nominal,
@@ -21,8 +21,8 @@ from m2fdp.formatting import (
     quantity,
     upper_bound,
 )
-from m2fdp.privacy.mechanisms import get_mechanism
-from m2fdp.privacy.sight import KINDS
+from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.privacy.sight import KINDS
 from m2fdp.reporting.tables import markdown
 
 _NEIGHBOURS = {
@@ -148,7 +148,8 @@ def privacy_card(
         subject: what `subject_of` returns.
         promised: the content of privacy_summary.json.
         reached: the content of run_summary.json; None where nothing was trained.
-        ledger: rows of `m2fdp.privacy.ledger_tables.ledger_table`; None where nothing is private.
+        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`; None where nothing
+            is private.
         command: what repeats the run.
         split: SHA-256 of the manifest.
     """

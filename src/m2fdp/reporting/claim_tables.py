@@ -10,11 +10,11 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.intervals import SLACK
 from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import counted, parameter, verified
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.formatting import counted, parameter, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.reporting.terminal import new_table, show
 

@@ -28,7 +28,7 @@ def tiers_over_rounds(table: pd.DataFrame) -> Figure:
     """Who trains how much, and what the rounds take, over the rounds of the plan.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.rounds_table`.
+        table: rows of `m2fdp.tiers.tables.rounds_table`.
     """
     figure = style.new_figure(8.0, 6.0)
     times, tiers = figure.subplots(2, 1, sharex=True)
@@ -53,7 +53,7 @@ def both_units(table: pd.DataFrame) -> Figure:
     """Seconds over FedAvg's by what a rate counts, a panel a model.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.units_table`.
+        table: rows of `m2fdp.tiers.tables.units_table`.
     """
     figure = style.new_figure(10.0, 4.2)
     models = list(dict.fromkeys(table["model"]))
@@ -86,7 +86,7 @@ def one_tier_for_all(table: pd.DataFrame) -> Figure:
     """D Table 1, over FedAvg's total: a run's seconds as printed beside a round's by the clock.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.table_1`; tier 0 is FedAvg. Those of rates
+        table: rows of `m2fdp.tiers.tables.table_1`; tier 0 is FedAvg. Those of rates
             in MiB/s are drawn.
     """
     figure = style.new_figure(10.0, 4.2)
@@ -120,7 +120,7 @@ def normalised_times(table: pd.DataFrame) -> Figure:
     """D Table 2: times by tier over tier 1's, as measured by D and by FLOPs.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.table_2`.
+        table: rows of `m2fdp.tiers.tables.table_2`.
     """
     figure = style.new_figure(8.0, 3.8)
     for axes, side in zip(figure.subplots(1, 2), ("client", "server"), strict=True):
@@ -137,7 +137,7 @@ def rounds_by_clients(table: pd.DataFrame) -> Figure:
     """D Table 4: a tenth of 20 to 200 clients, who share the same records.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.table_4`.
+        table: rows of `m2fdp.tiers.tables.table_4`.
     """
     figure = style.new_figure(9.0, 4.0)
     seconds, ratios = figure.subplots(1, 2)
@@ -162,7 +162,7 @@ def splits(table: pd.DataFrame) -> Figure:
     """D Table 11: what each cut leaves the client, and sends; the last M cuts are tiers 1 … M.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.table_11`.
+        table: rows of `m2fdp.tiers.tables.table_11`.
     """
     rows = table[table["tiers"] == table["tiers"].max()]
     figure = style.new_figure(9.0, 4.0)
@@ -192,7 +192,7 @@ def rounds_by_tiers(table: pd.DataFrame) -> Figure:
     """D Fig. 3: a round's mean over the number of tiers, in both cases.
 
     Args:
-        table: rows of `m2fdp.tiering.tables.figure_3`.
+        table: rows of `m2fdp.tiers.tables.figure_3`.
     """
     figure = style.new_figure(9.0, 4.0)
     panels = figure.subplots(1, 2)

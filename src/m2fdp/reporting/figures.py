@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import HISTORY_COLUMNS, TAGS, swept_columns
 from m2fdp.claims.intervals import summarise
-from m2fdp.errors import InputError
-from m2fdp.formatting import parameter
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import parameter
 from m2fdp.reporting import style
 from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height
 from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds

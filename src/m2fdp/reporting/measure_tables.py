@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import RUN_COLUMNS, in_order, swept_columns
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import parameter, upper_bound
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.formatting import parameter, upper_bound
 from m2fdp.reporting.style import position
 from m2fdp.reporting.tables import markdown
 

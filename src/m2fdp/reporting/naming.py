@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import PurePath as Path
 from typing import Any
 
-from m2fdp.config import Config, flatten
+from m2fdp.core.config import Config, flatten
 
 LONGEST = 60  # characters of a name
 _ALGORITHM, _DATASET = 11, 14  # characters that these have of it, at most

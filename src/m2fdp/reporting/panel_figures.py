@@ -16,7 +16,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.claims.layout import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import counted
+from m2fdp.core.formatting import counted
 from m2fdp.reporting import style
 from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
 from m2fdp.reporting.panels import Content, panel_contents

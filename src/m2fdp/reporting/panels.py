@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
 from m2fdp.claims.layout import CURVES, DELAY, OVER_A_RUN, ROUND, Layout, Panel
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
-from m2fdp.errors import InputError, among
-from m2fdp.formatting import parameter
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.formatting import parameter
 from m2fdp.reporting import style
 
 # Columns that every frame of runs has and that tell runs apart.

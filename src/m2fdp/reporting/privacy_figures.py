@@ -11,7 +11,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from m2fdp.formatting import lower_bound, upper_bound
+from m2fdp.core.formatting import lower_bound, upper_bound
 from m2fdp.reporting import style
 from m2fdp.reporting.tables import worst_positions
 
@@ -23,8 +23,8 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     """Epsilon of every position of a data owner (rows) for every kind of observer (columns).
 
     Args:
-        ledger: rows of `m2fdp.privacy.ledger_tables.ledger_table`. Where there are many positions,
-            those that lose most are drawn.
+        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`. Where there are many
+            positions, those that lose most are drawn.
     """
     lines = worst_positions(ledger, MAPPED_POSITIONS)
     cells = lines.pivot_table(

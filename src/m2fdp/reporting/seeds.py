@@ -9,7 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.reporting import style
 
 

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
-from m2fdp.algorithms import ALGORITHMS
-from m2fdp.errors import InputError, among
-from m2fdp.own_code import is_own
+from m2fdp.core.algorithms import ALGORITHMS
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.own_code import is_own
 
 DPI = 150
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 11, 10, 9

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from m2fdp.algorithms import get_algorithm
 from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, in_order, swept_columns
-from m2fdp.errors import InputError
-from m2fdp.formatting import (
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import (
     counted,
     lower_bound,
     nominal,
@@ -146,7 +146,7 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     them stands for all.
 
     Args:
-        ledger: rows of `m2fdp.privacy.ledger_tables.ledger_table`.
+        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`.
         count: how many positions stay: the worst for each kind of observer, distrusted
             ones first, then those with the largest epsilons. They stay in the ledger's order.
 
@@ -300,8 +300,8 @@ def print_clock(units: pd.DataFrame, rounds: pd.DataFrame, console: Console | No
     """Seconds of a round in both readings of D's rates, and the mean of the configured plan.
 
     Args:
-        units: rows of `m2fdp.tiering.tables.units_table`.
-        rounds: rows of `m2fdp.tiering.tables.rounds_table`.
+        units: rows of `m2fdp.tiers.tables.units_table`.
+        rounds: rows of `m2fdp.tiers.tables.rounds_table`.
     """
     numbers = [name for rate in RATES.values() for name in (rate, "of FedAvg's")]
     result = new_table("Seconds of a round of D's ten clients", ["times of", "algorithm"], numbers)

@@ -6,7 +6,7 @@ No text names a value of a vector, a sum or a share.
 
 from __future__ import annotations
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 
 
 class BelowThreshold(InputError):

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from m2fdp.errors import InputError
+from m2fdp.core.errors import InputError
 from m2fdp.secure_aggregation.failures import BelowThreshold
 
 _LEAST_POINTS = 2**8

@@ -18,18 +18,18 @@ from kedro.framework.session import KedroSession
 from kedro.utils import find_kedro_project
 from mlflow.entities import Run
 
-from m2fdp.cluster.connection import check_installed, connected
-from m2fdp.cluster.sites import check_execution
-from m2fdp.cluster.tasks import OPTION
-from m2fdp.config import Config
-from m2fdp.errors import InputError, among
-from m2fdp.experiments.procedures import verified_targets
-from m2fdp.experiments.progress import so_far, telling
-from m2fdp.formatting import counted
+from m2fdp.core.config import Config
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.experiment.progress import so_far, telling
+from m2fdp.core.formatting import counted
 from m2fdp.pipelines.descriptions import DESCRIPTION
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
-from m2fdp.privacy.procedures import Targets
+from m2fdp.processes.connection import check_installed, connected
+from m2fdp.processes.sites import check_execution
+from m2fdp.processes.tasks import OPTION
+from m2fdp.selection.accounting import Targets
+from m2fdp.selection.procedures import verified_targets
 from m2fdp.studies.counted import SEARCHING, check_none_else
 from m2fdp.studies.early import read_study
 from m2fdp.studies.grid import (

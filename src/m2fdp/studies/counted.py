@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from m2fdp.errors import InputError
-from m2fdp.formatting import counted
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import counted
 from m2fdp.studies.grid import Setting, points
 from m2fdp.studies.launcher import search_runs
 from m2fdp.studies.search import Candidate, next_candidates

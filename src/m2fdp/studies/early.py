@@ -9,7 +9,7 @@ from typing import Any
 
 from kedro.framework.project import settings
 
-from m2fdp.errors import InputError, among
+from m2fdp.core.errors import InputError, among
 from m2fdp.studies.grid import (
     SEED,
     Point,

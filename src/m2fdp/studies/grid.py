@@ -12,13 +12,13 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from m2fdp.claims.frames import ARM, VERSION
-from m2fdp.config import Config, essentials, flatten, overlaid, parse_config
-from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_attack, check_config
+from m2fdp.core.config import Config, essentials, flatten, overlaid, parse_config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.checks import check_attack, check_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study
 
 if TYPE_CHECKING:
-    from m2fdp.experiments.procedures import Counting
+    from m2fdp.selection.procedures import Counting
 
 SEED = "seed"
 MAX_RUNS = 10_000
@@ -330,7 +330,7 @@ def keys_by_seed(study: Study) -> frozenset[str]:
 
 
 def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `m2fdp.config.flatten`; empty blocks, which set nothing, are left out.
+    """The inverse of `m2fdp.core.config.flatten`; empty blocks, which set nothing, are left out.
 
     Raises:
         InputError: a key that is a value and a block at once.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from m2fdp.config import flatten
+from m2fdp.core.config import flatten
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
 from m2fdp.studies.sweep import check_not_swept, sweep, sweep_keys
 

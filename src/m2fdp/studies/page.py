@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import TAGS
-from m2fdp.formatting import counted
+from m2fdp.core.formatting import counted
 from m2fdp.pipelines import views
 from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
 from m2fdp.reporting import claim_tables

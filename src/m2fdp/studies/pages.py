@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN
-from m2fdp.errors import InputError
-from m2fdp.formatting import counted
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import counted
 from m2fdp.studies.record import RecordFiles
 
 # Of the papers, as docs call them, in the order of the pages; then what is nobody's but ours.

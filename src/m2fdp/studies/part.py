@@ -8,10 +8,10 @@ from typing import Any
 from yaml import YAMLError
 
 from m2fdp.claims.frames import ARM, VERSION, selecting
-from m2fdp.errors import InputError, among
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.yaml_files import read_value
 from m2fdp.studies.grid import Point, points, varied_keys
 from m2fdp.studies.study import Study
-from m2fdp.yaml_files import read_value
 
 OPTION = "--only"
 

@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from m2fdp.cluster.pending import GRACE_S, Pending
-from m2fdp.interruption import Interrupted, deferred, interruptible
+from m2fdp.core.interruption import Interrupted, deferred, interruptible
+from m2fdp.processes.pending import GRACE_S, Pending
 
 
 @dataclass

@@ -19,9 +19,9 @@ from m2fdp.claims.declared import TrendClaim
 from m2fdp.claims.frames import RUN_COLUMNS, TAGS
 from m2fdp.claims.layout import ACCURACY, LOSS, OVER_A_RUN
 from m2fdp.claims.measures import MEASURES
-from m2fdp.errors import InputError
-from m2fdp.files import replacing, shown
-from m2fdp.formatting import lowest
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import lowest
 from m2fdp.studies.study import Study
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure
 from m2fdp.claims.measuring import measure_runs
 from m2fdp.claims.pairs import paired_differences
-from m2fdp.errors import InputError, among
-from m2fdp.files import replacing
-from m2fdp.formatting import counted
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.files import replacing
+from m2fdp.core.formatting import counted
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf

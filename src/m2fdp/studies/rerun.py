@@ -15,7 +15,7 @@ from mlflow.entities import RunData
 from rich.console import Console
 from rich.text import Text
 
-from m2fdp.formatting import counted, promised_epsilon, upper_bound
+from m2fdp.core.formatting import counted, promised_epsilon, upper_bound
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.reporting.terminal import new_table, show
 from m2fdp.studies.command import load_setting

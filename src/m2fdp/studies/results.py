@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from m2fdp.files import replacing, shown
-from m2fdp.formatting import counted
+from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import counted
 from m2fdp.studies.command import finished_record
 from m2fdp.studies.grid import points
 from m2fdp.studies.pages import (

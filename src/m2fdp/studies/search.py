@@ -16,11 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.config import DatasetConfig
-from m2fdp.errors import InputError
-from m2fdp.experiments.checks import check_config
-from m2fdp.experiments.procedures import if_gaussian
-from m2fdp.own_code import is_own
+from m2fdp.core.config import DatasetConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.own_code import is_own
+from m2fdp.selection.procedures import if_gaussian
 from m2fdp.studies.grid import (
     SEED,
     Cell,

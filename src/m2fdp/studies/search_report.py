@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from m2fdp.claims.measures import MEASURES
-from m2fdp.formatting import counted
+from m2fdp.core.formatting import counted
 
 _OF_OWN_RECORDS = (
     "eld-out records lie in clear with the distrusted cloud, and the accuracies on them are "

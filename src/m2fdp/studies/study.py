@@ -12,11 +12,11 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from m2fdp.claims.declared import Claim
 from m2fdp.claims.layout import Layout
-from m2fdp.config import Block, flatten, overlaid
-from m2fdp.config.parsing import refusal
-from m2fdp.config.types import spelled
-from m2fdp.errors import InputError, among
-from m2fdp.yaml_files import read_block
+from m2fdp.core.config import Block, flatten, overlaid
+from m2fdp.core.config.parsing import refusal
+from m2fdp.core.config.types import spelled
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.yaml_files import read_block
 
 BASE_ENV = "base"
 SWEEP = "sweep"  # a study that has no file

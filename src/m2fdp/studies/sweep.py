@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from m2fdp.claims.layout import Layout, Panel
-from m2fdp.config.assignments import split_outside
-from m2fdp.errors import InputError
+from m2fdp.core.config.assignments import split_outside
+from m2fdp.core.errors import InputError
 from m2fdp.studies.part import as_yaml
 from m2fdp.studies.study import SWEEP, Study
 

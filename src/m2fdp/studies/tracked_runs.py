@@ -16,9 +16,9 @@ from mlflow.entities import Run
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
 from m2fdp.claims.measures import DECISIONS, OF_METRICS
 from m2fdp.claims.measuring import to_target
-from m2fdp.config import INCIDENTAL, Config, flatten
-from m2fdp.errors import InputError
-from m2fdp.formatting import promised_epsilon
+from m2fdp.core.config import INCIDENTAL, Config, flatten
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import promised_epsilon
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell

@@ -7,10 +7,10 @@ from math import inf
 
 import pandas as pd
 
-from m2fdp.experiments.checks import check_config
-from m2fdp.experiments.procedures import procedure_of
-from m2fdp.formatting import lowest, verified
+from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.formatting import lowest, verified
 from m2fdp.reporting.tables import markdown
+from m2fdp.selection.procedures import procedure_of
 from m2fdp.studies.grid import Cell, place_of_choice
 from m2fdp.studies.search import Candidate
 from m2fdp.studies.study import Study

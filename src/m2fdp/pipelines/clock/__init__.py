@@ -2,13 +2,13 @@
 
 from kedro.pipeline import Pipeline
 
-from m2fdp.config import Config
+from m2fdp.core.config import Config
 from m2fdp.pipelines.naming import node
 from m2fdp.reporting import clock_figures
 from m2fdp.reporting.tables import print_clock
-from m2fdp.tiering import tables
-from m2fdp.tiering.plan import TierPlan, draw_world
-from m2fdp.tiering.plan import plan_tiers as tiers_of_world
+from m2fdp.tiers import tables
+from m2fdp.tiers.plan import TierPlan, draw_world
+from m2fdp.tiers.plan import plan_tiers as tiers_of_world
 
 _TABLES = {
     "clock_times": tables.times_table,

@@ -9,16 +9,16 @@ from functools import partial
 import pandas as pd
 from kedro.pipeline import Pipeline
 
-from m2fdp.algorithms import Plan
-from m2fdp.config import Config
-from m2fdp.data.dataset import Dataset
-from m2fdp.data.manifest import label_counts
-from m2fdp.data.sources import load_dataset
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.parts import Parts
-from m2fdp.experiments.progress import so_far, telling
+from m2fdp.core.algorithms import Plan
+from m2fdp.core.config import Config
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.manifest import label_counts
+from m2fdp.core.data.sources import load_dataset
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.experiment.parts import Parts
+from m2fdp.core.experiment.progress import so_far, telling
+from m2fdp.core.privacy.verdict import OTHER_RECORDS, Verdict
 from m2fdp.pipelines.naming import node
-from m2fdp.privacy.verdict import OTHER_RECORDS, Verdict
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 

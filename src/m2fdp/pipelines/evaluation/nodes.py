@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.algorithms import get_algorithm
-from m2fdp.data.manifest import DIGEST, file_of
-from m2fdp.errors import InputError
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.formatting import EPSILON_NAMES
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.data.manifest import DIGEST, file_of
+from m2fdp.core.engine.evaluation import one_class_only
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
-from m2fdp.simulation.evaluation import one_class_only
 
 SUMMARY = "privacy_summary.json"
 NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")

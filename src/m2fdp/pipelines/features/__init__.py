@@ -8,10 +8,10 @@ import time
 from kedro.pipeline import Pipeline
 from rich.console import Console
 
-from m2fdp.config import PIXELS
-from m2fdp.data.features.mapping import fitted_on
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.progress import items_bar
+from m2fdp.core.config import PIXELS
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.experiment.progress import items_bar
+from m2fdp.features.mapping import fitted_on
 from m2fdp.pipelines.naming import node
 
 logger = logging.getLogger(__name__)

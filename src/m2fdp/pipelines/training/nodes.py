@@ -13,23 +13,23 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.cluster.sites import sites_of
-from m2fdp.config import PIXELS, essentials
-from m2fdp.errors import InputError
+from m2fdp.core.config import PIXELS, essentials
+from m2fdp.core.engine.checkpoints import Checkpoint, clear, load_latest, save
+from m2fdp.core.engine.training import Checkpointing, Progress
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment import promise
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.experiment.steps import as_noise_allows
+from m2fdp.core.formatting import EPSILON_NAMES
+from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
+from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.pending import settle
-from m2fdp.experiments import promise
-from m2fdp.experiments.experiment import Experiment
-from m2fdp.experiments.steps import as_noise_allows
-from m2fdp.formatting import EPSILON_NAMES
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.training.progress import tracked_progress
-from m2fdp.privacy.verdict import Verdict, kept, run_digest
-from m2fdp.privacy.verdict import keep as keep_verdict
-from m2fdp.simulation.checkpoints import Checkpoint, clear, load_latest, save
-from m2fdp.simulation.training import Checkpointing, Progress
-from m2fdp.simulation.workers import available_cores
+from m2fdp.processes.sites import sites_of
+from m2fdp.processes.workers import available_cores
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,0 @@
-"""Ray: the connection, tasks of studies, and the sites that compute one run's rounds."""

@@ -1,0 +1,1 @@
+"""What a round is and what an epsilon is; it knows nothing of the rooms around it."""

@@ -1,0 +1,298 @@
+"""Blocks of the promise: the mechanism, against whom it holds, and how it is tested."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from m2fdp.core.config.readers import PAPERS_NOISE, SPLITTING
+from m2fdp.core.config.types import (
+    READ_BY,
+    SINCE,
+    Block,
+    Count,
+    Epsilon,
+    FromText,
+    NonNegative,
+    Number,
+    Positive,
+    one_of,
+)
+from m2fdp.core.own_code import FORM
+
+# What reads keys of G's rule, and keys of attacks that look for images.
+_PAPERS_WEIGHTS: list[JsonValue] = ["privacy.mechanism: weights", "privacy.calibration: paper"]
+_RECONSTRUCTION = "attack.method: analytic or dlg or idlg or inverting"
+_SEARCH = "attack.method: dlg or idlg or inverting"
+# Of what two releases share: neither may have all of it.
+Share = Annotated[float, Number, Field(gt=0, lt=1)]
+Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
+
+
+class ExposuresConfig(Block):
+    """How many messages somebody outside catches, for G's rule (G Sec. 3.2; weights)."""
+
+    uplinks: Caught = Field(
+        default=None,
+        description="t_1, a device's uploads; null = each of the schedule, here and below.",
+    )
+    downlinks: Caught = Field(
+        default=None, description="t_2, an edge server's broadcasts after local aggregations."
+    )
+    cloud_rounds: Caught = Field(
+        default=None, description="t_3, of the `uplinks` those of global aggregations."
+    )
+    edge_uplinks: Caught = Field(
+        default=None, description="t_4, an edge server's messages to the cloud."
+    )
+    cloud_downlinks: Caught = Field(default=None, description="t_5, the cloud's broadcasts.")
+
+
+class PrivacyConfig(Block):
+    """The mechanism, its calibration and the target (J Sec. III-C).
+
+    Which of them go together is a mechanism's affair: `m2fdp.core.privacy.mechanisms`.
+    """
+
+    mechanism: Annotated[str, *one_of("gradient", "upload", "weights")] = Field(
+        default="gradient",
+        description="Where noise is added: at every local step (gradient), to uploaded models "
+        "(upload, the papers'), to models that are clipped themselves (weights, G's), or by a "
+        f"{FORM} of your own.",
+    )
+    calibration: Literal["accountant", "paper", "multiplier"] = Field(
+        default="accountant",
+        description="accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload) or "
+        "G's rule (weights). multiplier: whoever adds noise takes noise_multiplier times its "
+        "sensitivity.",
+    )
+    noise_multiplier: Positive | None = Field(
+        default=None,
+        description="z, noise over sensitivity (calibration: multiplier, H Alg. 1).",
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.calibration: multiplier"},
+    )
+    alpha: Positive = Field(
+        default=1.0,
+        description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper).",
+        json_schema_extra={READ_BY: PAPERS_NOISE},
+    )
+    epsilon: Epsilon = Field(
+        default=4.0, description="The target that every distrusted observer stays within."
+    )
+    epsilon_cloud: Epsilon | None = Field(
+        default=None,
+        description="epsilon_2 of G's rule, for what passes the cloud (weights, calibration: "
+        "paper); null = epsilon.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: _PAPERS_WEIGHTS},
+    )
+    exposures: ExposuresConfig = Field(
+        default=ExposuresConfig(),
+        json_schema_extra={SINCE: "0.5.0", READ_BY: "privacy.mechanism: weights"},
+    )
+    downlink: Literal["top_up", "full", "none"] = Field(
+        default="top_up",
+        description="What servers and cloud add to broadcasts under G's rule (weights, "
+        "calibration: paper): what uploads lack (top_up, G eqs 4.10, 4.11), all of it, or none.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: _PAPERS_WEIGHTS},
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=1e-5,
+        description="The target's delta, below one over the records of the largest shard.",
+    )
+    clipping_norm: Positive = Field(
+        default=1.0,
+        description="C of a record's gradient (gradient), G of a minibatch gradient (upload, J "
+        "Assumption 2), S of a device's (unit: device), or C of a model (weights).",
+    )
+    clip: Literal["flat", "per_layer"] = Field(
+        default="flat",
+        description="How a device's update is clipped (unit: device): as a whole, or each of the "
+        "model's n layers to clipping_norm / sqrt(n) (H Alg. 1).",
+        json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.unit: device"},
+    )
+    adjacency: Literal["add_remove", "zero_out", "replace_one"] = Field(
+        default="add_remove",
+        description="How two neighbouring data sets differ; replace_one is for mechanism: gradient "
+        "and unit: record, or mechanism: weights.",
+    )
+    unit: Literal["record", "device"] = Field(
+        default="record",
+        description="Whose presence is hidden: a record's, or a device's as a whole.",
+    )
+    downlink_noise: bool = Field(
+        default=False,
+        description="Trusted servers noise what they broadcast after a local aggregation (upload).",
+        json_schema_extra={READ_BY: "privacy.mechanism: upload"},
+    )
+    budget: Epsilon | None = Field(
+        default=None,
+        description="Training ends before the round that would pass this verified epsilon; null = "
+        "no such end.",
+    )
+    secure_rng: bool = Field(
+        default=False,
+        description="Noise, minibatches and participants from the operating system's entropy "
+        "instead of the seed. No run repeats then, and one that is resumed goes on with other "
+        "draws.",
+    )
+    client_share: Share = Field(
+        default=0.5,
+        description="beta: where a model is split below a trusted server, the client's part of a "
+        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    activation_clip: Positive = Field(
+        default=1.0,
+        description="C_z, of a record's activations where they go to an untrusted server.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    activation_share: Share = Field(
+        default=0.5,
+        description="a: the part of the budget (of its squared shift) that goes to the "
+        "activations; the rest goes to the client's gradients.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    labels: Literal["public", "randomised"] = Field(
+        default="public",
+        description="Labels that go with activations to an untrusted server: in clear and not "
+        "protected (public), or by randomised response, drawn once a record (randomised).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    label_epsilon: Epsilon = Field(
+        default=1.0,
+        description="Of a randomised label; a part of epsilon, spent once.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
+    )
+
+
+class ThreatConfig(Block):
+    """Who must not learn more than the target; everybody else is only reported."""
+
+    distrusted: Annotated[
+        list[
+            Literal[
+                "servers", "cloud", "siblings", "cousins", "far_devices", "public", "super_nodes"
+            ]
+        ],
+        FromText,
+        Field(min_length=1),
+    ] = Field(
+        default=["servers", "cloud"],
+        description="The observers that the target binds; far_devices are cousins too, and "
+        "siblings and elected super_nodes are the same devices. The default binds those of servers "
+        "and cloud that are not trusted; any other list must not name a trusted cloud.",
+    )
+    open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = Field(
+        default=[], description="Links on which somebody listens."
+    )
+    colluding: Annotated[int, Number, Field(ge=0, le=10_000)] = Field(
+        default=0,
+        description="zeta: so many of those whose noise protects a device tell the observers what "
+        "they drew; the worst ones.",
+        json_schema_extra={SINCE: "0.3.0"},
+    )
+
+
+class AuditConfig(Block):
+    """How `kedro run --pipelines=audit` tests the promise."""
+
+    method: Literal["canaries", "neighbours"] = Field(
+        default="canaries",
+        description="A lower bound on epsilon, from copies with and without the worst record "
+        "(canaries); or, in seconds, whether any of the run's own messages moves further than its "
+        "line of the ledger allows, from pairs of runs that differ in one record (neighbours).",
+        json_schema_extra={SINCE: "0.20.0"},
+    )
+    neighbours: Annotated[int, Number, Field(ge=1, le=100_000)] = Field(
+        default=200,
+        description="So many pairs of runs (neighbours).",
+        json_schema_extra={SINCE: "0.20.0", READ_BY: "audit.method: neighbours"},
+    )
+    repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
+        default=1000,
+        json_schema_extra={READ_BY: "audit.method: canaries"},
+        description="The most of each world, with and without the canary: an audit stops before "
+        "where it refutes the ledger. Bounds beyond about ln(repetitions / 2) can't be shown.",
+    )
+    rounds: Count | None = Field(
+        default=None, description="At most so many of the run's rounds; null = all."
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=0.95,
+        description="Of each lower bound (canaries).",
+        json_schema_extra={READ_BY: "audit.method: canaries"},
+    )
+
+
+class AttackConfig(Block):
+    """What `kedro run --pipelines=attack` tries to take from the run's own messages."""
+
+    method: Literal["analytic", "dlg", "idlg", "inverting", "lira"] = Field(
+        default="inverting",
+        description="Reconstruction: exactly, of a linear first layer (analytic); by least squares "
+        "with labels sought (dlg) or read off (idlg); by cosine and total variation (inverting). "
+        "Membership: lira.",
+    )
+    observer: (
+        Literal[
+            "servers",
+            "trusted_servers",
+            "cloud",
+            "siblings",
+            "far_devices",
+            "public",
+            "uplinks",
+            "downlinks",
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Who attacks, as the ledger names observers; null = the cloud, or for lira "
+        "both public and far_devices, which are all that it is for.",
+    )
+    round: Count = Field(
+        default=1,
+        description="The round whose messages are read (reconstruction).",
+        json_schema_extra={READ_BY: _RECONSTRUCTION},
+    )
+    messages: Annotated[int, Number, Field(ge=1, le=10_000)] = Field(
+        default=4,
+        description="At most so many messages are attacked (reconstruction).",
+        json_schema_extra={READ_BY: _RECONSTRUCTION},
+    )
+    images: Annotated[int, Number, Field(ge=1, le=64)] = Field(
+        default=4,
+        description="At most so many images are sought in one message (dlg, idlg, inverting).",
+        json_schema_extra={READ_BY: _SEARCH},
+    )
+    restarts: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
+        default=2,
+        description="Starts of a reconstruction, of which the one that explains the message best "
+        "counts.",
+        json_schema_extra={READ_BY: _SEARCH},
+    )
+    iterations: Annotated[int, Number, Field(ge=20, le=100_000)] = Field(
+        default=300, description="Of each start.", json_schema_extra={READ_BY: _SEARCH}
+    )
+    total_variation: NonNegative = Field(
+        default=1e-6,
+        description="The weight of an image's total variation (inverting).",
+        json_schema_extra={READ_BY: "attack.method: inverting"},
+    )
+    targets: Annotated[int, Number, Field(ge=10, le=100_000)] = Field(
+        default=1000,
+        description="At most so many records whose membership is guessed (lira).",
+        json_schema_extra={READ_BY: "attack.method: lira"},
+    )
+    shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = Field(
+        default=64,
+        description="Models that are trained with half of the targets each, half of them to fit "
+        "the test and half to be tested (lira); a multiple of 8.",
+        json_schema_extra={READ_BY: "attack.method: lira"},
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=0.95,
+        description="Of the lower bound on epsilon (lira).",
+        json_schema_extra={READ_BY: "attack.method: lira"},
+    )

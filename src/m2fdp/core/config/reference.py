@@ -1,0 +1,235 @@
+"""What is made of the keys' texts: the files of conf/base, and docs/configuration.md.
+
+`python -m m2fdp.core.config.reference` writes them anew, in the project's root.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from m2fdp.core.config.readers import readers_of
+from m2fdp.core.config.root import Config
+from m2fdp.core.config.types import LARGEST, SINCE, SMALLEST, Block
+from m2fdp.core.own_code import FORM
+
+# What stands in which file; a block that is not named here has one of its own.
+_FILES = {
+    "dataset": "parameters_data.yml",
+    "partition": "parameters_data.yml",
+    "threat": "parameters_privacy.yml",
+    "leakage": "parameters_tiering.yml",
+}
+# A file would set them for all runs: commands and studies give each run its own.
+COMMAND_LINE = frozenset({"cell"})
+_WIDTH = 100
+EVERY_RUN = "Every run"
+_HEAD = ("| key | valid | default | |", "|---|---|---|---|")
+_INTRODUCTION = f"""\
+# Configuration
+
+Every key, its default and what it does. The defaults stand in `conf/base/parameters*.yml`, an
+environment such as `conf/mnist` sets what differs, and commands set single keys:
+`kedro run --env=mnist --params=privacy.epsilon=2.0,seed=3`. In Python the same configuration, and
+that of conf/base:
+
+```python
+from m2fdp import load_config
+
+config = load_config("conf/mnist", {{"privacy.epsilon": 2.0}}, seed=3)
+defaults = load_config()
+```
+
+- An unknown key, or a value that is not valid, ends in one line that says what would be.
+- A list stands in brackets, `topology.fanouts=[10,5]`, or has bars, `10|5`. `null` clears a key.
+- Numbers are decimal, `010` is ten. Names stay as they are written, `007` is not `7`.
+- Numbers are at most 1e9; those that must be positive are at least 1e-9.
+- Keys stand below who reads them: first those of every run (of a block that is called like a
+  pipeline, `attack` or `audit`, of every run of that), then those that only some runs read. Where
+  nothing reads a key, another value than its default is refused in one line.
+- J, C, H, G and D are the [papers](papers.md).
+- Pairs of keys that exclude each other are in [what-goes-together.md](what-goes-together.md).
+- `{FORM}` is code of your own, in a module in the project's root (the folder
+  with `pyproject.toml`): [adding-an-algorithm.md](adding-an-algorithm.md).
+
+This page is made from the texts in `src/m2fdp/core/config` by `python -m
+m2fdp.core.config.reference`.
+"""
+
+
+def parameter_files() -> dict[str, str]:
+    """The content of `conf/base/parameters*.yml`, by the file's name."""
+    defaults, files = Config(), dict[str, str]()
+    schema = Config.model_json_schema()["properties"]
+    for name, field in Config.model_fields.items():
+        value = getattr(defaults, name)
+        if name in COMMAND_LINE:
+            continue
+        if isinstance(value, Block):
+            file, gap = _FILES.get(name, f"parameters_{name}.yml"), "\n"
+        else:
+            file, gap = "parameters.yml", ""
+        before = files[file] + gap if file in files else ""
+        lines = _yaml_lines(name, value, field, schema[name])
+        files[file] = before + "".join(f"{line}\n" for line in lines)
+    return files
+
+
+def page() -> str:
+    """The content of docs/configuration.md."""
+    parts, told = [_INTRODUCTION], set[str]()
+    groups: dict[str, list[tuple[str, Block, list[str]]]] = {EVERY_RUN: []}
+    for name, block, around in [("", Config(), ()), *_blocks("", Config())]:
+        by_title: dict[str, list[str]] = {}
+        for row, readers in _rows(name, block, around):
+            by_title.setdefault(f"Only with {readers[0]}" if readers else EVERY_RUN, []).append(row)
+        for title, rows in by_title.items():
+            groups.setdefault(title, []).append((name, block, rows))
+    for title, blocks in groups.items():
+        parts.append(f"## {title}\n")
+        for name, block, rows in blocks:
+            if name and title == EVERY_RUN:
+                parts.append(f"### {name}\n")
+            if name and name not in told:
+                parts.append(f"{_text_of(block)}\n")
+            told.add(name)
+            parts.append("\n".join([*_HEAD, *rows]) + "\n")
+    return "\n".join(parts)
+
+
+def _blocks(
+    prefix: str, block: Block, readers: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Block, tuple[str, ...]]]:
+    """The blocks inside one, each followed by those inside it, by dotted name, with their readers
+    and those of the blocks around them."""
+    for name, field in type(block).model_fields.items():
+        value, every = getattr(block, name), (*readers, *readers_of(field))
+        if isinstance(value, Block):
+            yield f"{prefix}{name}", value, every
+            yield from _blocks(f"{prefix}{name}.", value, every)
+
+
+def _text_of(block: Block) -> str:
+    return " ".join((inspect.getdoc(type(block)) or "").split("\n\n")[0].split())
+
+
+# --- conf/base ---------------------------------------------------------------------------
+
+
+def _yaml_lines(
+    name: str, value: Any, field: FieldInfo, schema: Mapping[str, Any], indent: str = ""
+) -> Iterator[str]:
+    """A key with its value, below its text."""
+    is_block = isinstance(value, Block)
+    text = _text_of(value) if is_block else _text_with_names(schema, field)
+    mark = f"{indent}# "
+    yield from textwrap.wrap(text, _WIDTH, initial_indent=mark, subsequent_indent=mark)
+    if not is_block:
+        yield f"{indent}{name}: {in_yaml(value)}"
+        return
+    yield f"{indent}{name}:"
+    inside = type(value).model_json_schema()["properties"]
+    for key, inner in type(value).model_fields.items():
+        yield from _yaml_lines(key, getattr(value, key), inner, inside[key], f"{indent}  ")
+
+
+def _text_with_names(schema: Mapping[str, Any], field: FieldInfo) -> str:
+    """The key's text and, if it leaves out one of the names that are valid, all of them."""
+    text = field.description or ""
+    names = schema.get("enum") or schema.get("items", {}).get("enum") or []
+    known = all(str(name) in text for name in names)
+    return text if known else f"{text} Valid: {', '.join(map(str, names))}."
+
+
+def in_yaml(value: Any) -> str:
+    """A value on one line, such that YAML reads the same."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        mantissa, e, exponent = repr(value).partition("e")
+        return f"{float(mantissa)}e{int(exponent):+d}" if e else mantissa
+    if isinstance(value, list):
+        return f"[{', '.join(map(in_yaml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {in_yaml(inner)}' for key, inner in value.items())}}}"
+    return str(value)
+
+
+# --- docs/configuration.md ---------------------------------------------------------------
+
+
+def _rows(
+    name: str, block: Block, around: tuple[str, ...]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The row of each key of a block, and its readers.
+
+    Args:
+        around: readers of the block itself.
+    """
+    schema = type(block).model_json_schema()
+    for key, field in type(block).model_fields.items():
+        value = getattr(block, key)
+        if isinstance(value, Block):
+            continue
+        readers, extra = (*around, *readers_of(field)), field.json_schema_extra
+        and_by = f" Read only with {', '.join(readers[1:])}, too." if readers[1:] else ""
+        since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
+        dotted, valid = f"{name}.{key}".lstrip("."), _valid(schema["properties"][key])
+        text = f"{field.description}{and_by}{since}".replace("|", "\\|")
+        yield f"| `{dotted}` | {valid} | `{in_yaml(value)}` | {text} |", readers
+
+
+def _valid(schema: Mapping[str, Any]) -> str:
+    """The values that a JSON schema allows, in words."""
+    if "anyOf" in schema:
+        return " or ".join(_valid(option) for option in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    match schema.get("type"):
+        case "null":
+            return "`null`"
+        case "boolean":
+            return "`true`, `false`"
+        case "integer" | "number" as kind:
+            return _numbers("whole number" if kind == "integer" else "number", schema)
+        case "array":
+            return f"list: {_valid(schema['items'])}"
+        case "object":
+            values = schema.get("additionalProperties")
+            inner = _valid(values) if isinstance(values, dict) else "value"
+            return f"block: {inner}"
+    return "text"
+
+
+def _numbers(kind: str, schema: Mapping[str, Any]) -> str:
+    """The bounds that the page's introduction does not name."""
+    bounds = {
+        "above": schema.get("gt", schema.get("exclusiveMinimum")),
+        "at least": schema.get("ge", schema.get("minimum")),
+        "below": schema.get("lt", schema.get("exclusiveMaximum")),
+        "at most": schema.get("le", schema.get("maximum")),
+    }
+    limits = [
+        f"{words} {bound:,.10g}"
+        for words, bound in bounds.items()
+        if bound is not None and bound not in (SMALLEST, LARGEST)
+    ]
+    return f"{kind} {', '.join(limits)}".strip()
+
+
+def main(root: Path = Path()) -> None:
+    """Write the files into the project with that root."""
+    for name, content in parameter_files().items():
+        (root / "conf/base" / name).write_text(content, encoding="utf-8")
+    (root / "docs/configuration.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Blocks of D's tiers: who trains how much of a split model, and how long that takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from m2fdp.core.config.readers import AVERAGED_TIERS, BILLED, CLOCK, FEDGKT, SCHEDULED, SPLITTING
+from m2fdp.core.config.types import (
+    READ_BY,
+    SINCE,
+    Block,
+    Count,
+    FromText,
+    NonNegative,
+    Number,
+    Positive,
+    Probability,
+)
+from m2fdp.core.errors import InputError
+
+# Deeper ones take longer to count than to describe.
+_DEEPEST = 1010
+_MOST_CLIENT_ROUNDS = 200_000
+# The CPUs whose times D's code has.
+_MEASURED_CPUS = (0.1, 4.0)
+# The tiers of D's Table 2.
+_PAPER_TIERS = 6
+
+
+# The model that is trained itself.
+TRAINED = "trained"
+
+
+def _model(name: str) -> str:
+    if name == TRAINED:
+        return name
+    depth = int(name[6:]) if re.fullmatch(r"resnet\d{1,4}", name) else 0
+    if not 20 <= depth <= _DEEPEST or depth % 18 != 2:
+        raise ValueError(
+            f"valid: resnet56, resnet110, any resnetN of N = 18 b + 2 layers, "
+            f"from resnet20 to resnet{_DEEPEST}, or {TRAINED}"
+        )
+    return name
+
+
+def _pair(value: Any) -> Any:
+    """`0.2/30` is D's way to write a profile; lists can't stand on a command line."""
+    pair = value.split("/") if isinstance(value, str) else value
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise ValueError("valid: CPUs and a link rate, such as 0.2/30")
+    return pair
+
+
+Profile = Annotated[list[Positive], BeforeValidator(_pair)]
+
+
+class TieringConfig(Block):
+    """Tiers of a split model and D's scheduler (D Algorithm 1, Table 11)."""
+
+    tiers: Annotated[int, Number, Field(ge=1, le=7)] = Field(
+        default=7,
+        description="M: the M highest of the seven places where the model can be cut (D Table 11). "
+        "Tier 1 leaves a client the least, tier M all but the last module.",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    whole_model: bool = Field(
+        default=False,
+        description="One tier more, beyond D: the client trains the whole model and sends no "
+        "activations.",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    schedule: Literal["dynamic", "oracle", "static"] = Field(
+        default="dynamic",
+        description="Tiers by the times that were observed (dynamic, D Algorithm 1), by the "
+        "round's own times before it runs (oracle), or the same for all (static).",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    static_tier: Count | None = Field(
+        default=None,
+        description="The tier of all clients; schedule: static only.",
+    )
+    profile: Literal["clock", "paper"] = Field(
+        default="clock",
+        description="What the scheduler believes of the tiers' relative times: the clock's FLOPs "
+        "(clock), or D's Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not).",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    ema: Annotated[float, Number, Field(gt=0, le=1)] = Field(
+        default=0.6667,
+        description="Weight of the newest observation in the mean of a tier's observed times.",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    remember: bool = Field(
+        default=False,
+        description="Beyond D: where a client has been in a tier, believe its time there, not the "
+        "profile; forgotten when its present tier's time moves by more than 30 %.",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    initial_tier: Count = Field(
+        default=1,
+        description="Of clients of whom nothing has been observed.",
+        json_schema_extra={READ_BY: SCHEDULED},
+    )
+    offload_to: Literal["anyone", "trusted"] = Field(
+        default="trusted",
+        description="Who trains the rest of a device's model: its parent if the tree trusts it, "
+        "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    aggregate: Literal["samples", "uniform"] = Field(
+        default="samples",
+        description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "
+        "Algorithm 1).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: AVERAGED_TIERS},
+    )
+    server_epochs: Count = Field(
+        default=1,
+        description="E_s, passes of the server over what clients have sent in a round (algorithm: "
+        "fedgkt).",
+        json_schema_extra={SINCE: "0.6.0", READ_BY: FEDGKT},
+    )
+
+    @model_validator(mode="after")
+    def _tiers_that_exist(self) -> TieringConfig:
+        most = self.tiers + self.whole_model
+        if self.initial_tier > most:
+            raise ValueError(f"initial_tier = {self.initial_tier} must be one of 1 to {most}")
+        if (self.schedule == "static") != (self.static_tier is not None):
+            raise ValueError("schedule: static and static_tier need each other")
+        if self.static_tier is not None and self.static_tier > most:
+            raise ValueError(f"static_tier = {self.static_tier} must be one of 1 to {most}")
+        if self.profile == "paper" and (self.tiers < _PAPER_TIERS or self.whole_model):
+            raise ValueError("profile: paper knows tiers: 6 and 7 only, and no whole_model")
+        return self
+
+
+class ClockConfig(Block):
+    """Simulated seconds of D's clients: what they compute and send (D Sec. 4.1)."""
+
+    model: Annotated[str, AfterValidator(_model)] = Field(
+        default="resnet56",
+        description="Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of "
+        "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    width: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
+        default=16,
+        description="Channels of its first module; D's is 16.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    clients: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
+        default=10,
+        description="K; where a model is trained, its devices are the clients.",
+        json_schema_extra={READ_BY: CLOCK},
+    )
+    records: Count = Field(
+        default=50_000,
+        description="Training records of all clients, who hold equally many; where a model is "
+        "trained, the devices' shards.",
+        json_schema_extra={READ_BY: CLOCK},
+    )
+    rounds: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
+        default=150,
+        description="R, rounds of the plan; where a model is trained, `training.rounds`.",
+        json_schema_extra={READ_BY: CLOCK},
+    )
+    cpu_gflops: Positive = Field(
+        default=150.0,
+        description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    server_gflops: Positive = Field(
+        default=350.0,
+        description="10^9 FLOPs a second of the server, for each client it serves.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    server: Literal["unlimited", "shared"] = Field(
+        default="unlimited",
+        description="The server trains its parts of all clients' models at once (unlimited, D), or "
+        "one after the other (shared).",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    scaling: Literal["measured", "linear"] = Field(
+        default="measured",
+        description="How slow a client of so many CPUs is: by the ratios of D's code (measured; "
+        "0.1 to 4 CPUs), or 1 / CPUs (linear).",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    rate_unit: Literal["mebibyte", "megabit"] = Field(
+        default="mebibyte",
+        description="What a profile's rate counts a second: MiB, as D's tables imply, or Mbit, as "
+        "D's text says.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    noise: Annotated[float, Number, Field(ge=0, le=1)] = Field(
+        default=0.05,
+        description="Standard deviation of the logarithm of a client's computing time, by round; "
+        "0 = none.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    profiles: Annotated[list[Profile], FromText, Field(min_length=1)] = Field(
+        default=[[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]],
+        description="CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at "
+        "the start each kind has an equal share of the clients.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    switch_every: Count | None = Field(
+        default=50,
+        description="Rounds between two changes of profiles; null = none.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    switch_share: Probability = Field(
+        default=0.3,
+        description="Share of the clients that then draw a new profile.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+    label_bytes: NonNegative = Field(
+        default=8.0,
+        description="Of a record's label, sent with its activations.",
+        json_schema_extra={READ_BY: BILLED},
+    )
+
+    @property
+    def depth(self) -> int:
+        """Layers of the model.
+
+        Raises:
+            InputError: it is the one that is trained, which only a run that trains has.
+        """
+        if self.model == TRAINED:
+            remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
+            raise InputError("clock.model", TRAINED, remedy)
+        return int(self.model.removeprefix("resnet"))
+
+    @model_validator(mode="after")
+    def _countable(self) -> ClockConfig:
+        if (product := self.rounds * self.clients) > _MOST_CLIENT_ROUNDS:
+            raise ValueError(f"rounds x clients = {product:,} is more than {_MOST_CLIENT_ROUNDS:,}")
+        if self.records < self.clients:
+            raise ValueError("records must be as many as clients at least")
+        least, most = _MEASURED_CPUS
+        if self.scaling == "measured" and not all(
+            least <= cpus <= most for cpus, _ in self.profiles
+        ):
+            raise ValueError(
+                f"scaling: measured knows {least:g} to {most:g} CPUs; set it to linear"
+            )
+        return self
+
+
+class LeakageConfig(Block):
+    """D's means against what activations tell (D Sec. 4.4); neither has an epsilon."""
+
+    distance_correlation: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="alpha: a client descends (1 - alpha) loss + alpha times the distance "
+        "correlation of its images and activations.",
+    )
+    patch_shuffling: bool = Field(
+        default=False,
+        description="Whether the places of every record's activations are shuffled before they are "
+        "sent.",
+    )

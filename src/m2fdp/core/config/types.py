@@ -1,0 +1,117 @@
+"""What the blocks are made of: numbers with their ranges, lists from texts, names, `Block`."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
+from yaml import YAMLError
+
+from m2fdp.core.errors import did_you_mean
+from m2fdp.core.own_code import FORM, is_own
+from m2fdp.core.yaml_files import read_value
+
+# Products of some numbers must still be numbers in float32.
+SMALLEST, LARGEST = 1e-9, 1e9
+# The mark of a key that came after version 0.1.0; see `m2fdp.core.config.root.recorded`.
+SINCE = "since"
+# The mark of a key, or block, that only some runs read: who does, a text of
+# `m2fdp.core.config.readers` or several of them, all of which must be true.
+READ_BY = "read_by"
+
+
+def _no_bool(value: Any) -> Any:
+    """YAML reads `yes` and `on` as true, which Python would count as 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def _split_bars(value: Any) -> Any:
+    """A list may be a text, too: `0.5|1.0`, with brackets or without."""
+    if isinstance(value, str) and value.startswith("["):
+        with suppress(YAMLError):
+            value = read_value(value)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        (value,) = value
+    if isinstance(value, str):
+        return value.split("|")
+    return [value] if isinstance(value, (int, float)) else value
+
+
+def _whole_number_as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
+
+
+Number = BeforeValidator(_no_bool)
+FromText = BeforeValidator(_split_bars)
+Name = Annotated[str, BeforeValidator(_whole_number_as_text)]
+
+Probability = Annotated[float, Number, Field(ge=0, le=1)]
+Decay = Annotated[float, Number, Field(ge=0, lt=1)]
+Positive = Annotated[float, Number, Field(gt=0), Field(ge=SMALLEST, le=LARGEST)]
+Epsilon = Annotated[float, Number, Field(gt=0), Field(ge=SMALLEST, le=1e6)]
+NonNegative = Annotated[float, Number, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Number, Field(ge=1, le=int(LARGEST))]
+Decibel = Annotated[float, Number, Field(ge=-300, le=300)]
+
+
+def spelled(pattern: str, valid: str) -> AfterValidator:
+    """The annotation of a text in a form, which a refusal says in words."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"valid: {valid}")
+        return text
+
+    return AfterValidator(check)
+
+
+def one_of(*known: str) -> tuple[AfterValidator, WithJsonSchema]:
+    """The annotations of a name: one of those known here, or the user's own code."""
+    names = ", ".join(map(repr, known))
+
+    def check(name: str) -> str:
+        if name not in known and not is_own(name):
+            raise ValueError(f"valid: {names} or {FORM}{did_you_mean(name, known)}")
+        return name
+
+    return AfterValidator(check), WithJsonSchema({"enum": [*known, FORM]})
+
+
+class Block(BaseModel):
+    """A frozen block of configuration that refuses keys it does not know, infinities and NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Alternatives(Block):
+    """A block in which one key may stand for another, whose default then does not count.
+
+    Only a default gives way: of two values that are given, the block's own validator decides.
+    """
+
+    # By a key that is null unless given: the key whose default it puts to null.
+    alternatives: ClassVar[dict[str, str]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_gives_way(cls, content: Any) -> Any:
+        if not isinstance(content, dict):
+            return content
+        gone = {
+            default: None
+            for given, default in cls.alternatives.items()
+            if content.get(given) is not None and default not in content
+        }
+        return content | gone

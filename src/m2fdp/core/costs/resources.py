@@ -1,0 +1,256 @@
+"""Energy and delay of a round (J Sec. V-B, VI-A).
+
+A message's delay is its bits over the rate of its link and its energy power times delay. Only
+uplinks count. Links into the cloud are wired, all others wireless. How many bits a message has
+stands in `m2fdp.core.costs.messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+import numpy as np
+
+from m2fdp.core.config import ResourcesConfig
+from m2fdp.core.costs.clock import Cost
+from m2fdp.core.costs.messages import Bits, ballot_bits, message_bits
+from m2fdp.core.privacy.mechanisms import LockStep
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.trust import trusted_branch
+
+
+def watts(dbm: float) -> float:
+    """Power in watts from dBm: 30 dBm are 1 W."""
+    return 10 ** ((dbm - 30) / 10)
+
+
+def link_cost(layer: int, bits: float, config: ResourcesConfig) -> Cost:
+    """Cost of so many bits sent by a node of layer l = 1…L to its parent."""
+    wired = layer == 1
+    power_dbm = config.wired_power_dbm if wired else config.wireless_power_dbm
+    rate_mbps = config.wired_rate_mbps if wired else config.wireless_rate_mbps
+    delay = bits / (rate_mbps * 1e6)
+    return Cost(watts(power_dbm) * delay, delay)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Who sends what over which links.
+
+    In a lock-step group every device's gradient travels to the group's head at every local
+    step; the head has the group's model already, so an aggregation starts there.
+
+    Attributes:
+        network: nodes and links, and who takes part.
+        lock_step: groups of devices that step together.
+        n_parameters: M.
+        config: powers, rates, and what a local step costs.
+    """
+
+    network: Network
+    lock_step: LockStep
+    n_parameters: int
+    config: ResourcesConfig
+
+    def round(self, layers: Sequence[int | None], reports: int = 0) -> Cost:
+        """Cost of one round: elections, local steps, lock-step gradients, local, global
+        aggregations.
+
+        A step ends when its slowest group has. Where devices join by chance these are the costs of
+        the expected numbers: for energy its expectation, for delay a little less.
+
+        Args:
+            layers: those of a `RoundPlan`: up to which models travel after each local step.
+            reports: vectors that learners send up beside a model at a round's end.
+        """
+        network, config = self.network, self.config
+        present = _present(network)
+        spent = Cost(
+            len(layers) * present.sum() * config.step_energy_j, len(layers) * config.step_delay_s
+        )
+        if network.elected:
+            energy, delays = self._hop(network.tree.depth, present, ballot_bits(network))
+            spent += Cost(energy, float(delays.max()))
+        return sum(self._journeys(layers, present, reports), spent)
+
+    def servers(self, layers: Sequence[int | None]) -> Cost:
+        """Of `round` what servers send: their own messages up, without devices' and their steps."""
+        return sum(self._journeys(layers, np.zeros(self.network.tree.n_devices)), Cost(0.0, 0.0))
+
+    def grid(
+        self,
+        aggregate_every: int | None,
+        local_steps: np.ndarray,
+        sizes: tuple[np.ndarray, np.ndarray],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`round` as a function of K and participation (E and Gamma of J Sec. V-B for one round).
+
+        Local aggregations are at layer 1 only. J sums the delays of the local aggregations of all
+        servers; here, as in `round`, different servers receive side by side. The network has depth
+        L >= 2; its own participation plays no part.
+
+        Args:
+            aggregate_every: local steps between local aggregations; None = there are none.
+            local_steps: int (k,), the values of K.
+            sizes: int (a,) and (b,), the values of s_T and s_U: how many devices take part, at
+                most, below a lowest server whose ancestor at layer 1 is trusted, and is not.
+
+        Returns:
+            Joules and seconds for every K, s_T and s_U, float64 (k, a, b) each.
+        """
+        network, config = self.network, self.config
+        # A step by itself, a step that ends at layer 1, and the last one.
+        journeys = [self._senders(top) for top in (None, 1, 0)]
+        trusted = trusted_branch(network.tree, network.trust)[1:]
+        untrusted = [~mask for mask in trusted]
+        (below_trusted, n_trusted), (below_untrusted, n_untrusted) = (
+            self._branch(branch, values, journeys)
+            for branch, values in zip((trusted, untrusted), sizes, strict=True)
+        )
+        # Axes: journey, K, s_T, s_U.
+        a, b = below_trusted[:, :, None, :, None], below_untrusted[:, :, None, None, :]
+        energy, delay = a[0] + b[0], np.maximum(a[1], b[1])
+        delay = delay + (a[2] + b[2] if config.uplinks == "sequential" else np.maximum(a[2], b[2]))
+
+        steps = np.asarray(local_steps)[:, None, None]
+        locally = np.zeros_like(steps)
+        if aggregate_every is not None:
+            locally = (steps - 1) // aggregate_every
+        times = np.stack([steps - 1 - locally, locally, np.ones_like(steps)])
+        present = n_trusted[:, None] + n_untrusted[None, :]
+        return (
+            (times * energy).sum(axis=0) + steps * present * config.step_energy_j,
+            (times * delay).sum(axis=0) + steps * config.step_delay_s,
+        )
+
+    def _branch(
+        self,
+        branch: Sequence[np.ndarray],
+        sizes: np.ndarray,
+        journeys: Sequence[Sequence[np.ndarray]],
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
+        to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
+        tree = self.network.tree
+        rank = tree.sibling_rank()
+        costs = np.zeros((3, len(journeys), len(sizes)))
+        present = np.zeros(len(sizes), dtype=np.int64)
+        for i, size in enumerate(sizes):
+            taking_part = (*branch[:-1], branch[-1] & (rank < size))
+            present[i] = taking_part[-1].sum()
+            network = replace(self.network, participants=max(int(size), 1))
+            bits = message_bits(network, self.n_parameters, self.config)
+            for journey, masks in enumerate(journeys):
+                first, *others = (
+                    mask & part for mask, part in zip(masks, taking_part, strict=True)
+                )
+                energy, delays = self._hop(1, first, bits[0])
+                cost = self._journey((np.zeros_like(first), *others), bits)
+                costs[:, journey, i] = cost.energy_j + energy, cost.delay_s, delays[0]
+        return costs, present
+
+    def _journeys(
+        self, layers: Sequence[int | None], present: np.ndarray, reports: int = 0
+    ) -> Iterator[Cost]:
+        """What is sent after each local step.
+
+        Args:
+            present: (N_L,), which devices send any, or how often each does.
+        """
+        bits = message_bits(self.network, self.n_parameters, self.config)
+        longer = message_bits(self.network, self.n_parameters * (1 + reports), self.config)
+        # What is sent inside a lock-step group is a gradient, whatever its head reports.
+        last = tuple(
+            np.where(*each) for each in zip(self._inside_groups, bits, longer, strict=True)
+        )
+        for top in layers:
+            *servers, devices = self._senders(top)
+            yield self._journey((*servers, devices * present), last if top == 0 else bits)
+
+    def _senders(self, top: int | None) -> list[np.ndarray]:
+        """For layer l = 1…L, bool (N_l,): which nodes send a message up after a local step that
+        ends at a layer, or at none."""
+        return [
+            mask | (top is not None and layer > top)
+            for layer, mask in enumerate(self._inside_groups, start=1)
+        ]
+
+    @cached_property
+    def _inside_groups(self) -> tuple[np.ndarray, ...]:
+        """For layer l = 1…L, bool (N_l,): is the node below the head of a lock-step group."""
+        tree, head_layer = self.network.tree, self.lock_step.nodes[self.lock_step.group_of, 0]
+        masks = tuple(np.zeros(tree.n_nodes(layer), bool) for layer in range(1, tree.depth + 1))
+        for layer, mask in enumerate(masks, start=1):
+            mask[tree.ancestors[layer][head_layer < layer]] = True
+        return masks
+
+    def _journey(self, sending: Sequence[np.ndarray], bits: Bits) -> Cost:
+        """The messages of the sending nodes of layer l = 1…L, from the devices up; `sending` is
+        whether each does, or how often.
+
+        A parent sends on when the last of its children has arrived; siblings transmit in turn or
+        at once, and different parents receive side by side.
+        """
+        tree = self.network.tree
+        energy, delay = 0.0, 0.0
+        ready = np.zeros(tree.n_devices)
+        for layer in range(tree.depth, 0, -1):
+            senders = np.flatnonzero(sending[layer - 1])
+            parents = tree.parents[layer - 1][senders]
+            joules, delays = self._hop(layer, sending[layer - 1], bits[layer - 1])
+            energy += joules
+            arrived = np.zeros(tree.n_nodes(layer - 1))
+            np.maximum.at(arrived, parents, ready[senders])
+            ready = arrived + delays
+            delay = max(delay, float(ready.max()))
+        return Cost(float(energy), delay)
+
+    def _hop(self, layer: int, sending: np.ndarray, bits: np.ndarray) -> tuple[float, np.ndarray]:
+        """What the nodes of a layer send to the next, of so many bits (N_l,) each; `sending` (N_l,)
+        is whether each does, or how often. Joules of all, and of each parent the seconds until the
+        last of its children's messages is there, float64 (N_{l-1},)."""
+        tree = self.network.tree
+        senders = np.flatnonzero(sending)
+        parents, n_parents = tree.parents[layer - 1][senders], tree.n_nodes(layer - 1)
+        energy, delays = 0.0, np.zeros(n_parents)
+        for size in np.unique(bits[senders]):
+            cost, equal = link_cost(layer, float(size), self.config), bits[senders] == size
+            counts = sending[senders[equal]].astype(np.float64)
+            messages = np.bincount(parents[equal], weights=counts, minlength=n_parents)
+            energy += cost.energy_j * counts.sum()
+            if self.config.uplinks == "sequential":
+                delays += messages * cost.delay_s
+            else:
+                delays = np.maximum(delays, np.minimum(messages, 1) * cost.delay_s)
+        return energy, delays
+
+
+class LinkClock:
+    """The clock of J: local steps, and messages over wireless and wired links.
+
+    Args:
+        links: those of each of the run's networks; a round's plan says which.
+        reports: vectors that learners send up beside a model at a round's end.
+    """
+
+    def __init__(self, links: Sequence[Links], reports: int = 0) -> None:
+        self._round = cache(lambda network, layers: links[network].round(layers, reports))
+        self._servers = cache(lambda network, layers: links[network].servers(layers))
+
+    def round(self, plan: RoundPlan) -> Cost:
+        return self._round(plan.network, plan.layers)
+
+    def servers(self, plan: RoundPlan) -> Cost:
+        return self._servers(plan.network, plan.layers)
+
+
+def _present(network: Network) -> np.ndarray:
+    """Who takes part, or how often each does: (N_L,)."""
+    tree = network.tree
+    if network.chance is not None:
+        return network.odds
+    # Which devices take part changes, how many does not: let it be the first ones.
+    return tree.sibling_rank() < network.present[tree.parents[-1]]

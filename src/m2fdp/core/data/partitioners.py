@@ -1,0 +1,373 @@
+"""Who holds which training record (J Sec. VI-A and the schemes federated learning compares on).
+
+Every scheme of this module is one matrix, affinity[device, stratum] >= 0: the records of a stratum
+(a class, or all records where a scheme does not look at labels) are dealt to the devices in
+proportion to its column. At edge level all devices of one edge server have the same row; the
+records themselves are dealt at random. A user's own scheme is a function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from m2fdp.core.config import PartitionConfig
+from m2fdp.core.errors import InputError, did_you_mean
+from m2fdp.core.formatting import counted, some_of
+from m2fdp.core.own_code import guarded, is_own, keywords_of, load, n_positional
+from m2fdp.core.streams import generator
+
+CLOUD = -1
+
+
+@dataclass(frozen=True)
+class Names:
+    """What devices and the servers above them are called, in the order of the devices' numbers.
+
+    Attributes:
+        devices: (n_devices,), the devices' names.
+        servers: (n_devices,), the name of the edge server above each device.
+        given: whether they are the user's own: then a number alone says nothing of a device.
+    """
+
+    devices: tuple[str, ...]
+    servers: tuple[str, ...]
+    given: bool = True
+
+    @staticmethod
+    def numbered(edges: Sequence[int]) -> Names:
+        """Those of devices that nobody has named.
+
+        Args:
+            edges: (n_devices,), the edge server above each device.
+        """
+        devices = tuple(f"device-{j}" for j in range(len(edges)))
+        return Names(devices, tuple(f"server-{edge}" for edge in edges), given=False)
+
+
+def partition(
+    labels: np.ndarray,
+    n_classes: int,
+    config: PartitionConfig,
+    edges: np.ndarray,
+    seed: int,
+    names: Names | None = None,
+) -> np.ndarray:
+    """The device that holds each record, int64 (n,); -1 for one left out by `samples_per_device`.
+
+    Args:
+        labels: (n,), the labels of the training records, in 0…n_classes-1.
+        edges: (n_devices,), the edge server above each device.
+        names: the devices' and servers' names; None = nobody has named them.
+
+    Raises:
+        InputError: if a device would hold nothing, or not as many classes as asked for, or if own
+            code does not deal the records.
+    """
+    n_devices, names = len(edges), names or Names.numbered(edges.tolist())
+    if n_devices > len(labels):
+        raise InputError(
+            "topology",
+            f"{n_devices} devices",
+            f"at most one device a training record, here {len(labels)}; use fewer devices "
+            "or a larger data set",
+        )
+    deal = _by_own_code if is_own(config.scheme) else _by_affinity
+    device = deal(labels, n_classes, config, edges, seed, names)
+    if config.samples_per_device is not None:
+        position = stratified_position(device, labels, generator(seed, "partition-cap"))
+        device[position >= config.samples_per_device] = -1
+    _check(device, labels, n_classes, names, config)
+    return device
+
+
+def _by_affinity(
+    labels: np.ndarray,
+    n_classes: int,
+    config: PartitionConfig,
+    edges: np.ndarray,
+    seed: int,
+    names: Names,
+) -> np.ndarray:
+    """The schemes of this module; all records are dealt."""
+    rng = generator(seed, "partition-affinity")
+    groups = edges if config.level == "edge" else np.arange(len(edges))
+    _, firsts, group_of_device, group_sizes = np.unique(
+        groups, return_index=True, return_inverse=True, return_counts=True
+    )
+    match config.scheme:
+        case "labels_per_device":
+            rows = _labels_per_group(_label_count(config, n_classes), group_sizes, n_classes, rng)
+        case "dirichlet":
+            rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
+        case "quantity":
+            rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
+        case "table":
+            of_level = names.servers if config.level == "edge" else names.devices
+            table = _ordered(config.table or [], [of_level[j] for j in firsts], names.given)
+            rows = _given(table, group_sizes, n_classes)
+        case _:  # iid
+            rows = np.ones((len(group_sizes), 1))
+
+    strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
+    return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
+
+
+def _by_own_code(
+    labels: np.ndarray,
+    n_classes: int,
+    config: PartitionConfig,
+    edges: np.ndarray,
+    seed: int,
+    names: Names,
+) -> np.ndarray:
+    """The devices (n,) that the user's function `partition.scheme` deals the records to.
+
+    It takes labels (n,), the number of classes, the edge server above each device (n_devices,) and
+    a NumPy generator. A fifth argument gets the block `partition`. Keywords `devices` and `servers`
+    get the names of devices and of the server above each. It returns the device of each record, by
+    number or by name, -1 for one that is left out.
+    """
+    key, name = "partition.scheme", config.scheme
+    refuse = partial(InputError, key, name)
+    function = load(key, name)
+    takes_block = n_positional(function) == 5
+    told = {word: getattr(names, word) for word in {"devices", "servers"} & keywords_of(function)}
+
+    def dealt() -> np.ndarray:
+        rng = generator(seed, "partition-own")
+        arguments = labels.copy(), n_classes, edges.copy(), rng, config
+        with guarded(key, name, f"can't deal {len(labels)} records"):
+            return np.asarray(function(*arguments[: 5 if takes_block else 4], **told))
+
+    found, n_devices = dealt(), len(edges)
+    by_name = found.dtype.kind in "UOT"
+    if found.shape != labels.shape or not (by_name or found.dtype.kind in "iu"):
+        kind = f"{found.dtype} of shape {found.shape}"
+        raise refuse(f"returns {kind}; valid: a whole number or a name a record, {labels.shape}")
+    if names.given and not by_name and not told:
+        raise refuse(
+            "deals by numbers, and topology.edges has names; valid: it returns names, or takes "
+            "`*, devices` or `*, servers`, which tell it whose the numbers are"
+        )
+    device = numbers_of(found.tolist(), names, by_name_alone=True) if by_name else found
+    if device.min() < CLOUD or device.max() >= n_devices:
+        wrong = found[(device < CLOUD) | (device >= n_devices)][0]
+        valid = f"0 to {n_devices - 1}, and -1 = left out"
+        if names.given:
+            valid = f"-1 = left out, {some_of(names.devices)}{did_you_mean(wrong, names.devices)}"
+        raise refuse(f"deals a record to device {wrong}; valid: {valid}")
+    if not np.array_equal(found, dealt()):
+        remedy = "draw from the generator that it is given"
+        raise refuse(f"deals otherwise when it is called again; {remedy}")
+    return device.astype(np.int64)
+
+
+def stratified_position(
+    group: np.ndarray, label: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Each record's place, from 0, in a random order of its group that spreads the labels evenly:
+    int64 (n,), of integers (n,).
+
+    The first m records of a group are then a random subset with the group's label mix: seats
+    apportioned to the labels by the method of Webster and Sainte-Laguë.
+    """
+    shuffle = rng.permutation(len(group))
+    order = np.lexsort((shuffle, label, group))
+    place, size = _runs(group[order], label[order])
+    quotient = np.empty(len(group))
+    quotient[order] = (place + 0.5) / size
+    order = np.lexsort((shuffle, quotient, group))
+    position = np.empty(len(group), dtype=np.int64)
+    position[order], _ = _runs(group[order])
+    return position
+
+
+def _runs(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For sorted keys: each entry's place in its run of equal keys, and that run's length."""
+    is_first = np.ones(len(keys[0]), dtype=bool)
+    is_first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    starts = np.flatnonzero(is_first)
+    lengths = np.diff(starts, append=len(is_first))
+    return np.arange(len(is_first)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)
+
+
+def _label_count(config: PartitionConfig, n_classes: int) -> int:
+    """The classes of a device; the default suits a data set of two classes as well."""
+    count, usual = config.labels_per_device, PartitionConfig().labels_per_device
+    return min(count, n_classes) if count == usual else count
+
+
+def _labels_per_group(
+    k: int, group_sizes: np.ndarray, n_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """0/1 rows with k classes each, every class held by as equal a number of devices as possible.
+
+    Like dealing from a shuffled deck of classes: each group takes the k classes that the fewest
+    devices hold so far, large groups first, ties at random.
+    """
+    refuse = partial(InputError, "partition.labels_per_device", k)
+    if k > n_classes:
+        raise refuse(f"valid: 1 to {n_classes}, the number of classes")
+    if k * len(group_sizes) < n_classes:
+        raise refuse(
+            f"{counted(len(group_sizes), 'label set')} of {k} leave some of the "
+            f"{n_classes} classes without a holder; "
+            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
+        )
+    rows = np.zeros((len(group_sizes), n_classes))
+    holders = np.zeros(n_classes, dtype=np.int64)
+    for group in np.lexsort((rng.permutation(len(group_sizes)), -group_sizes)):
+        classes = np.lexsort((rng.permutation(n_classes), holders))[:k]
+        rows[group, classes] = 1
+        holders[classes] += group_sizes[group]
+    return rows
+
+
+def _dirichlet_labels(
+    alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Rows drawn from Dir(alpha, …, alpha) over the classes (Hsu et al. 2019, uniform prior).
+
+    Unlike there, every record is dealt: a class goes to the groups in proportion to their draws,
+    so that shard sizes vary with the draws.
+    """
+    rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
+    # A class whose draws all underflow at a tiny alpha is shared equally.
+    return rows + np.finfo(np.float64).tiny
+
+
+def _ordered(
+    table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
+) -> list[list[float]]:
+    """The rows of `partition.table`, one for each of some named groups, in the order of these.
+
+    Args:
+        given: whether the names are the user's own, so that rows need them.
+    """
+    if not isinstance(table, Mapping):
+        if given:
+            problem = "is for names that topology.edges has; valid: name: row, for each of "
+            raise InputError("partition.table", "rows without names", problem + some_of(groups))
+        return list(table)
+    for name in (*table, *groups):
+        if name not in table:
+            raise InputError("partition.table", list(table), f"lacks a row for {name}")
+        if name not in groups:
+            known = some_of(groups) + did_you_mean(name, groups)
+            raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
+    return [table[name] for name in groups]
+
+
+def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
+    """The rows of `partition.table`, each shared equally by the devices of its group.
+
+    D's Table 7 is one, of ten clients. Where a table's columns are the sizes of the classes, as
+    there, its counts are dealt to the record.
+    """
+
+    def refuse(has: str, valid: str) -> InputError:
+        return InputError("partition.table", has, f"valid: {valid}")
+
+    if len(table) != len(group_sizes):
+        remedy = f"{len(group_sizes)}, one for each that partition.level names"
+        raise refuse(counted(len(table), "row"), remedy)
+    for number, row in enumerate(table):
+        if len(row) != n_classes:
+            raise refuse(f"row {number} of {len(row)}", f"a number for each of {n_classes} classes")
+    rows = np.array(table)
+    if not rows.any(axis=0).all():
+        empty = int(np.argmin(rows.any(axis=0)))
+        raise refuse(f"column {empty} of zeros", "a device, at least, that holds the class")
+    return rows / group_sizes[:, None]
+
+
+def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Deal each stratum's records at random, in numbers proportional to its column.
+
+    What rounding leaves over goes to the devices that it has shorted most so far, so equal
+    shares stay within one or two records of each other over all strata.
+    """
+    device = np.empty(len(strata), dtype=np.int64)
+    order = rng.permutation(len(strata))
+    order = order[np.argsort(strata[order], kind="stable")]
+    ends = np.searchsorted(strata[order], np.arange(affinity.shape[1]), side="right")
+    debt = np.zeros(len(affinity))
+    for column, records in zip(affinity.T, np.split(order, ends[:-1]), strict=True):
+        # Rounded, so that no machine's last bit decides who gets a record.
+        ideal = np.round(column / column.sum() * len(records), 9)
+        counts = np.floor(ideal).astype(np.int64)
+        debt = np.round(debt + ideal - counts, 9)
+        n_remaining = len(records) - counts.sum()
+        shorted = np.argsort(np.where(ideal > counts, -debt, np.inf), kind="stable")[:n_remaining]
+        counts[shorted] += 1
+        debt[shorted] -= 1
+        device[records] = np.repeat(np.arange(len(affinity)), counts)
+    return device
+
+
+def _check(
+    device: np.ndarray, labels: np.ndarray, n_classes: int, names: Names, config: PartitionConfig
+) -> None:
+    held, n_devices = device >= 0, len(names.devices)
+    sizes = np.bincount(device[held], minlength=n_devices)
+    if not sizes.all():
+        remedy = {
+            "labels_per_device": "a larger partition.labels_per_device, ",
+            "dirichlet": "a larger partition.alpha, ",
+            "quantity": "a larger partition.alpha, ",
+            "table": "a row of partition.table that is not zero, ",
+        }.get(config.scheme, "")
+        raise InputError(
+            "partition.scheme",
+            config.scheme,
+            f"{called(int(np.argmin(sizes)), names)} would hold no record; use {remedy}fewer "
+            "devices or a larger data set",
+        )
+    if config.scheme == "labels_per_device":
+        pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)
+        classes = np.bincount(pairs[0], minlength=n_devices)
+        if (classes < _label_count(config, n_classes)).any():
+            fewest = counted(int(classes.min()), "class", "classes")
+            raise InputError(
+                "partition.labels_per_device",
+                config.labels_per_device,
+                f"{called(int(np.argmin(classes)), names)} would hold records of {fewest} only; "
+                "use fewer labels, fewer devices, a larger data set or a larger "
+                "partition.samples_per_device",
+            )
+
+
+def numbers_of(values: Sequence[object], names: Names, by_name_alone: bool = False) -> np.ndarray:
+    """The devices' numbers, int64 (n,), of their names or numbers; -1 for the cloud, and -2 for
+    what is neither.
+
+    Numbers count only where no name looks like one.
+    """
+    number_of = {name: j for j, name in enumerate(names.devices)}
+    if not by_name_alone and not any(map(_is_number, names.devices)):
+        number_of |= {str(j): j for j in range(len(names.devices))}
+    number_of[str(CLOUD)] = CLOUD
+    found = (
+        # A column that has lacked a value somewhere holds whole numbers as floats.
+        number_of.get(text, number_of.get(text.removesuffix(".0"), -2))
+        for text in map(str, values)
+    )
+    return np.fromiter(found, dtype=np.int64, count=len(values))
+
+
+def _is_number(name: str) -> bool:
+    """Whether whoever reads a table may take a name, such as `007`, for a number."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+def called(device: int, names: Names) -> str:
+    """What a line calls a device."""
+    return names.devices[device] if names.given else f"device {device}"

@@ -1,0 +1,18 @@
+"""How operators compute, for the whole process."""
+
+from __future__ import annotations
+
+import torch
+
+
+def set_exact_arithmetic() -> None:
+    """One thread an operator, and float32 products in float32.
+
+    Processes share the steps instead of threads (`m2fdp.processes.workers`). TF32, a GPU's
+    shortcut for products and convolutions, would round the sums that noise is calibrated for. Of
+    its ways to convolve, only those count that repeat their own results.
+    """
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True

@@ -1,0 +1,172 @@
+"""What one learner does between two aggregations: local steps, and a clip of where they lead.
+
+Pure functions of values: an engine calls them for many learners at once, a device for itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.backends.base import Backend
+from m2fdp.core.engine.clipping import ClipFactor, clip_layers, flat_clip
+from m2fdp.core.engine.lengths import refuse_too_long
+from m2fdp.core.engine.local_rules import LocalRule
+from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.privacy.mechanisms import Clipping
+
+# So many numbers, or a multiple, are a multiple of 64 bytes.
+_ALIGNED = 16
+
+# Takes models (n, M) one clipped gradient step down, in place, on the minibatches of local step k.
+DescendOn = Callable[[int, Minibatches, Tensor], None]
+# Adds the noise of local step k to models (n, M), in place.
+AddNoise = Callable[[int, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """What bounds a learner's gradients, updates and models.
+
+    Attributes:
+        norms: and what each of them bounds.
+        layers: places of the layers in a vector, where norms bound by layer; else None.
+        factor: how norms are bounded.
+    """
+
+    norms: Clipping
+    layers: Sequence[slice] | None = None
+    factor: ClipFactor = flat_clip
+
+    def clip(self, vectors: Tensor, norm: float) -> Tensor:
+        """Gradients, updates or models (n, M), each clipped to a norm, in place."""
+        return clip_layers(vectors, norm, self.factor, self.layers)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What sums one gradient each, where it is not the learners themselves: their devices.
+
+    Attributes:
+        owners: int64 (u,), the place of each unit's learner.
+        shares: float64 (u,), the weight of each unit's gradient in the learner's.
+    """
+
+    owners: np.ndarray
+    shares: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StepRules:
+    """What stays the same from one local step to the next.
+
+    Attributes:
+        rule: one step, as the algorithm has it.
+        eta: the step size.
+        noised_inside: whether a step is noised within the rule, right after the gradient step;
+            else after the rule.
+        longest: the length that a model may have before a step; see `Rules.longest`.
+    """
+
+    rule: LocalRule
+    eta: float
+    clip: Clip
+    descend: DescendOn
+    add_noise: AddNoise
+    noised_inside: bool = False
+    longest: float = math.inf
+
+
+def local_steps(
+    rules: StepRules,
+    models: Tensor,
+    anchors: Tensor | None,
+    minibatches: Sequence[Minibatches],
+    first: int = 1,
+) -> None:
+    """Take the models (n, M) of some learners through local steps, and clip their updates or the
+    models as the mechanism says, in place.
+
+    Args:
+        anchors: see `LocalRule.step`.
+        minibatches: each step's.
+        first: the number k of the first step.
+
+    Raises:
+        TooLongError: rounding a model would tell of a record; it tells the first that would, which
+            no model since has a part in. Nobody has been sent one.
+    """
+    norms, eta = rules.clip.norms, rules.eta
+    lengths = []
+    start = models.clone() if norms.update_norm is not None else None
+
+    def descend(step: int, batches: Minibatches, models: Tensor) -> None:
+        rules.descend(step, batches, models)
+        if rules.noised_inside:
+            rules.add_noise(step, models)
+
+    for step, batches in enumerate(minibatches, start=first):
+        if rules.longest != math.inf:
+            lengths.append(torch.linalg.vector_norm(models, dim=1).max())
+        rules.rule.step(models, anchors, eta, partial(descend, step, batches))
+        if not rules.noised_inside:
+            rules.add_noise(step, models)
+    if lengths:
+        for length in torch.stack(lengths).tolist():
+            refuse_too_long(length, rules.longest, eta, "before a local step")
+    if norms.update_norm is not None and start is not None:
+        torch.add(start, rules.clip.clip(models - start, eta * norms.update_norm), out=models)
+    if norms.model_norm is not None:
+        rules.clip.clip(models, norms.model_norm)
+
+
+def gradient_step(
+    backend: Backend,
+    clip: Clip,
+    eta: float,
+    minibatches: Minibatches,
+    models: Tensor,
+    units: Units | None = None,
+) -> None:
+    """One clipped gradient step (J eq. 6) of some learners' models (n, M), in place.
+
+    Args:
+        minibatches: those of each unit.
+        units: None = the learners themselves.
+    """
+    if clip.norms.batch_norm is None:
+        backend.add_gradients(models, -eta, models, minibatches, clip.norms)
+        return
+    units = units or Units(np.arange(len(models)), np.ones(len(models)))
+    gradients = unit_gradients(backend, clip, minibatches, models, units)
+    owners = torch.as_tensor(units.owners, device=models.device)
+    models.index_add_(0, owners, gradients, alpha=-eta)
+
+
+def unit_gradients(
+    backend: Backend, clip: Clip, minibatches: Minibatches, models: Tensor, units: Units
+) -> Tensor:
+    """The clipped gradient of every unit times its share, (u, M), at its learner's model of
+    (n, M)."""
+    owners = torch.as_tensor(units.owners, device=models.device)
+    # However many units there are: kernels round by where matrices lie.
+    unit_models = torch.index_select(models, 0, owners, out=_apart(models, len(owners)))
+    gradients = _apart(models, len(owners)).zero_()
+    backend.add_gradients(gradients, 1.0, unit_models, minibatches, clip.norms)
+    if clip.norms.batch_norm is not None:
+        clip.clip(gradients, clip.norms.batch_norm)
+    shares = torch.as_tensor(units.shares, device=models.device)
+    gradients *= shares.to(models.dtype)[:, None]
+    return gradients
+
+
+def _apart(models: Tensor, n: int) -> Tensor:
+    """Room for n vectors like these (…, M), each of which begins at a multiple of 64 bytes."""
+    size = models.shape[-1]
+    return models.new_empty(n, -(-size // _ALIGNED) * _ALIGNED)[:, :size]

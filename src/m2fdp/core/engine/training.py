@@ -1,0 +1,288 @@
+"""A whole run: rounds, evaluations, and what the rounds have cost so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.evaluation import Evaluation
+from m2fdp.core.engine.lengths import any_length, refuse_too_long
+from m2fdp.core.engine.process import Named, Process, SitesLostError, Slots, State
+from m2fdp.core.models.registry import Model
+from m2fdp.core.schedule.rounds import RoundPlan
+
+# So many times the loss of the classes' shares is no longer a bad model, but none.
+_DIVERGED = 10.0
+# What a loss counts as whose scores overflow: the largest number of float32.
+_LARGEST_LOSS = float(torch.finfo(torch.float32).max)
+
+# What decides the rounds keeps here what it has seen; nobody else looks into it.
+CourseState = Named
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What is decided of the next round.
+
+    Attributes:
+        plan: the round's.
+        logged: what it rests on and what was chosen, by the name of the metric.
+    """
+
+    plan: RoundPlan
+    logged: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One evaluated round; `train` keeps a row of each.
+
+    Attributes:
+        round: t.
+        accuracy, loss: on the records the cloud holds.
+        energy_j, delay_s: cumulative, joules and seconds.
+        epsilon: verified so far, or NaN without privacy.
+    """
+
+    round: int
+    accuracy: float
+    loss: float
+    energy_j: float
+    delay_s: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is measured of a run while it goes on.
+
+    Attributes:
+        every: rounds between two evaluations.
+        evaluate: evaluation of a global model (M,).
+        spent: joules and seconds after t rounds.
+        epsilon: verified after t rounds; NaN where nothing is promised.
+        private: whether it is evaluated on records that ε covers: whether a run has diverged then
+            follows from its model alone, and tells nothing of them.
+    """
+
+    every: int
+    evaluate: Callable[[Tensor], Evaluation]
+    spent: Callable[[int], tuple[float, float]]
+    epsilon: Callable[[int], float]
+    private: bool = False
+
+    def diverged(self, weights: Tensor, loss: float) -> bool:
+        """Whether a model (M,) with that loss is no longer made of numbers."""
+        if self.private:
+            return not bool(torch.isfinite(weights).all())
+        return not math.isfinite(loss)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What a caller wants to know while training goes on.
+
+    Attributes:
+        on_round: (t, what was decided for the round, its wall seconds), after every round.
+        on_evaluation: (its record), after every evaluated round.
+    """
+
+    on_round: Callable[[int, Mapping[str, float], float], None]
+    on_evaluation: Callable[[RoundRecord], None]
+
+
+SILENT = Listener(lambda round_, logged, seconds: None, lambda record: None)
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """What a run has reached.
+
+    Attributes:
+        state: the state after the last finished round.
+        records: one for each evaluated round.
+        decisions: what was logged of every round's decision.
+        course_state: what decides the rounds has seen it.
+    """
+
+    state: State
+    records: tuple[RoundRecord, ...] = ()
+    decisions: tuple[Mapping[str, float], ...] = ()
+    course_state: CourseState = field(default_factory=dict)
+
+
+class RoundPolicy(Protocol):
+    """Decides the rounds of a run one after another: a fixed schedule, or a controller."""
+
+    def start(self, state: State) -> CourseState:
+        """What is known before the first round."""
+
+    def decide(self, reached: Progress) -> Decision:
+        """The next round, from what the run has reached."""
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        """What is known after a round that has ended in `state`."""
+
+
+@dataclass(frozen=True)
+class FixedRounds:
+    """Every round as planned, t = 1…T (a `RoundPolicy`).
+
+    Attributes:
+        told: whether the step size is logged, as it is not what the configuration has.
+    """
+
+    rounds: tuple[RoundPlan, ...]
+    told: bool = False
+
+    def start(self, state: State) -> CourseState:
+        return {}
+
+    def decide(self, reached: Progress) -> Decision:
+        plan = self.rounds[reached.state.round]
+        return Decision(plan, {"eta": plan.step_size} if self.told else {})
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        return course_state
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """Keep what a run has reached every so many rounds, and when it is interrupted."""
+
+    every: int
+    save: Callable[[Progress], None]
+
+
+class DivergenceError(ArithmeticError):
+    """The model is no longer made of numbers."""
+
+    def __init__(self, round_: int, step_size: float) -> None:
+        self.round, self.step_size = round_, step_size
+        super().__init__(f"training diverged by round {round_}")
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run that is put together, to be trained for so many rounds.
+
+    Attributes:
+        longest: the length that a model may have before and after a round of step size eta; see
+            `m2fdp.core.privacy.rounding`.
+    """
+
+    process: Process
+    policy: RoundPolicy
+    rounds: int
+    measures: Measures
+    longest: Callable[[float], float] = any_length
+
+    def check_length(self, state: State, step_size: float) -> None:
+        """Refuse to go on where rounding would tell of a record.
+
+        Raises:
+            TooLongError: the model is too long for that step size.
+        """
+        length, longest = float(state.weights.double().norm()), self.longest(step_size)
+        refuse_too_long(length, longest, step_size, f"by round {state.round}")
+
+
+def train(
+    run: Run,
+    listener: Listener = SILENT,
+    start: Progress | None = None,
+    checkpointing: Checkpointing | None = None,
+) -> tuple[State, pd.DataFrame]:
+    """Train all rounds, evaluating every so many and after the last.
+
+    Args:
+        start: what the run has reached before; its tensors may be on any device.
+
+    Returns:
+        The final state, and a table with a row a `RoundRecord` and what was logged of its round.
+
+    Raises:
+        DivergenceError: the model is no longer made of numbers.
+        TooLongError: rounding a model would tell of a record.
+        SitesLostError: where others compute rounds, none of them is left.
+    """
+    reached = _start(run, start)
+    measures = run.measures
+    try:
+        started = time.perf_counter()
+        while reached.state.round < run.rounds:
+            decision = run.policy.decide(reached)
+            run.check_length(reached.state, decision.plan.step_size)
+            state = run.process.round(reached.state, decision.plan)
+            run.check_length(state, decision.plan.step_size)
+            course_state = run.policy.learn(state, reached.course_state)
+            listener.on_round(state.round, decision.logged, time.perf_counter() - started)
+            records = reached.records
+            if state.round % measures.every == 0 or state.round == run.rounds:
+                result = measures.evaluate(state.weights)
+                if measures.diverged(state.weights, result.loss):
+                    raise DivergenceError(state.round, decision.plan.step_size)
+                record = RoundRecord(
+                    state.round,
+                    result.accuracy,
+                    result.loss if math.isfinite(result.loss) else _LARGEST_LOSS,
+                    *measures.spent(state.round),
+                    measures.epsilon(state.round),
+                )
+                listener.on_evaluation(record)
+                records = (*records, record)
+            # One assignment: an interrupt finds a round with its row or without both.
+            decisions = (*reached.decisions, decision.logged)
+            reached = Progress(state, records, decisions, course_state)
+            if checkpointing is not None and state.round % checkpointing.every == 0:
+                checkpointing.save(reached)
+            started = time.perf_counter()
+    except (KeyboardInterrupt, SitesLostError) as interrupt:
+        if checkpointing is not None and reached.state.round > 0:
+            checkpointing.save(reached)
+            interrupt.add_note(f"round {reached.state.round} is saved")
+        raise
+    rows = [{**asdict(record), **reached.decisions[record.round - 1]} for record in reached.records]
+    return reached.state, pd.DataFrame(rows)
+
+
+def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None:
+    """What is wrong where a run ended far above the loss of knowing nothing but the classes'
+    shares, and above that of equal scores, at which many a model begins.
+
+    Args:
+        shares: float64 (C,), of the classes among the records that the loss is of; equal ones where
+            nothing may be said of these.
+    """
+    equal, by_shares = model.loss_of_equal_scores(len(shares)), model.loss_of_shares(shares)
+    if last_loss <= max(equal, _DIVERGED * by_shares):
+        return None
+    return (
+        f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and scores "
+        f"that look at no record have {by_shares:.3g}"
+    )
+
+
+def _start(run: Run, start: Progress | None) -> Progress:
+    first = run.process.start()
+    if start is None:
+        return Progress(first, course_state=run.policy.start(first))
+    device, state = first.weights.device, start.state
+    slots = Slots(_moved(state.slots.server, device), _moved(state.slots.device, device))
+    return replace(
+        start,
+        state=State(state.round, state.weights.to(device), slots),
+        course_state=_moved(start.course_state, device),
+    )
+
+
+def _moved(tensors: Named, device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}

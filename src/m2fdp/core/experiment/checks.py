@@ -1,0 +1,116 @@
+"""What can be found wrong with a configuration alone, without torch and pandas: whoever is refused
+waits for neither."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from m2fdp.core import own_code
+from m2fdp.core.algorithms import Plan, build_plan
+from m2fdp.core.config import Config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.facts import (
+    ATTACK,
+    BOUND,
+    DEPLOYED,
+    EQUAL_ROUNDS,
+    FEATURES,
+    PLANNED_ROUNDS,
+    refuse,
+)
+from m2fdp.core.experiment.idle import refuse_idle
+from m2fdp.core.experiment.request import DEPLOYMENT, OF_EXPERIMENTS, Request
+from m2fdp.core.models.names import check_model_name
+from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.schedule.rounds import check_pull
+from m2fdp.core.topology.network import weighted
+
+
+def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> Plan:
+    """Everything that can be found wrong without looking at data.
+
+    Args:
+        pipelines: see `Request`.
+
+    Returns:
+        The algorithm's plan, which whoever goes on with the configuration takes.
+
+    Raises:
+        InputError: naming the key, its value and what would be valid.
+    """
+    mechanism = get_mechanism(config.privacy.mechanism)
+    mechanism.check(config.privacy)
+    plan = build_plan(config)
+    request = Request(config, plan, pipelines)
+    check_model_name(config.model.name)
+    for key in ("model.loss", "partition.scheme", "dataset.name"):
+        name = request.value(key)
+        if name is not None and own_code.is_own(name):
+            own_code.load(key, name)
+    refuse_idle(request)
+    refuse(FEATURES, request)
+    if plan.schedule.proximal and not config.control.enabled:  # which checks as it chooses
+        asked = plan.schedule.proximal == config.training.proximal
+        key = "training.proximal" if asked else "Schedule.proximal"
+        check_pull(plan.schedule.proximal, plan.schedule.largest_step, key)
+    shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
+    network = weighted(plan.network, shards, config.topology.weights)
+    if plan.private:
+        mechanism.check(config.privacy, network, plan.schedule.round_plans())
+    if config.device.startswith("cuda"):
+        from torch.cuda import is_available  # who asks for no GPU is not kept waiting for torch
+
+        if not is_available():
+            raise InputError("device", config.device, "no CUDA device is available; use cpu")
+    return plan
+
+
+def check_equal_rounds(config: Config, plan: Plan) -> None:
+    """Refuse audit, bound and attack of a controlled run, and of one whose devices join by chance
+    or split their model.
+
+    Raises:
+        InputError: it is one.
+    """
+    refuse(EQUAL_ROUNDS, Request(config, plan))
+
+
+def check_audit(config: Config, plan: Plan) -> None:
+    """Refuse audits of what has no noise, and of rounds that a method is not made for.
+
+    Raises:
+        InputError: naming the key.
+    """
+    by_neighbours = config.audit.method == "neighbours"
+    refuse(PLANNED_ROUNDS if by_neighbours else EQUAL_ROUNDS, Request(config, plan))
+    if not plan.private:
+        remedy = "adds no noise, so there is no bound to audit"
+        raise InputError("algorithm", config.algorithm, remedy)
+
+
+def check_bound(config: Config, plan: Plan) -> None:
+    """Refuse bounds on convergence where rounds are not alike, or steps are not plain.
+
+    Raises:
+        InputError: naming the key.
+    """
+    refuse(BOUND, Request(config, plan))
+
+
+def check_attack(config: Config, plan: Plan) -> None:
+    """Refuse attacks that are not defined for a run.
+
+    Raises:
+        InputError: naming the key.
+    """
+    refuse(ATTACK, Request(config, plan))
+
+
+def check_deployment(config: Config) -> Plan:
+    """Everything that can be found wrong with a run of real processes without looking at data.
+
+    Raises:
+        InputError: see `check_config`, or what no tree of processes can do.
+    """
+    refuse(DEPLOYED, Request(config, build_plan(config)))
+    return check_config(config, frozenset({DEPLOYMENT}))

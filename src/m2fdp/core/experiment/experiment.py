@@ -1,0 +1,260 @@
+"""`Experiment`: what is done with a run that is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.adversaries.audits import audit_run
+from m2fdp.convergence import figures as bounds
+from m2fdp.core.config import Config
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.manifest import held_out
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.evaluation import Evaluation, confusion_matrix, evaluate, one_class_only
+from m2fdp.core.engine.lengths import TooLongError
+from m2fdp.core.engine.local_rules import adds_up
+from m2fdp.core.engine.simulation import SimulationProcess
+from m2fdp.core.engine.training import (
+    SILENT,
+    Checkpointing,
+    DivergenceError,
+    Listener,
+    Progress,
+    divergence,
+    train,
+)
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment import promise
+from m2fdp.core.experiment.assembly import Assembly
+from m2fdp.core.experiment.inputs import records_of
+from m2fdp.core.experiment.randomness import randomness_of
+from m2fdp.core.experiment.results import Attacked, Calibration, ConvergenceBounds, Trained
+from m2fdp.core.experiment.steps import advised, in_words, too_large, too_long
+from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy import ledger_tables
+from m2fdp.core.privacy.scores import score, score_deviation
+from m2fdp.zones.table import COLUMNS, zones_table
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Experiment(Assembly):
+    """A run as configured, and all that can be asked of it. `m2fdp.core.experiment.assembly` and
+    `m2fdp.core.experiment.parts` have what it consists of.
+
+    Whatever computes numbers sets exact arithmetic first (`set_exact_arithmetic`: one thread an
+    operator, no TF32), for the whole process: results depend on nothing around the experiment.
+
+    Raises:
+        InputError: the configuration contradicts itself.
+    """
+
+    @classmethod
+    def from_config(
+        cls, config: Config, dataset: Dataset | None = None, manifest: pd.DataFrame | None = None
+    ) -> Experiment:
+        """The experiment of a configuration, on its own data set and split or on given ones.
+
+        Raises:
+            InputError: the configuration contradicts itself or is none, or the given data set is
+                none.
+        """
+        kind = type(config).__name__  # a line has no room for the value
+        if not isinstance(config, Config):
+            raise InputError("config", kind, "is no Config; load_config makes one of a mapping")
+        return cls(config, dataset, manifest)
+
+    def __repr__(self) -> str:
+        return f"Experiment({in_words(self.config, self.plan)})"
+
+    def check(self) -> None:
+        """Refuse what model, privacy and network have against the data, before more is computed.
+
+        Raises:
+            InputError: see `manifest`, which is made or checked here.
+        """
+        _ = self.manifest
+
+    def calibrate(self) -> Calibration:
+        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
+
+        Raises:
+            InputError: see `calibration`.
+        """
+        return self.calibration
+
+    def ledger(self) -> pd.DataFrame:
+        """One row for each observer of each position of a data owner; see
+        `m2fdp.core.privacy.ledger_tables.ledger_table`."""
+        conditions = promise.conditions(self)
+        return ledger_tables.ledger_table(*self.calibration.accounted, conditions)
+
+    def elections(self) -> pd.DataFrame:
+        """A row for each device where zones elect super-nodes: when it and others served."""
+        ledger, rounds = self.calibration.accounted
+        return ledger_tables.elections_table(self.network, ledger.offices, rounds)
+
+    def zones_table(self) -> pd.DataFrame:
+        """What every observer learns in H's zones, whoever is trusted, beside H's formula. No row
+        where a local rule makes something else of noise: what the table sums up is not there then.
+        """
+        if not adds_up(self.plan.rules.local):
+            return pd.DataFrame(columns=list(COLUMNS))
+        mechanism, rounds = self.calibration.mechanism, self.calibration.affordable_rounds
+        privacy, colluding = self.config.privacy, self.config.threat.colluding
+        return zones_table(self.network, mechanism, rounds, privacy, colluding)
+
+    def epsilon_over_rounds(self) -> pd.DataFrame:
+        """Epsilon of each kind of observer after some rounds, to plan a budget."""
+        return ledger_tables.epsilon_over_rounds(*self.calibration.accounted)
+
+    def summary(self) -> dict[str, Any]:
+        """What the run promises, and what the promise rests on; for JSON."""
+        return promise.summarise(self, self.elections())
+
+    def exposed_links(self) -> list[str]:
+        """A line on the links on which nobody may listen, if there are any."""
+        return promise.exposed(self)
+
+    def warnings(self) -> list[str]:
+        """A line for each thing that a user can change and should know before trusting epsilon."""
+        return promise.warn(self)
+
+    def train(
+        self,
+        listener: Listener = SILENT,
+        start: Progress | None = None,
+        checkpointing: Checkpointing | None = None,
+        process: SimulationProcess | None = None,
+    ) -> Trained:
+        """Train the rounds that the budget affords.
+
+        Args:
+            listener: what to call while training goes on.
+            start: what the run has reached before.
+            checkpointing: how to keep what it reaches.
+            process: instead of `process()`, such as that of another simulation.
+
+        Raises:
+            InputError: there are no records to test on, the model has diverged, or rounding it
+                would tell of a record.
+        """
+        _ = self.evaluated
+        set_exact_arithmetic()
+        process = process or self.process()
+        try:
+            state, metrics = train(self.run(process), listener, start, checkpointing)
+        except DivergenceError as error:
+            raise too_large(self.config, error) from None
+        except TooLongError as error:
+            raise too_long(self.config, error) from None
+        finally:
+            process.executor.workers.end()
+        model = process.simulation.model
+        weights = state.weights.cpu()
+        named = model.unflatten(weights)
+        line = self._wrong(model, weights, metrics.iloc[-1])
+        return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
+
+    def _wrong(self, model: Model, weights: Tensor, last: pd.Series) -> str | None:
+        """What is wrong with how a run ended; of the labels that devices hold out nothing is said.
+
+        Args:
+            weights: the trained model, (M,) on the CPU.
+            last: the metrics of the last round.
+        """
+        n_classes, labels = self.dataset.n_classes, self.dataset.labels[self.held_out]
+        of_devices = self.config.partition.held_out_by == "devices"
+        shares = np.full(n_classes, 1 / n_classes)
+        if not of_devices:
+            shares = np.bincount(labels, minlength=n_classes) / len(labels)
+        diverged = divergence(model, float(last["loss"]), shares)
+        if diverged is not None:
+            return advised(self.config, diverged)
+        if of_devices or not np.isclose(shares, last["accuracy"], atol=1e-9).any():
+            return None
+        found = evaluate(model, weights, *records_of(self.inputs, self.held_out, "cpu"))
+        counts = confusion_matrix(labels, found.predictions.numpy(), n_classes)
+        answers = one_class_only(counts.to_numpy())
+        return None if answers is None else f"the model answers {answers}"
+
+    def evaluate(self, state_dict: Mapping[str, Tensor]) -> Evaluation:
+        """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
+        set_exact_arithmetic()
+        weights = parameters_to_vector(state_dict.values())
+        return evaluate(self.model, weights, *records_of(self.inputs, self.evaluated, "cpu"))
+
+    def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
+        """The accuracy on records that devices hold out, as the cloud is told it: a release, behind
+        noise; see `m2fdp.core.privacy.scores`. None where devices hold out nothing."""
+        if self.config.partition.held_out_by == "cloud":
+            return None
+        samples, holders = held_out(self.dealt, "validation")
+        model, weights = self.model, parameters_to_vector(state_dict.values())
+        set_exact_arithmetic()
+        found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions
+        right = found.numpy() == self.dataset.labels[samples]
+        deviation = score_deviation(self.config.privacy)
+        draws = randomness_of(self.config, self.network, self.inputs, self.samples, samples)
+        return score(right, holders, self.network, deviation, draws.noise)
+
+    def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
+        """How many of `held_out` are of each true label (rows) and predicted one (columns)."""
+        labels = self.dataset.labels[self.held_out]
+        predicted = self.evaluate(state_dict).predictions.numpy()
+        return confusion_matrix(labels, predicted, self.dataset.n_classes)
+
+    def audit(self) -> pd.DataFrame:
+        """The promise, tested in the engine's own rounds by `audit.method`: a row an observer.
+
+        By canaries, lower bounds on epsilon beside the ledger's upper bounds; see
+        `m2fdp.adversaries.audit.Bounds`. By neighbours, how far one record moved what is released,
+        and may; see `m2fdp.adversaries.neighbours.Tried`.
+
+        Raises:
+            InputError: nothing is private, or the method is not made for these rounds.
+        """
+        return audit_run(self)
+
+    def attack(
+        self,
+        folder: Path | None = None,
+        on_done: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Attacked:
+        """What an observer takes from the messages that it reads; see `attacks.attack_run`.
+
+        Raises:
+            InputError: an attack that is not defined for the run.
+        """
+        from m2fdp.adversaries.attacks import attack_run  # SciPy's distributions take long
+
+        return attack_run(self, folder, on_done)
+
+    def measure(self) -> pd.DataFrame:
+        """Train, and measure loss, gradients and curvature along the run; see
+        `m2fdp.convergence.measurement.measure_run`.
+
+        Raises:
+            InputError: the rounds are a controller's.
+        """
+        return bounds.measure(self)
+
+    def bound(self, measured: pd.DataFrame | None = None) -> ConvergenceBounds:
+        """The convergence bounds beside what is measured.
+
+        Args:
+            measured: table of `measure`, which is called where it is not given.
+
+        Raises:
+            InputError: the rounds are a controller's, steps are not plain, no gradient has
+                changed along the run, so that nothing is known of beta, or models are clipped in
+                place of steps.
+        """
+        return bounds.bound_run(self, measured)

@@ -1,0 +1,50 @@
+"""docs/what-goes-together.md: one matrix, facts by features."""
+
+from __future__ import annotations
+
+from m2fdp.core.experiment.facts.features import ATTACK, BOUND, DEPLOYED, FEATURES, PLANNED_ROUNDS
+
+_TEXT = """\
+# What goes together
+
+A run is a set of facts. A feature needs some of them, and a key that breaks one that is needed is
+refused in one line, before anything is computed. Where a key is only idle, as nothing in the run
+reads it, its place in [configuration.md](configuration.md) says who does. What a mechanism refuses
+of the block `privacy` stands in its file in `src/m2fdp/core/privacy/mechanisms`.
+
+This page is made from `src/m2fdp/core/experiment/facts` by `python -m m2fdp.core.experiment.facts`;
+{algorithm} stands for the algorithm's name.
+
+## Features
+
+Features are looked at in this order. What is refused is the key that breaks the fact, or the
+feature's key itself. The last column says what a feature asks of its own values.
+
+| | feature | refused | its own values |
+|---:|---|---|---|
+"""
+_MATRIX = """
+## Facts
+
+A dot: the feature of that number needs the fact.
+
+"""
+
+
+def page() -> str:
+    """The content of docs/what-goes-together.md."""
+    features = tuple(dict.fromkeys((*FEATURES, *PLANNED_ROUNDS, *BOUND, *ATTACK, *DEPLOYED)))
+    facts = tuple(dict.fromkeys(fact for feature in features for fact in feature.needs))
+    lines, needing = [], {}
+    for number, feature in enumerate(features, start=1):
+        refused = "" if not feature.needs else "itself" if feature.key else "the fact"
+        values = (feature.values.__doc__ or "").strip()
+        lines.append(f"| {number} | {feature.name.rstrip(',')} | {refused} | {values} |")
+        if feature.needs:
+            needing[number] = feature.needs
+    heads = "".join(f" {number} |" for number in needing)
+    matrix = [f"| key | use | fact |{heads}", "|---|---|---|" + ":-:|" * len(needing)]
+    for fact in facts:
+        dots = "".join(" ● |" if fact in needs else " |" for needs in needing.values())
+        matrix.append(f"| `{fact.key}` | {fact.remedy} | {fact.text} |{dots}")
+    return _TEXT + "\n".join(lines) + "\n" + _MATRIX + "\n".join(matrix) + "\n"

@@ -1,0 +1,89 @@
+"""Facts of a run, features that need them, and the one rule that refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from m2fdp.core.config import Block
+from m2fdp.core.errors import BLOCK, InputError
+from m2fdp.core.experiment.request import Request
+
+
+def _none_wrong(run: Request) -> Iterator[InputError]:
+    yield from ()
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What a run is, unless one key breaks it.
+
+    Attributes:
+        key: dotted key of the value, or of the block, that breaks it.
+        remedy: the value that gives it.
+        text: the fact as a noun: what a feature "needs".
+        holds: whether a run is so.
+        shown: what breaks it, where that is not the key's value.
+    """
+
+    key: str
+    remedy: str
+    text: str
+    holds: Callable[[Request], bool]
+    shown: Callable[[Request], object] | None = None
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a run can have, or what can be asked of it, and the facts that it needs.
+
+    Attributes:
+        name: the feature as a noun, which "needs"; {algorithm} stands for the algorithm's name.
+        there: whether a run has it.
+        needs: the facts, in the order in which they are asked for.
+        otherwise: what does without the feature.
+        key: the key that asks for it, where that is refused and not the fact's.
+        shown: what the key asks for, where that is not its value.
+        values: the lines on its own values, which are asked for after the facts.
+    """
+
+    name: str
+    there: Callable[[Request], bool]
+    needs: tuple[Fact, ...] = ()
+    otherwise: str = ""
+    key: str = ""
+    shown: Callable[[Request], object] | None = None
+    values: Callable[[Request], Iterator[InputError]] = _none_wrong
+
+
+def refuse(features: Iterable[Feature], run: Request) -> None:
+    """Refuse a run of which a feature needs a fact that does not hold.
+
+    Raises:
+        InputError: the first such fact, or a feature's first wrong value.
+    """
+    for line in refusals(features, run):
+        raise line
+
+
+def refusals(features: Iterable[Feature], run: Request) -> Iterator[InputError]:
+    """All lines that refuse a run, in the order of features."""
+    for feature in features:
+        if feature.there(run):
+            for fact in feature.needs:
+                if not fact.holds(run):
+                    yield _missing(feature, fact, run)
+            yield from feature.values(run)
+
+
+def _missing(feature: Feature, fact: Fact, run: Request) -> InputError:
+    if feature.key:
+        key, shown = feature.key, feature.shown
+        text, ways = f"needs {fact.text}", (feature.otherwise, f"{fact.key}: {fact.remedy}")
+    else:
+        key, shown = fact.key, fact.shown
+        text, ways = f"{feature.name} needs {fact.text}", (fact.remedy, feature.otherwise)
+    value = shown(run) if shown is not None else run.value(key)
+    text = f"{text}; use {', or '.join(filter(None, ways))}"
+    text = text.replace("{algorithm}", run.config.algorithm)
+    return InputError(key, BLOCK if isinstance(value, Block) else value, text)

@@ -1,0 +1,137 @@
+"""How far work is: a bar in a terminal or a notebook, lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from m2fdp.core.engine.training import Listener, RoundRecord
+from m2fdp.core.formatting import duration, upper_bound
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+@contextmanager
+def telling(
+    tell: Callable[[str], object],
+    line: Callable[[float], str],
+    first_after_s: float | None = None,
+) -> Iterator[None]:
+    """While the block runs, a line every 30 seconds.
+
+    Args:
+        tell: takes the line, in a thread of its own.
+        line: makes it of the seconds since the block began.
+        first_after_s: when the first line is due, if not after as many seconds as the others; a
+            block that ends before is silent.
+    """
+    began, over = time.monotonic(), threading.Event()
+
+    def tell_all() -> None:
+        pause = SECONDS_BETWEEN_LINES if first_after_s is None else first_after_s
+        while not over.wait(pause):
+            tell(line(time.monotonic() - began))
+            pause = SECONDS_BETWEEN_LINES
+
+    thread = threading.Thread(target=tell_all, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def so_far(what: str, seconds: float, done: int = 0, total: int = 0) -> str:
+    """A line on work that has gone on for some seconds; what is left is told once some is done."""
+    if not done:
+        return f"{what}: {duration(seconds)} so far"
+    left = duration(seconds / done * (total - done))
+    return f"{what}: {done:,} of {total:,}, about {left} left"
+
+
+@contextmanager
+def items_bar(
+    what: str, console: Console | None = None, tell: Callable[[str], object] | None = None
+) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with how many items are done and how many there are, which a bar shows.
+
+    The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
+
+    Args:
+        what: the items are.
+        console: place where it is shown; by default on standard error.
+        tell: takes a line every 30 seconds where there is no bar.
+    """
+    bar, counts = _bar(console, TimeRemainingColumn()), (0, 0)
+
+    def show(done: int, total: int) -> None:
+        nonlocal counts
+        counts = done, total
+        bar.update(task, completed=done, total=total)
+
+    lines: AbstractContextManager[None] = nullcontext()
+    if tell is not None and bar.disable:
+        lines = telling(tell, lambda seconds: so_far(what, seconds, *counts))
+    with bar, lines:
+        task = bar.add_task(what, total=None)
+        yield show
+
+
+@contextmanager
+def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> Iterator[Listener]:
+    """A listener for `Experiment.train` that shows rounds, accuracy, epsilon and the time left.
+
+    The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
+
+    Args:
+        rounds: number of all rounds; `Experiment.calibrate().affordable_rounds`.
+        done: rounds of a run that goes on.
+        console: place where it is shown; by default on standard error.
+    """
+    bar = _bar(console, TextColumn("{task.fields[latest]}"), TimeRemainingColumn())
+
+    def on_round(round_: int, logged: Mapping[str, float], seconds: float) -> None:
+        bar.advance(task)
+
+    def on_evaluation(record: RoundRecord) -> None:
+        bar.update(task, latest=reached(record))
+
+    with bar:
+        task = bar.add_task("training", total=rounds, completed=done, latest="")
+        yield Listener(on_round, on_evaluation)
+
+
+def _bar(console: Console | None, *columns: ProgressColumn) -> Progress:
+    """A bar that ends with these columns."""
+    console = Console(stderr=True) if console is None else console
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        *columns,
+        console=console,
+        disable=not (console.is_terminal or console.is_jupyter),
+        transient=True,
+    )
+
+
+def reached(record: RoundRecord) -> str:
+    """Accuracy and epsilon of an evaluated round, in a few words."""
+    accuracy = f"accuracy {record.accuracy:.3f}"
+    if math.isnan(record.epsilon):
+        return accuracy
+    return f"{accuracy}, ε {upper_bound(record.epsilon)}"

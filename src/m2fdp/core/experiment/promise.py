@@ -1,0 +1,185 @@
+"""What a run promises about privacy: what it rests on, what is outside it, what to know of it."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.data.manifest import held_by_cloud, held_out
+from m2fdp.core.engine.step_sums import step_in_sums
+from m2fdp.core.experiment.assembly import Assembly
+from m2fdp.core.formatting import some_of
+from m2fdp.core.privacy.outside import outside_the_promise
+from m2fdp.core.privacy.rounding import ENFORCED, condition
+from m2fdp.core.privacy.summary import (
+    assumptions_of_classes,
+    assumptions_of_elections,
+    assumptions_of_features,
+    assumptions_of_splits,
+    assumptions_of_sums,
+    conditions_of,
+    drowned,
+    elections_summary,
+    exposed_links,
+    splits_summary,
+    summary,
+    warnings,
+)
+from m2fdp.core.streams import seeded
+from m2fdp.features.mapping import fitted_on
+from m2fdp.secure_aggregation.survivors import count_lost
+
+# Which sums are lost is drawn before training; more local steps are not looked at.
+_MOST_STEPS_COUNTED = 20_000
+
+
+def conditions(assembly: Assembly) -> list[str]:
+    """What epsilon rests on and nothing enforces, each as a sentence."""
+    own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
+    rests = [*conditions_of(assembly.config), *assembly.known]
+    every = rests + own + _of_scale(assembly) + _of_rounding(assembly)
+    return list(dict.fromkeys(every))
+
+
+def _of_scale(assembly: Assembly) -> list[str]:
+    config = assembly.config
+    if config.dataset.confirmed or assembly.dataset.scaled_by_constants:
+        return []
+    return [
+        f"constants known beforehand have scaled the floats of dataset.name={config.dataset.name}, "
+        "and not what the records hold (dataset.confirmed=true says so)"
+    ]
+
+
+def _of_rounding(assembly: Assembly) -> list[str]:
+    if not assembly.begins_too_long:
+        return []
+    shortest = min(plan.step_size for plan in assembly.run_plan.rounds)
+    length = float(assembly.model.initial_vector().norm())
+    return [
+        condition(assembly.rounding.rounded(length, shortest), assembly.rounding.moved(shortest))
+    ]
+
+
+def asked(privacy: PrivacyConfig) -> str:
+    """What noise is calibrated to, in words."""
+    if privacy.noise_multiplier is not None:
+        return f"{privacy.noise_multiplier:g} times the sensitivity"
+    return f"epsilon {privacy.epsilon:g}"
+
+
+def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
+    """What the run promises, ready for JSON; see `m2fdp.core.privacy.summary.summary`.
+
+    Args:
+        served: table of `m2fdp.core.privacy.ledger_tables.elections_table`.
+    """
+    config, calibrated = assembly.config, assembly.calibration
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    promised = summary(mechanism, rounds, config.privacy, conditions(assembly))
+    if not mechanism.private:
+        return promised
+    held = {split: len(held_by_cloud(assembly.dealt, split)) for split in ("validation", "test")}
+    by_devices = len(held_out(assembly.dealt, "validation")[0]) - held["validation"]
+    of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
+    sources = fitted_on(config.features)
+    rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
+    others = [ENFORCED] * rounded + of_sums
+    others += assumptions_of_elections(served) + assumptions_of_features(sources)
+    others += assumptions_of_classes(config.dataset.name)
+    others += assumptions_of_splits(mechanism.ledger, config.privacy)
+    others += [part.assumption for part in calibrated.own_parts if part.enforced]
+    own_code = [part.record for part in calibrated.own_parts]
+    in_epochs = get_algorithm(config.algorithm).tiers is not None
+    return promised | {
+        **splits_summary(mechanism.ledger, config.privacy, in_epochs),
+        "assumptions": promised["assumptions"] + others,
+        **({"features_fitted_on": sources} if sources else {}),
+        **({"own_code": own_code} if own_code else {}),
+        "records_in_clear": held,
+        "outside_the_promise": outside_the_promise(held["validation"], held["test"], by_devices),
+        **elections_summary(served),
+    }
+
+
+def _of_lost_sums(assembly: Assembly) -> list[str]:
+    """How many sums nobody will read; not where nothing can be foreseen, or counting takes long."""
+    config, run_plan, calibrated = assembly.config, assembly.run_plan, assembly.calibration
+    (network, *_), mechanism = run_plan.networks, calibrated.mechanism
+    plans = run_plan.rounds[: calibrated.affordable_rounds]
+    steps = sum(len(plan.layers) for plan in plans)
+    if not network.sums.dropout or config.privacy.secure_rng or steps > _MOST_STEPS_COUNTED:
+        return []
+    every_step = step_in_sums(network, mechanism)
+    lost, total = count_lost(network, plans, seeded(config.seed, b"").sampling, every_step)
+    if not lost:
+        return []
+    return [
+        f"{lost:,} of {total:,} sums lose too many senders to be read: training goes on as if "
+        "none of them had moved (secure_aggregation.dropout, threshold)"
+    ]
+
+
+def exposed(assembly: Assembly) -> list[str]:
+    """A line on the links that must be closed, if there are any."""
+    calibrated = assembly.calibration
+    return exposed_links(
+        calibrated.mechanism, calibrated.affordable_rounds, assembly.config.privacy
+    )
+
+
+def _of_records(assembly: Assembly) -> list[str]:
+    """What accuracy, or the protection of records, suffers from."""
+    repeats, dataset, lines = assembly.repeats, assembly.dataset, []
+    if repeats.held_out:
+        lines.append(
+            f"{repeats.held_out} of the {repeats.n_held_out} records that nobody trains on are "
+            "training records as well, pixel by pixel: accuracy is too good by them"
+        )
+    if repeats.on_devices:
+        lines.append(
+            f"{repeats.on_devices} training records are held by several devices, pixel by pixel: "
+            "whoever's they are is protected as if each were somebody else's"
+        )
+    trained = np.unique(dataset.labels[assembly.samples.samples])
+    absent = np.setdiff1d(np.arange(dataset.n_classes), trained)
+    if len(absent):
+        lines.append(
+            f"{len(absent)} of {dataset.n_classes} classes have no training record, "
+            f"{some_of(absent.tolist())}: models never learn them"
+        )
+    return lines
+
+
+def warn(assembly: Assembly) -> list[str]:
+    """A line for each thing that a user can change and should know before trusting epsilon, or
+    what a run will make of it."""
+    config, calibrated = assembly.config, assembly.calibration
+    mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
+    privacy, batch_size = config.privacy, config.training.batch_size
+    lines, most = [], int(assembly.samples.sizes.max())
+    if batch_size is not None and batch_size > most:
+        lines.append(
+            f"training.batch_size = {batch_size:g} is more than any device's records, at most "
+            f"{most}: every step uses all of them, as with null, and sampling protects nobody"
+        )
+    lines += _of_records(assembly)
+    lines += warnings(mechanism, rounds, privacy, conditions(assembly))
+    planned = len(mechanism.ledger.plans)
+    if rounds < planned:
+        lines.append(
+            f"training stops after {rounds} of {planned} rounds: the next one would pass "
+            f"privacy.budget {privacy.budget:g}"
+        )
+    lines += _of_lost_sums(assembly)
+    held = len(held_by_cloud(assembly.dealt, "validation"))
+    if mechanism.private and held:
+        lines.append(
+            f"{held} validation records lie in clear with the cloud: ε does not cover them"
+        )
+    return lines + drowned(mechanism, assembly.model.n_parameters)

@@ -1,0 +1,120 @@
+"""What an experiment hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from torch import Tensor
+
+from m2fdp.core.experiment.own_parts import OwnPart
+from m2fdp.core.formatting import counted
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from m2fdp.adversaries.membership import Membership
+    from m2fdp.adversaries.reconstruction import Reconstruction
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The mechanisms of a run, and how far the budget goes.
+
+    Attributes:
+        mechanisms: one for each network of the run plan; they share one ledger.
+        affordable_rounds: how many of the planned rounds are trained.
+        own_parts: the user's own code that the promise rests on.
+    """
+
+    mechanisms: tuple[CalibratedMechanism, ...]
+    affordable_rounds: int
+    own_parts: tuple[OwnPart, ...] = ()
+
+    @property
+    def mechanism(self) -> CalibratedMechanism:
+        """That of the first network, in which all configured devices take part."""
+        return self.mechanisms[0]
+
+    @property
+    def accounted(self) -> tuple[Ledger, int]:
+        """What the tables of a ledger are of: it, and after how many rounds."""
+        return self.mechanism.ledger, self.affordable_rounds
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trained:
+    """A trained model.
+
+    Attributes:
+        state_dict: its parameters by name, on the CPU.
+        metrics: a row an evaluated round, columns as in `m2fdp.core.engine.training.RoundRecord`;
+            under a controller also what it decided.
+        warning: a line where training diverged or drowned in noise, or the model answers one class
+            only; else None.
+    """
+
+    state_dict: Mapping[str, Tensor]
+    metrics: pd.DataFrame
+    warning: str | None
+
+    @property
+    def rounds(self) -> int:
+        """How many were trained."""
+        return int(self.metrics["round"].iloc[-1])
+
+    @property
+    def accuracy(self) -> float:
+        """After the last round, on the records that the cloud evaluates on."""
+        return float(self.metrics["accuracy"].iloc[-1])
+
+    @property
+    def loss(self) -> float:
+        """After the last round, on the same records."""
+        return float(self.metrics["loss"].iloc[-1])
+
+    @property
+    def epsilon(self) -> float:
+        """Verified; NaN without privacy."""
+        return float(self.metrics["epsilon"].iloc[-1])
+
+    def __repr__(self) -> str:
+        return (
+            f"Trained({counted(self.rounds, 'round')}: accuracy {self.accuracy:.4f}, "
+            f"loss {self.loss:.4f}, epsilon {self.epsilon:.4g})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ConvergenceBounds:
+    """The convergence bounds of a run, beside what was measured along it.
+
+    Attributes:
+        by_round: table of `m2fdp.convergence.tables.bound_table`.
+        by_layer: table of `m2fdp.convergence.tables.layer_table`.
+        summary: constants, where they come from, and whether the assumptions hold; for JSON.
+        warnings: what a reader must know of the assumptions, a sentence each.
+    """
+
+    by_round: pd.DataFrame
+    by_layer: pd.DataFrame
+    summary: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What an attack has taken.
+
+    Attributes:
+        record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
+            by name, `note` what must stand beside them.
+        reconstructions: results of messages, in order; none of lira.
+        memberships: results by the observer's kind; none of a reconstruction.
+    """
+
+    record: Mapping[str, Any]
+    reconstructions: tuple[Reconstruction, ...] = ()
+    memberships: Mapping[str, Membership] | None = None

@@ -1,0 +1,277 @@
+"""Models by name: svm, softmax, logistic, dense, lenet, cnn2, cnn12, resnet, or one's own
+`package.module:function`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.models import losses
+from m2fdp.core.models.checks import FEW, Shape, check_loss, check_module, check_pixels
+from m2fdp.core.models.cnn12 import cnn12_modules
+from m2fdp.core.models.losses import Loss, OneByOne
+from m2fdp.core.models.names import KEY, check_model_name
+from m2fdp.core.models.resnet import ResnetPlan, resnet_modules
+from m2fdp.core.own_code import guarded, is_own, load
+from m2fdp.core.streams import torch_seed
+
+_HIDDEN = 100  # units of `dense`
+_LEAST_SHARE = 1e-12  # of a class that no record is of, for its logarithm
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A module with its loss.
+
+    Attributes:
+        name: the configured one.
+        module: maps features (B, C, H, W) to scores (B, classes). Only its structure and
+            initial parameters are used; the simulation keeps parameters as flat vectors.
+        loss: scores (B, C) and labels (B,) to a loss per record (B,).
+        linear: whether scores are one matrix product with the flattened features, no bias.
+    """
+
+    name: str
+    module: nn.Module
+    loss: Loss
+    linear: bool
+    # The loss's derivative in the scores, where it is known in closed form.
+    loss_gradient: Loss | None = None
+    # For linear models, of the loss's second derivative in the scores: a bound on its eigenvalues,
+    # and on their sum.
+    curvature: float | None = None
+    curvature_sum: float | None = None
+    # Whether the module is a user's own, through which records to be clipped pass one at a time.
+    is_own: bool = False
+
+    @property
+    def n_parameters(self) -> int:
+        """M."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def layers(self) -> tuple[slice, ...]:
+        """The places, in a flat vector, of the parameters of each layer: of what one module holds
+        itself, weight and bias together."""
+        counted: set[int] = set()
+        result, start = [], 0
+        for module in self.module.modules():
+            sizes = {
+                id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in counted
+            }
+            if sizes:
+                counted |= sizes.keys()
+                end = start + sum(sizes.values())
+                result.append(slice(start, end))
+                start = end
+        return tuple(result)
+
+    def initial_vector(self) -> Tensor:
+        """w^(1): float32 (M,)."""
+        return parameters_to_vector(self.module.parameters()).detach().clone()
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, as views of a flat vector (M,)."""
+        return unflattened(dict(self.module.named_parameters()), vector)
+
+    def loss_of_equal_scores(self, n_classes: int) -> float:
+        """What knows nothing has: the mean of the loss over all labels if all scores are zero."""
+        scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
+        return float(self.loss(scores, labels).mean())
+
+    def loss_of_shares(self, shares: np.ndarray) -> float:
+        """What knows nothing but the classes' shares has: the mean loss where every record's scores
+        are their logarithms, which for cross-entropy is their entropy.
+
+        Args:
+            shares: float64 (C,), they sum to one.
+        """
+        (labels,) = torch.from_numpy(shares).nonzero(as_tuple=True)
+        scores = torch.from_numpy(shares).clamp(min=_LEAST_SHARE).log().float()
+        losses = self.loss(scores.expand(len(labels), -1).contiguous(), labels)
+        return float(losses.double() @ torch.from_numpy(shares)[labels])
+
+    def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The derivative of each record's loss in its scores (..., C, b), for labels (..., b)."""
+        if self.loss_gradient is not None:
+            return self.loss_gradient(scores, labels)
+        by_record = scores.mT.detach().requires_grad_()
+        losses = self.loss(by_record.flatten(0, -2), labels.flatten())
+        return torch.autograd.grad(losses.sum(), by_record)[0].mT
+
+    def scores(self, vector: Tensor, features: Tensor) -> Tensor:
+        """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
+        return torch.func.functional_call(self.module, self.unflatten(vector), (features,))
+
+
+def unflattened(tensors: Mapping[str, Tensor], vector: Tensor) -> dict[str, Tensor]:
+    """Tensors of the same names and shapes, as views of a vector that holds them in order."""
+    result, start = {}, 0
+    for name, tensor in tensors.items():
+        end = start + tensor.numel()
+        result[name] = vector[start:end].view(tensor.shape)
+        start = end
+    return result
+
+
+def build_model(
+    config: ModelConfig, shape: Shape, n_classes: int, seed: int, at_once: int = FEW
+) -> Model:
+    """The configured model for images of (C, H, W) and n_classes labels.
+
+    Linear models start at zero; others at torch's own initialisation, drawn with the seed.
+
+    Args:
+        at_once: so many records may be a minibatch; own code is tried on as many.
+
+    Raises:
+        InputError: an unknown name, images too small for a CNN, a key that the model does not have,
+             or own code that raises or that `check_module` or `check_loss` refuses.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, "initialisation"))
+        model = _named(config, shape, n_classes, at_once)
+    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes, at_once)
+
+
+def resnet_plan(config: ModelConfig) -> ResnetPlan:
+    """The configured ResNet."""
+    return ResnetPlan(config.depth, config.width, config.norm, config.stem_stride)
+
+
+def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    """The whole of it, where gradients are taken record by record."""
+    plan = resnet_plan(config)
+    if plan.norm == "batch":
+        raise InputError(
+            "model.norm",
+            "batch",
+            "mixes the records of a batch, and keeps state that no step covers: it is for "
+            "algorithms that train in tiers without privacy; use group",
+        )
+    modules = resnet_modules(plan, shape, n_classes)
+    return Model(plan.name, nn.Sequential(*modules), losses.cross_entropy, linear=False)
+
+
+def _named(config: ModelConfig, shape: Shape, n_classes: int, at_once: int) -> Model:
+    check_model_name(config.name)
+    module: nn.Module
+    match config.name:
+        case "svm" | "softmax" | "logistic":
+            return _linear(config, shape, n_classes)
+        case "resnet":
+            return _resnet(config, shape, n_classes)
+        case "dense":
+            module = _dense(shape, n_classes)
+        case "lenet":
+            module = _lenet(shape, n_classes)
+        case "cnn2":
+            module = _cnn2(shape, n_classes)
+        case "cnn12":
+            parts = cnn12_modules(config.channels, shape, n_classes)
+            module = nn.Sequential(*(layer for part in parts for layer in part))
+        case name:
+            module = _imported(name, shape, n_classes, at_once)
+    users = is_own(config.name)
+    return Model(config.name, module, losses.cross_entropy, linear=False, is_own=users)
+
+
+def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    layer = nn.Linear(prod(shape), n_classes, bias=False)
+    nn.init.zeros_(layer.weight)
+    module = nn.Sequential(nn.Flatten(), layer)
+    model = Model(config.name, module, losses.cross_entropy, linear=True)
+    if config.name == "logistic":
+        # The logistic function's slope is at most a quarter.
+        return replace(
+            model,
+            loss=losses.one_vs_rest_logistic,
+            loss_gradient=losses.one_vs_rest_logistic_gradient,
+            curvature=0.25,
+            curvature_sum=0.25 * n_classes,
+        )
+    if config.name == "softmax":
+        # diag(p) - p p': absolute values of a row's entries add up to 2 p (1 - p), and its trace is
+        # 1 less the sum of p^2.
+        return replace(
+            model,
+            loss_gradient=losses.cross_entropy_gradient,
+            curvature=0.5,
+            curvature_sum=1 - 1 / n_classes,
+        )
+    if config.hinge == "crammer_singer":
+        return replace(model, loss=losses.crammer_singer_hinge)
+    loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient
+    return replace(model, loss=loss, loss_gradient=gradient)
+
+
+def _dense(shape: Shape, n_classes: int) -> nn.Module:
+    """One hidden layer, as H has for EMNIST (H does not say how wide)."""
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(prod(shape), _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, n_classes)
+    )
+
+
+def _lenet(shape: Shape, n_classes: int) -> nn.Module:
+    """Three convolutions with sigmoids, and a linear layer: the network on which reconstruction
+    from gradients was shown (Zhu et al. 2019, whose wide first weights it has): M = 13,426 for
+    28 x 28 x 1 and ten classes."""
+    inputs, height, width = shape
+    sides = [-(-side // 4) for side in (height, width)]  # halved twice, rounded up
+    module = nn.Sequential(
+        nn.Conv2d(inputs, 12, 5, stride=2, padding=2),
+        nn.Sigmoid(),
+        nn.Conv2d(12, 12, 5, stride=2, padding=2),
+        nn.Sigmoid(),
+        nn.Conv2d(12, 12, 5, padding=2),
+        nn.Sigmoid(),
+        nn.Flatten(),
+        nn.Linear(12 * prod(sides), n_classes),
+    )
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return module
+
+
+def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
+    """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
+    5, by the code of its reference [14])."""
+    inputs, height, width = shape
+    need = "halves images twice after convolutions of 5 x 5, so they need"
+    check_pixels("cnn2", shape, 16, need)
+    sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
+    return nn.Sequential(
+        nn.Conv2d(inputs, 10, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(10, 20, 5),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(20 * prod(sides), 50),
+        nn.ReLU(),
+        nn.Linear(50, n_classes),
+    )
+
+
+def _imported(name: str, shape: Shape, n_classes: int, at_once: int) -> nn.Module:
+    function = load(KEY, name)
+    with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
+        module = function(shape, n_classes)
+    check_module(name, module, shape, n_classes, at_once)
+    return module
+
+
+def _with_own_loss(model: Model, name: str, n_classes: int, at_once: int) -> Model:
+    """The model with another loss, whose derivative and curvature nobody has stated."""
+    loss = load("model.loss", name)
+    check_loss(name, loss, n_classes, at_once)
+    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)

@@ -1,0 +1,102 @@
+"""A trained model that others load: a folder with its weights and what is needed to build it.
+
+What is built follows from the weights' names, too: a model that was trained in tiers has heads
+beside its chain of modules, and FedGKT's has every client's own network.
+
+MLflow's pyfunc loads such a folder through `_load_pyfunc`; torch and this library are all that it
+needs, no part of Kedro's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.config import ModelConfig, parse_block
+from m2fdp.core.models.checks import Shape
+from m2fdp.core.models.names import SPLIT_MODELS
+from m2fdp.core.models.registry import Model, build_model
+from m2fdp.tiers.split_models import build_split_model
+from m2fdp.tiers.transfer_models import TransferModel, build_transfer_model
+
+WEIGHTS, DESCRIPTION = "model.pt", "model.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """A model that labels records, and its weights (M,)."""
+
+    model: Model
+    weights: Tensor
+    shape: Shape
+
+    def predict(self, data: Any, params: Mapping[str, Any] | None = None) -> np.ndarray:
+        """Scores, float32 (n, classes), of which the largest is the label's.
+
+        FedGKT has a model for each client: theirs are in the mean.
+
+        Args:
+            data: inputs as the model was trained on, in [0, 1] where they are images: (n, C, H, W),
+                or anything that becomes that, such as a table with a column a number.
+            params: none are known.
+        """
+        inputs = torch.from_numpy(np.array(data, dtype=np.float32).reshape(-1, *self.shape))
+        # Of its records in a row each is scored by the next client.
+        clients = self.model.n_clients if isinstance(self.model, TransferModel) else 1
+        with torch.inference_mode():
+            scores = self.model.scores(self.weights, inputs.repeat_interleave(clients, dim=0))
+        return scores.unflatten(0, (len(inputs), clients)).mean(1).numpy()
+
+
+def write_model(
+    folder: Path,
+    config: ModelConfig,
+    shape: Shape,
+    n_classes: int,
+    state_dict: Mapping[str, Tensor],
+) -> None:
+    """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there."""
+    about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
+    (folder / DESCRIPTION).write_text(json.dumps(about, indent=2), encoding="utf-8")
+    weights = {name: tensor.detach().cpu().clone() for name, tensor in state_dict.items()}
+    torch.save(weights, folder / WEIGHTS)
+
+
+def _load_pyfunc(path: str) -> Served:
+    """The model of a folder; the name is MLflow's.
+
+    Raises:
+        ValueError: the weights are those of another model than the folder describes.
+    """
+    folder = Path(path)
+    about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    config = parse_block(ModelConfig, about["model"], "model")
+    channels, height, width = about["shape"]
+    shape = (channels, height, width)
+    state = torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True)
+    model = _model_of(config, shape, about["n_classes"], state)
+    expected = model.unflatten(model.initial_vector())
+    for name in expected.keys() | state.keys():
+        if name not in state or name not in expected or state[name].shape != expected[name].shape:
+            raise ValueError(f"{folder}: {name} does not fit the model that is described")
+    return Served(model, torch.cat([state[name].flatten() for name in expected]), shape)
+
+
+def _model_of(config: ModelConfig, shape: Shape, n_classes: int, names: Iterable[str]) -> Model:
+    """The model whose weights have these names; its own weights don't matter."""
+    places = {tuple(name.split(".")[:2]) for name in names}
+    clients = {number for place, number in places if place == "clients"}
+    tiers = sorted(int(number) for place, number in places if place == "heads")
+    in_tiers = config.name in SPLIT_MODELS and any(place == "chain" for place, _ in places)
+    if config.name in SPLIT_MODELS and clients:
+        return build_transfer_model(config, shape, n_classes, 0, len(clients))
+    if in_tiers:
+        return build_split_model(config, shape, n_classes, 0, tiers)
+    return build_model(config, shape, n_classes, 0)

@@ -1,0 +1,423 @@
+"""The privacy ledger: for every position of a data owner, what every observer learns.
+
+Positions are devices that share everything an accountant needs: where their noise is added,
+their weights on the path below it, their sampling rate and their noise. Each observer of a
+position is one line (`m2fdp.core.privacy.releases`); what carries no noise is a line with an
+infinite epsilon, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from math import inf
+
+import numpy as np
+
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.accounting import (
+    Adjacency,
+    Composition,
+    ShiftLaw,
+    Unit,
+    epsilon,
+    subsampled,
+)
+from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.releases import AlikeRounds, Release, in_clear, joined_unseen
+from m2fdp.core.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+from m2fdp.tiers.split_noise import lines_of_split
+from m2fdp.zones.offices import Offices
+
+# A law that moves the release for certain, without noise.
+_IN_CLEAR = ShiftLaw((inf,), (1.0,))
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """All lines of a run.
+
+    Attributes:
+        plans: the rounds t = 1…T, in order.
+        distrusted: the kinds of observers that must not learn more than the target, there or not.
+        attendance: bool (T, N_L), who joins which round, where that is left to chance and already
+            drawn; None counts every device in every round.
+        offices: who serves as super-node in which round, where they are elected and already drawn;
+            None counts every round that the device takes part in.
+    """
+
+    lines: tuple[Release, ...]
+    plans: tuple[RoundPlan, ...]
+    distrusted: frozenset[str]
+    delta: float
+    adjacency: Adjacency
+    unit: Unit
+    attendance: np.ndarray | None = None
+    offices: Offices | None = None
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of observers that have lines."""
+        return frozenset(line.kind for line in self.lines)
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """The distrusted kinds that have lines: whom the promise binds. Others are nobody in this
+        network, or trusted in it."""
+        return self.distrusted & self.kinds
+
+    def epsilon(self, line: Release, rounds: int) -> float:
+        """An upper bound on the line's epsilon after some rounds."""
+        return line.spent + epsilon(self.composition(line, rounds), self.delta, self.adjacency)
+
+    def verified(self, rounds: int) -> float:
+        """The largest epsilon over records and distrusted observers after some rounds."""
+        return self._largest([x for x in self.lines if x.kind in self.distrusted], rounds)
+
+    def pooled(self, rounds: int) -> float:
+        """The largest epsilon over records if all distrusted observers pool what they know.
+
+        A head's noise is known to the head alone, so what is left is its noise, unless one of them
+        sees messages in clear, or none of them draws any of a sum that is all they read.
+        """
+        draw_some = any(KINDS[kind].is_device for kind in self.distrusted)
+
+        def left(position: Position, deviation: float) -> float:
+            devices_draw = position.is_device or position.elected
+            only_sums = position.summed and not (devices_draw and draw_some)
+            return deviation if only_sums or not deviation else position.noise
+
+        pooling = [
+            replace(
+                line.behind(left), accounts=line.accounts if line.alone is None else (line.alone,)
+            )
+            for line in self.lines
+            if line.kind in self.distrusted
+        ]
+        return self._largest(pooling, rounds)
+
+    def by_kind(self, rounds: int) -> dict[str, float]:
+        """The largest epsilon of each kind of observer after some rounds."""
+        kinds = dict.fromkeys(line.kind for line in self.lines)
+        return {
+            kind: self._largest([x for x in self.lines if x.kind == kind], rounds) for kind in kinds
+        }
+
+    def composition(self, line: Release, rounds: int) -> Composition:
+        """What the observer sees in so many rounds, over the noise."""
+        return _over_noise(self.released(line, rounds))
+
+    def released(self, line: Release, rounds: int) -> Iterator[AlikeRounds]:
+        """What an observer is shown in so many rounds."""
+        if line.accounts:
+            yield from self._least_told(line, rounds)
+            return
+        if line.otherwise is not None and self.offices is not None:
+            yield from self._by_turns(line, line.otherwise, rounds, self.offices)
+            return
+        for plan, times in self._counted[rounds].items():
+            position, deviation = line.views[plan.network]
+            laws = line.laws(position, plan)
+            unseen = None
+            if position.joins is not None and line.joins_unseen:
+                unseen = joined_unseen(laws, position.joins, self.adjacency, self.unit)
+            joined = times
+            if position.joins is not None:
+                joined = self._known_to_join(position, plan, rounds, unseen is not None)
+            if joined:
+                yield AlikeRounds(plan, laws, joined, deviation)
+            if unseen is not None and joined < times:
+                hidden = times - joined
+                yield AlikeRounds(plan, unseen, hidden, deviation, joins_unseen=True)
+
+    def _known_to_join(self, position: Position, plan: RoundPlan, rounds: int, unseen: bool) -> int:
+        """The most of a plan's rounds that a device of the position joins for all that an observer
+        knows: those that were drawn, or, where nobody tells, those that it serves, for who is
+        elected is public. Not having been elected only makes it less likely that it joined."""
+        its_rounds = self._rounds_of[plan]
+        its_rounds = its_rounds[: np.searchsorted(its_rounds, rounds)]
+        members = list(position.members)
+        if unseen and not position.network.elected:
+            return 0
+        if unseen and self.offices is not None:
+            served = self.offices.exposure(tuple(its_rounds.tolist())).served
+            return int(served[members].max())
+        if unseen or self.attendance is None:
+            return len(its_rounds)
+        return int(self.attendance[its_rounds][:, members].sum(axis=0).max())
+
+    def _least_told(self, line: Release, rounds: int) -> Sequence[AlikeRounds]:
+        """Of the ways to count what an observer is shown, that with the least epsilon."""
+        ways = [account(self._counted[rounds]) for account in line.accounts]
+        if len(ways) == 1:
+            return ways[0]
+        return min(ways, key=lambda way: epsilon(_over_noise(way), self.delta, self.adjacency))
+
+    def _by_turns(
+        self, line: Release, otherwise: float, rounds: int, offices: Offices
+    ) -> Iterator[AlikeRounds]:
+        """The rounds that the worst super-nodes serve, and all others in which the device joins;
+        those with the same laws are counted together, for none of them is worst in all.
+
+        Counted are the most that any device of the position is served and the most that any joins,
+        which is no less than either of each.
+        """
+        plans: dict[tuple[int, Composition], list[RoundPlan]] = {}
+        for plan in self._counted[rounds]:
+            position, _ = line.views[plan.network]
+            plans.setdefault((plan.network, line.laws(position, plan)), []).append(plan)
+        members = list(line.position.members)
+        for (network, laws), same_plans in plans.items():
+            its_rounds = np.sort(np.concatenate([self._rounds_of[plan] for plan in same_plans]))
+            its_rounds = its_rounds[its_rounds < rounds]
+            served = int(
+                offices.exposure(tuple(its_rounds.tolist())).under_coalition[members].max()
+            )
+            joined = len(its_rounds)
+            if line.position.joins is not None:
+                joined = int(offices.present[its_rounds][:, members].sum(axis=0).max())
+            _, deviation = line.views[network]
+            for times, noise in ((served, deviation), (joined - served, otherwise)):
+                if times:
+                    yield AlikeRounds(same_plans[0], laws, times, noise)
+
+    @property
+    def chance(self) -> float | None:
+        """With which every device joins a round; None where that is not left to chance."""
+        return self.lines[0].position.joins
+
+    def most_joined(self, rounds: int) -> int:
+        """The most rounds, of the first so many, that any device joins, as far as is known."""
+        if self.attendance is None:
+            return rounds
+        return int(self.attendance[:rounds].sum(axis=0).max(initial=0))
+
+    def _largest(self, lines: Sequence[Release], rounds: int) -> float:
+        """Of the observers of a position, who all see one law, those with least noise matter."""
+        of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
+        for line in lines:
+            noises = tuple(deviation for _, deviation in line.views)
+            seen_alike = (
+                line.position,
+                line.laws,
+                line.joins_unseen,
+                line.by_turns,
+                line.accounts,
+                line.spent,
+            )
+            of_position.setdefault(seen_alike, {})[noises] = line
+        compositions: dict[float, set[Composition]] = {}
+        for by_noise in of_position.values():
+            for noises, line in by_noise.items():
+                if not any(_quieter(other, noises) for other in by_noise):
+                    compositions_of = compositions.setdefault(line.spent, set())
+                    compositions_of.add(self.composition(line, rounds))
+        return max(
+            (
+                spent + epsilon(each, self.delta, self.adjacency)
+                for spent, noised in compositions.items()
+                for each in undominated(noised)
+            ),
+            default=0.0,
+        )
+
+    @cached_property
+    def _rounds_of(self) -> dict[RoundPlan, np.ndarray]:
+        """The rounds of each plan, from 0, ascending."""
+        result: dict[RoundPlan, list[int]] = {}
+        for round_, plan in enumerate(self.plans):
+            result.setdefault(plan, []).append(round_)
+        return {plan: np.array(rounds) for plan, rounds in result.items()}
+
+    @cached_property
+    def _counted(self) -> tuple[Counter[RoundPlan], ...]:
+        """How often each plan has occurred after t = 0…T rounds."""
+        counts: Counter[RoundPlan] = Counter()
+        result = [Counter(counts)]
+        for plan in self.plans:
+            counts[plan] += 1
+            result.append(Counter(counts))
+        return tuple(result)
+
+
+def _over_noise(rounds: Iterable[AlikeRounds]) -> Composition:
+    """What an observer is shown, over the noise that it can't subtract."""
+    sums: Counter[ShiftLaw] = Counter()
+    for shown_rounds in rounds:
+        if shown_rounds.deviation == inf:
+            continue
+        for law, count in shown_rounds.laws:
+            if shown_rounds.deviation:
+                law = law.scaled(1.0 / shown_rounds.deviation)
+            elif law.largest:  # what nothing moves shows nothing, noised or not
+                law = _IN_CLEAR
+            sums[law] += count * shown_rounds.times
+    return tuple(sums.items())
+
+
+def _quieter(noises: tuple[float, ...], others: tuple[float, ...]) -> bool:
+    """Whether noises are nowhere more, and somewhere less."""
+    return noises != others and all(a <= b for a, b in zip(noises, others, strict=True))
+
+
+def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> Ledger:
+    """The ledger of a run.
+
+    Args:
+        noise: the standard deviation that each node adds, when the mechanism has it add some:
+            float64 (N_l,) for layer l = 0…L.
+        units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
+
+    Raises:
+        InputError: nobody whom `threat` distrusts receives anything in this network.
+    """
+    privacy, threat = premises.privacy, premises.threat
+    mechanism = get_mechanism(privacy.mechanism)
+    laws = lru_cache(maxsize=None)(mechanism.laws(premises))
+    lines = lines_of_split(mechanism.releases(premises, noise, units, laws), privacy)
+    distrusted = distrusted_kinds(threat, premises.network.elected)
+    present = {line.kind for line in lines}
+    if not distrusted & present:
+        raise InputError(
+            "threat.distrusted",
+            ", ".join([*threat.distrusted, *threat.open_links]),
+            "are nobody in this network, so that there is nothing to verify; present are "
+            + ", ".join(sorted(present & OBSERVERS.keys())),
+        )
+    return Ledger(
+        tuple(lines),
+        tuple(premises.plans),
+        distrusted,
+        privacy.delta,
+        privacy.adjacency,
+        privacy.unit,
+    )
+
+
+def behind_own_heads(ledger: Ledger) -> Ledger:
+    """The ledger of steps of which nothing is known but that a head noises them.
+
+    Whatever a rule makes of a noised step is post-processing of it, so nobody learns more than who
+    reads the head's own steps. But what it makes of others' noise may be no Gaussian any more, nor
+    as large beside what it makes of the record: theirs counts for nothing, in anybody's line.
+    """
+
+    def behind(position: Position, deviation: float) -> float:
+        return deviation if deviation == inf else min(deviation, position.noise)
+
+    return replace(ledger, lines=tuple(line.behind(behind) for line in ledger.lines))
+
+
+def open_ledger(
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: PrivacyConfig,
+    threat: ThreatConfig,
+    sees: Mapping[str, str] | None = None,
+) -> Ledger:
+    """The ledger of a run without noise: everybody sees everything in clear.
+
+    Args:
+        sees: what some kinds of observers see, in words, if it is more than models.
+    """
+    everybody = Position(
+        replace(network, participation=None),  # nobody counts rounds
+        members=tuple(range(network.tree.n_devices)),
+        head_layer=0,
+        shares=(),
+        sampling_rate=1.0,
+        unit=1.0,
+        noise=0.0,
+        inside={},
+        mean={},
+        above=(),
+    )
+    kinds = observers(threat.colluding > 0, network.elected)
+    return Ledger(
+        tuple(
+            in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)
+            for kind in kinds
+        ),
+        tuple(plans),
+        distrusted_kinds(threat, network.elected),
+        privacy.delta,
+        privacy.adjacency,
+        privacy.unit,
+    )
+
+
+def _one_release(position: Position, plan: RoundPlan) -> Composition:
+    return ((subsampled(1.0), 1),)
+
+
+def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
+    """One ledger of a run over several networks, from one of each.
+
+    The networks differ in who takes part, so every device has the same kinds of observers in
+    all. Devices share a line where they share a position in every network.
+
+    Args:
+        ledgers: one a network, by the number that a round's plan has for it; all with the plans
+            of the whole run.
+    """
+    if len(ledgers) == 1:
+        return ledgers[0]
+    lines = [_lines_by_position(ledger) for ledger in ledgers]
+    n_devices = sum(len(position.members) for position in lines[0])
+    places = np.empty((n_devices, len(ledgers)), dtype=np.int64)
+    for network, positions_ in enumerate(lines):
+        for place, position in enumerate(positions_):
+            places[list(position.members), network] = place
+    _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
+    ordered = [list(positions_.items()) for positions_ in lines]
+    joined = []
+    for group in np.argsort(first):
+        (first_position, first_lines), *others = [
+            ordered[network][place] for network, place in enumerate(places[first[group]])
+        ]
+        position = replace(first_position, members=tuple(np.flatnonzero(inverse == group).tolist()))
+        for line in first_lines.values():
+            elsewhere = tuple((other, by_kind[line.kind].deviation) for other, by_kind in others)
+            joined.append(replace(line, position=position, elsewhere=elsewhere))
+    return replace(ledgers[0], lines=tuple(joined))
+
+
+def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Release]]:
+    """The lines of every position by kind of observer; each position has one of a kind."""
+    result: dict[Position, dict[str, Release]] = {}
+    for line in ledger.lines:
+        result.setdefault(line.position, {})[line.kind] = line
+    return result
+
+
+def undominated(compositions: set[Composition]) -> list[Composition]:
+    """Without the subsampled ones that another, of more samples and less noise, dominates."""
+    result = []
+    by_count: dict[int, list[Composition]] = {}
+    for composition in compositions:
+        is_single = len(composition) == 1
+        if not is_single or not _is_subsampled(composition[0][0]):
+            result.append(composition)
+        else:
+            count = composition[0][1]
+            by_count.setdefault(count, []).append(composition)
+    for group in by_count.values():
+        largest = 0.0
+        for composition in sorted(group, key=lambda c: (-c[0][0].moved, -c[0][0].largest)):
+            if composition[0][0].largest > largest:
+                largest = composition[0][0].largest
+                result.append(composition)
+    return result
+
+
+def _is_subsampled(law: ShiftLaw) -> bool:
+    """Whether it is no shift or, with some probability, one finite one."""
+    some = law.shifts[1:] if law.shifts[0] == 0 else law.shifts
+    return len(some) == 1 and some[0] < inf

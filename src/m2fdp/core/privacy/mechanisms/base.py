@@ -1,0 +1,343 @@
+"""What a mechanism is: which step it clips, who draws how much noise when, and what that shows.
+
+One object a mechanism, one file an object. Nobody else asks for its name: who needs to know what
+it does asks for a capability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.errors import BLOCK, InputError
+from m2fdp.core.privacy.premises import Premises, weights_up_to
+from m2fdp.core.privacy.releases import Laws, Release
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network, heads_of, no_noise
+from m2fdp.core.topology.tree import Tree
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """What bounds one local step.
+
+    Attributes:
+        record_norm: the norm each record's gradient is clipped to, or None.
+        batch_norm: the norm the minibatch gradient is clipped to, or None.
+        update_norm: the norm, in units of eta, that a device's whole update between two
+            synchronisations is clipped to, or None.
+        model_norm: the norm that a device's whole model is clipped to before it is sent, or None.
+        by_layer: whether a device's gradient or update is clipped layer by layer, each of the
+            model's n layers to its norm / sqrt(n).
+        divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
+            the `expected` one, which is public and the same for neighbours.
+    """
+
+    divide_by: Literal["drawn", "expected"]
+    record_norm: float | None = None
+    batch_norm: float | None = None
+    update_norm: float | None = None
+    model_norm: float | None = None
+    by_layer: bool = False
+
+    @property
+    def of_models(self) -> bool:
+        """Whether what is bounded, and noised, is a whole model, whatever the steps to it were, and
+        not a model moved by bounded steps; noise is then in the model's own unit."""
+        return self.model_norm is not None
+
+
+@dataclass(frozen=True, eq=False)
+class LockStep:
+    """Which devices step together, as one learner.
+
+    Attributes:
+        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group: of the
+            devices' own head, or of who reads the sum of heads that share their noise.
+        group_of: int64 (N_L,), each device's group.
+        weights: float64 (N_L,), the product of rho on the path from the device to that node.
+    """
+
+    nodes: np.ndarray
+    group_of: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ClientNoise:
+    """What devices draw that split their model below a server that nobody trusts; 0 for others.
+
+    Attributes:
+        gradients: float64 (N_L,), deviations in units of eta, added to the client's part of the
+            gradient at every local step.
+        activations: float64 (N_L,), deviations, added to every record's activations.
+    """
+
+    gradients: np.ndarray
+    activations: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Noise standard deviations.
+
+    Attributes:
+        steps: float64 (G,) per lock-step group, added to its gradient at every local step, if
+            all devices take part.
+        heads: what each head of a group adds of that, float64 (N_l,) for layer l = 0…L.
+        messages: what each node adds to its message to its parent, and the cloud to what it
+            broadcasts at a round's end, float64 (N_l,) for layer l = 0…L.
+        broadcasts: what each server adds to what it broadcasts after a local aggregation, float64
+            (N_l,) for layer l = 0…L-1.
+        local_messages: instead of `messages`, where models travel up to a server for a local
+            aggregation; None = the same.
+        unit: what all of them are in: in the step size eta, or in the model's own unit.
+        past: what is drawn for a local step is added again at later ones, times these: at the next,
+            at the one after it, and so on; only where every round has as many steps, and noise
+            streams repeat.
+        clients: noise of devices that noise what they send of a split model, whose `steps` are 0;
+            None = nobody does.
+    """
+
+    steps: np.ndarray
+    heads: tuple[np.ndarray, ...]
+    messages: tuple[np.ndarray, ...]
+    broadcasts: tuple[np.ndarray, ...]
+    local_messages: tuple[np.ndarray, ...] | None = None
+    unit: Literal["step", "model"] = "step"
+    past: tuple[float, ...] = ()
+    clients: ClientNoise | None = None
+
+    @property
+    def every(self) -> tuple[np.ndarray, ...]:
+        """All of these numbers."""
+        clients = () if self.clients is None else (self.clients.gradients, self.clients.activations)
+        sent = (*self.heads, *self.messages, *self.broadcasts, *(self.local_messages or ()))
+        return (self.steps, *sent, np.array(self.past), *clients)
+
+    @property
+    def credited(self) -> frozenset[str]:
+        """The names of those that are not all 0: the ledger counts on somebody who draws them."""
+        by_name = {
+            "steps": (self.steps,),
+            "messages": self.messages,
+            "broadcasts": self.broadcasts,
+            "local_messages": self.local_messages or (),
+            "past": (np.array(self.past),),
+            "clients": ()
+            if self.clients is None
+            else (self.clients.gradients, self.clients.activations),
+        }
+        return frozenset(name for name, parts in by_name.items() if any(map(np.any, parts)))
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether local steps are noised, and not messages."""
+        return bool(self.credited & {"steps", "clients"})
+
+    def sent(self, top: int) -> tuple[np.ndarray, ...]:
+        """What is added to messages when models travel up to a layer, by layer."""
+        return self.messages if top == 0 else self.local_messages or self.messages
+
+    def covers(self, tree: Tree, top: int) -> np.ndarray:
+        """Whether the model that each server of a layer broadcasts after a local aggregation there
+        follows from noised ones alone: bool (N_top,)."""
+        sent = self.sent(top)
+        noised = sent[tree.depth] > 0
+        for layer in range(tree.depth - 1, top - 1, -1):
+            in_clear = np.bincount(tree.parents[layer], ~noised, minlength=tree.n_nodes(layer))
+            noised = in_clear == 0
+            if layer > top:
+                noised |= sent[layer] > 0
+        return noised | (self.broadcasts[top] > 0)
+
+    def scale(self, eta: float) -> float:
+        """What a deviation of 1 is in a model, at step size eta."""
+        return eta if self.unit == "step" else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Protection:
+    """What nodes do of a mechanism whose noise is decided; none of them needs to know more of it.
+
+    Attributes:
+        private: whether they clip and noise at all.
+    """
+
+    clipping: Clipping
+    lock_step: LockStep
+    noise: Noise
+    private: bool
+
+
+@runtime_checkable
+class Mechanism(Protocol):
+    """A way to make training private."""
+
+    @property
+    def name(self) -> str:
+        """In configurations."""
+
+    @property
+    def noises_every_step(self) -> bool:
+        """Whether noise enters at every local step, so that devices below a head step together and
+        two runs never drift apart; else a difference, once there, may grow until the next noised
+        release."""
+
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
+        """Raise what is not defined, or not proven, for this mechanism.
+
+        Args:
+            network: None before it is known, and where nothing is private; with it come its rounds.
+
+        Raises:
+            InputError: naming the key, or the block.
+        """
+
+    def clipping(self, privacy: PrivacyConfig) -> Clipping:
+        """What bounds one local step."""
+
+    def units(self, premises: Premises) -> np.ndarray:
+        """What shift 1 of each device's laws means, over eta: float64 (N_L,)."""
+
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
+        """The papers' noise: deviations, for layer l = 0…L, float64 (N_l,).
+
+        Raises:
+            InputError: they have none for this mechanism.
+        """
+
+    def in_parts(
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        """Deviations, for layer l = 0…L, in the proportions that a calibration keeps.
+
+        Args:
+            protecting: float64 (N_L,), what protects each device's records, added by its head.
+            distrusted: the kinds of observers that they must be protected from.
+        """
+
+    def noise(
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
+    ) -> Noise:
+        """Where and when nodes draw noise of given deviations, for layer l = 0…L (N_l,)."""
+
+    def laws(self, premises: Premises) -> Laws:
+        """How far a record moves what its head releases, in rounds like these."""
+
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        """Who sees what of whose records: the lines of the ledger, position by position.
+
+        For noise and units see `m2fdp.core.privacy.ledger.build_ledger`.
+
+        Args:
+            laws: this mechanism's, each computed once.
+        """
+
+    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
+        """What epsilon rests on, besides what it rests on under any mechanism."""
+
+
+def refuse_first(*cases: tuple[bool, str]) -> None:
+    """Raise the first that applies of what the block `privacy` can't be.
+
+    Raises:
+        InputError: naming the block.
+    """
+    for wrong, message in cases:
+        if wrong:
+            raise InputError("privacy", BLOCK, message)
+
+
+def lock_step_of(mechanism: Mechanism, network: Network, plans: Sequence[RoundPlan]) -> LockStep:
+    """Which devices step together under a mechanism, in rounds like these."""
+    return step_together(network, plans) if mechanism.noises_every_step else step_alone(network)
+
+
+def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:
+    """Every head and all devices below it; with heads that share their noise, who reads their sum
+    and all devices below: none of them may act on a part of it.
+
+    Args:
+        plans: rounds. Where each of their steps ends in the sum and nobody falls silent, heads
+            have no time to act, and are learners of their own.
+    """
+    tree, sums = network.tree, network.sums
+    of_device = heads_of(network)
+    for layer in sorted(sums.layers, reverse=True) if sums.shared else ():
+        if plans and not sums.dropout and _all_end_above(plans, layer):
+            continue
+        top = sums.reader_layer(layer)
+        reader = tree.ancestors[top]
+        together = np.isin(reader, reader[of_device[:, 0] == layer])
+        of_device[together] = np.stack([np.full_like(reader, top), reader], axis=1)[together]
+    nodes, group_of = np.unique(of_device, axis=0, return_inverse=True)
+    return LockStep(nodes, group_of, weights_up_to(network, nodes[group_of, 0]))
+
+
+def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
+    """Whether every step's models travel past the nodes of a layer."""
+    tops = {top for plan in set(plans) for top in plan.layers}
+    return all(top is not None and top < layer for top in tops)
+
+
+def parts_of_full_noise(
+    premises: Premises, protecting: np.ndarray, below_heads: bool
+) -> list[np.ndarray]:
+    """Of its full noise, each node's part.
+
+    A head's full noise is what protects the most exposed record below it from whoever sees its
+    every release. Any other node's, above a head or below one, is as large against what a record
+    moves its message by: the deviations of the heads on the paths through it, times the weight of
+    the head's message in the node's above it, or over that of the node's in the head's below it;
+    the largest of them.
+
+    Args:
+        protecting: float64 (N_L,), what protects each device's records, added by its head.
+        below_heads: whether messages are sent below heads; not under noise at every step.
+    """
+    network, heads = premises.network, premises.heads
+    tree = network.tree
+    full = list(no_noise(tree))
+    for layer in np.unique(heads[:, 0]):
+        members = heads[:, 0] == layer
+        np.maximum.at(full[layer], heads[members, 1], protecting[members])
+    result = [of_layer.copy() for of_layer in full]
+    for head_layer in np.unique(heads[:, 0]):
+        members = heads[:, 0] == head_layer
+        of_heads = full[head_layer][heads[members, 1]]
+        for layer, parts in enumerate(network.noise):
+            if layer == head_layer or (layer > head_layer and not below_heads):
+                continue
+            nodes = tree.ancestors[layer][members]
+            if layer < head_layer:
+                sensitivity = network.shares(head_layer, layer)[heads[members, 1]]
+            else:
+                sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
+            np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
+    return [part * whole for part, whole in zip(network.noise, result, strict=True)]
+
+
+def step_alone(network: Network) -> LockStep:
+    """Every device by itself."""
+    tree = network.tree
+    devices = np.arange(tree.n_devices)
+    nodes = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
+    return LockStep(nodes, devices, np.ones(tree.n_devices))
+
+
+def silence(network: Network, lock_step: LockStep) -> Noise:
+    """No noise anywhere."""
+    nothing = no_noise(network.tree)
+    return Noise(np.zeros(len(lock_step.nodes)), nothing, nothing, nothing[:-1])

@@ -1,0 +1,186 @@
+"""`gradient`: each record's gradient is clipped and every local step is noised, by the head.
+
+A device below an untrusted parent noises its own steps. A trusted server that noises what leaves
+it steps together with all devices below it, as one learner with their data: it averages their
+clipped gradients, noises, steps, and only then lets anything out, up or down. Since all that
+leaves a head follows from its noised steps, everybody's v is the head's step, one release a step.
+A message's noise is not there at every step, so that it is credited to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.errors import BLOCK, InputError
+from m2fdp.core.privacy.accounting import Composition, subsampled
+from m2fdp.core.privacy.mechanisms.base import (
+    Clipping,
+    LockStep,
+    Noise,
+    parts_of_full_noise,
+    refuse_first,
+    silence,
+)
+from m2fdp.core.privacy.positions import Position, positions
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.releases import (
+    Laws,
+    Release,
+    View,
+    drawn_at_heads,
+    in_clear,
+    in_words,
+    of_super_node,
+    trusted_above,
+)
+from m2fdp.core.privacy.sight import ELECTED, KINDS, TO_TRUSTED, Reading, readings
+from m2fdp.core.privacy.variance import mean_variances
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+from m2fdp.tiers.split_noise import split_law
+
+_BELOW_THE_HEAD = "clipped gradients on their way to the head"
+_NO_PAPER = "calibration: paper is not defined for mechanism: gradient; use accountant"
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """See `m2fdp.core.privacy.mechanisms.base.Mechanism`."""
+
+    name: str = "gradient"
+    noises_every_step: bool = True
+
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
+        refuse_first(
+            (privacy.calibration == "paper", _NO_PAPER),
+            (
+                privacy.adjacency == "replace_one" and privacy.unit == "device",
+                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
+                "use add_remove",
+            ),
+        )
+
+    def clipping(self, privacy: PrivacyConfig) -> Clipping:
+        if privacy.unit == "record":
+            return Clipping("expected", record_norm=privacy.clipping_norm)
+        by_layer = privacy.clip == "per_layer"
+        return Clipping("drawn", batch_norm=privacy.clipping_norm, by_layer=by_layer)
+
+    def units(self, premises: Premises) -> np.ndarray:
+        # The public divisor B_j = q_j D_j; a device's clipped gradient is there or not.
+        privacy, factor = premises.privacy, 1.0
+        if privacy.unit == "record":
+            factor = 1.0 / (premises.rates * premises.sizes)
+        return premises.weights_to_heads * privacy.clipping_norm * factor
+
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
+        raise InputError("privacy", BLOCK, _NO_PAPER)
+
+    def in_parts(
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        return parts_of_full_noise(premises, protecting, below_heads=False)
+
+    def noise(
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
+    ) -> Noise:
+        """Heads draw at every step; servers above them with their messages, nodes below never.
+
+        A group below a decoding parent steps behind the noise of all heads in it.
+        """
+        network, heads = premises.network, premises.heads
+        tree = network.tree
+        drawn = [np.zeros_like(of_layer) for of_layer in deviations]
+        for layer, index in heads:
+            drawn[layer][index] = deviations[layer][index]
+        shared = mean_variances(network, drawn, np.ones(tree.n_devices))
+        steps = [
+            drawn[layer][index] if drawn[layer][index] else np.sqrt(shared[layer][index])
+            for layer, index in lock_step.nodes
+        ]
+        messages = [of_layer.copy() for of_layer in deviations]
+        group_layers = lock_step.nodes[lock_step.group_of, 0]
+        silent_from = np.minimum(heads[:, 0], group_layers + 1)
+        for layer, of_layer in enumerate(messages):
+            of_layer[tree.ancestors[layer][silent_from <= layer]] = 0.0
+        return replace(
+            silence(network, lock_step),
+            steps=np.array(steps),
+            heads=tuple(drawn),
+            messages=tuple(messages),
+        )
+
+    def laws(self, premises: Premises) -> Laws:
+        """One release a local step; where activations are noised too, both together are it."""
+        privacy = premises.privacy
+
+        def laws(position: Position, plan: RoundPlan) -> Composition:
+            if position.splits and position.is_device:
+                return split_law(privacy.activation_share, len(plan.layers))
+            rate = 1.0 if privacy.unit == "device" else position.sampling_rate
+            return ((subsampled(rate), len(plan.layers)),)
+
+        return laws
+
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        return [
+            line
+            for position in positions(premises, noise, units)
+            for line in _lines(premises, position, laws)
+        ]
+
+    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
+        return []
+
+
+def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
+    """The lines of one position."""
+    # Where steps are summed, every one of them must end in the sum: members that share their
+    # noise never act on a part of it, others may until the next global aggregation.
+    traffic, device = premises.traffic, position.is_device
+    summed = position.shared or (
+        position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
+    )
+    view: View = "mean" if summed else "message"
+    # Of steps that each end in an aggregation nobody below is shown more than their mean.
+    peer_view: View = "mean" if device and traffic.every_step else view
+
+    def line(reading: Reading) -> Release:
+        kind, row = reading.kind, reading.row
+        if row.up == TO_TRUSTED:
+            return trusted_above(position, kind, "clipped gradients", laws)
+        if reading.at == "words":
+            return in_words(position, kind, laws)
+        if reading.at == "below":
+            return in_clear(position, kind, _BELOW_THE_HEAD, laws)
+        noised = Release(
+            position,
+            kind,
+            row.words,
+            "what follows from every step's noised gradient",
+            drawn_at_heads(position, view, kind),
+            "as if every noised gradient were seen",
+            laws,
+        )
+        if row.drew != ELECTED:
+            return noised
+        otherwise = drawn_at_heads(position, peer_view, kind if device else row.off_duty)
+        return of_super_node(noised, otherwise, traffic)
+
+    line_of = {reading.kind: line(reading) for reading in readings(premises, position)}
+    order = [kind for kind, row in KINDS.items() if not (device and row.up == TO_TRUSTED)]
+    return [line_of[kind] for kind in order if kind in line_of]
+
+
+GRADIENT = Gradient()

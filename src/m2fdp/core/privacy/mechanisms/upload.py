@@ -1,0 +1,259 @@
+"""`upload`, the papers': minibatch gradients are clipped, and the model message is noised.
+
+Every node that adds noise adds it to what it sends up, when it sends. What an aggregation does not
+carry past a head is in clear below it, so that two runs may drift apart between two noised
+releases: see `m2fdp.core.privacy.taint`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import floor, log, prod, sqrt
+
+import numpy as np
+
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.accounting import Composition, ShiftLaw
+from m2fdp.core.privacy.mechanisms.base import (
+    Clipping,
+    LockStep,
+    Noise,
+    parts_of_full_noise,
+    refuse_first,
+    silence,
+)
+from m2fdp.core.privacy.positions import Position, positions
+from m2fdp.core.privacy.premises import Premises, Traffic
+from m2fdp.core.privacy.releases import (
+    Laws,
+    Release,
+    View,
+    in_clear,
+    in_words,
+    of_super_node,
+    trusted_above,
+    unsubtractable,
+)
+from m2fdp.core.privacy.sight import (
+    BESIDE,
+    COLLUDING,
+    ELECTED,
+    KINDS,
+    TO_TRUSTED,
+    Reading,
+    readings,
+)
+from m2fdp.core.privacy.taint import Steps, device_law, record_law, windows
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+
+# What the line of a device's siblings rests on.
+_ALONE = "siblings do not pool what they know of their own noises"
+# What carries no noise, by where it is read.
+_IN_CLEAR = {
+    "below": "un-noised models on their way to the head",
+    "local": "un-noised local aggregations",
+}
+# Beyond so many step sizes their pulls are rounded down to share laws, each of which takes time.
+_MOST_STEP_SIZES = 8
+
+
+@dataclass(frozen=True)
+class Upload:
+    """See `m2fdp.core.privacy.mechanisms.base.Mechanism`."""
+
+    name: str = "upload"
+    noises_every_step: bool = False
+
+    def check(
+        self,
+        privacy: PrivacyConfig,
+        network: Network | None = None,
+        plans: Sequence[RoundPlan] = (),
+    ) -> None:
+        refuse_first(
+            (
+                privacy.adjacency == "replace_one",
+                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
+                "use add_remove",
+            ),
+            (
+                privacy.calibration == "paper"
+                and (privacy.unit == "device" or privacy.downlink_noise),
+                "calibration: paper knows records, clipped minibatches and uplinks only",
+            ),
+        )
+        if network is not None and network.rho is not None and privacy.calibration == "paper":
+            raise InputError(
+                "topology.weights",
+                "samples",
+                "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
+                "use uniform, or calibration: accountant",
+            )
+
+    def clipping(self, privacy: PrivacyConfig) -> Clipping:
+        norm = privacy.clipping_norm
+        if privacy.unit == "device":
+            return Clipping("drawn", update_norm=norm, by_layer=privacy.clip == "per_layer")
+        return Clipping("drawn", batch_norm=norm)
+
+    def units(self, premises: Premises) -> np.ndarray:
+        """The weights on the path to the head are part of the laws."""
+        privacy = premises.privacy
+        # Two minibatch gradients of norm G are at most 2G apart.
+        factor = 2.0 if privacy.unit == "record" else 1.0
+        return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
+
+    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
+        """J Prop. 1 with Lemma 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon, where
+        Delta = 2 eta K G / (product of s_l' over the layers l' from the node's to L-1).
+        """
+        network, plans, privacy = premises.network, premises.plans, premises.privacy
+        tree = network.tree
+        most_steps = max(len(plan.layers) for plan in plans)
+        compositions = most_steps * len(plans)
+        scale = sqrt(compositions * log(1 / privacy.delta)) / privacy.epsilon
+        factor = privacy.alpha * premises.rates.max() * scale
+        noise = []
+        for layer, parts in enumerate(network.noise):
+            shared = prod(network.smallest_fanout(below) for below in range(layer, tree.depth))
+            sensitivity = 2 * most_steps * privacy.clipping_norm / shared
+            noise.append(parts * (factor * sensitivity))
+        return noise
+
+    def in_parts(
+        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
+    ) -> list[np.ndarray]:
+        return parts_of_full_noise(premises, protecting, below_heads=True)
+
+    def noise(
+        self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
+    ) -> Noise:
+        network = premises.network
+        silent = silence(network, lock_step)
+        if not premises.privacy.downlink_noise:
+            return replace(silent, messages=tuple(deviations))
+        broadcasts = [np.zeros_like(scale) for scale in silent.broadcasts]
+        for device, (head_layer, head) in enumerate(premises.heads):
+            for layer in range(max(head_layer, 1), network.tree.depth):
+                node = network.tree.ancestors[layer][device]
+                broadcasts[layer][node] = deviations[head_layer][head]
+        return replace(silent, messages=tuple(deviations), broadcasts=tuple(broadcasts))
+
+    def laws(self, premises: Premises) -> Laws:
+        """One release a window; many step sizes share laws."""
+        plans, privacy = premises.plans, premises.privacy
+        share_laws = len({plan.step_size for plan in plans}) > _MOST_STEP_SIZES
+
+        def laws(position: Position, plan: RoundPlan) -> Composition:
+            part = _rounded_down(plan.pull) if share_laws else plan.pull
+            steps = Steps(part, received=plan.center == "received")
+            counts: Counter[ShiftLaw] = Counter()
+            for window in windows(plan, position.head_layer, privacy.downlink_noise):
+                path = (window, position.head_layer, position.shares)
+                if privacy.unit == "device":
+                    counts[device_law(*path)] += 1
+                else:
+                    counts[record_law(*path, position.sampling_rate, steps)] += 1
+            return tuple(counts.items())
+
+        return laws
+
+    def releases(
+        self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
+    ) -> list[Release]:
+        """Who sees which message at the end of a window."""
+        result = []
+        for position in positions(premises, noise, units):
+            lines = _Lines(position, premises.traffic, laws)
+            result += [lines.of(each) for each in readings(premises, position) if each.exists]
+        return result
+
+    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
+        return []
+
+
+def _rounded_down(value: float) -> float:
+    """To a power of 1.2, so that decaying step sizes share their laws."""
+    return 1.2 ** floor(log(value, 1.2) + 1e-9) if value > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of one position, put together."""
+
+    position: Position
+    traffic: Traffic
+    laws: Laws
+
+    @property
+    def noised_below(self) -> bool:
+        """Whether what travels back down to devices below the head is noised.
+
+        Such a broadcast carries the head's noise alone, and the devices that start from it carry
+        on what it tells; siblings' noise hides only what passes the parent.
+        """
+        return self.traffic.noised_down and not self.position.is_device
+
+    @property
+    def further(self) -> View:
+        """v of those whom the head's message reaches in a mean."""
+        return "message" if self.noised_below else "mean"
+
+    @property
+    def received(self) -> View:
+        """v of those whom the head's message is sent to."""
+        return self.further if self.position.summed else "message"
+
+    def of(self, reading: Reading) -> Release:
+        """The line of an observer."""
+        position, kind, row = self.position, reading.kind, reading.row
+        if row.drew == ELECTED:
+            return self.of_elected(reading)
+        if row.up == TO_TRUSTED and reading.at == "below":
+            return trusted_above(position, kind, "un-noised models", self.laws)
+        if reading.at == "words":
+            return in_words(position, kind, self.laws)
+        if reading.at in _IN_CLEAR:
+            return in_clear(position, kind, _IN_CLEAR[reading.at], self.laws)
+        line = self.noised(kind, reading.at == "head")
+        if row.drew == COLLUDING and position.head_layer > 0:
+            sees = "the noised models, or their sums, at every release"
+            line = replace(line, sees=sees, assumption="–")
+        if row.drew == BESIDE and position.is_device:
+            line = replace(line, assumption=_ALONE)
+        return replace(line, observer=reading.observer)
+
+    def noised(self, kind: str, sent: bool) -> Release:
+        """The line of somebody whom the head's message is sent to, or who is further away."""
+        view = self.received if sent else self.further
+        rests = "–"
+        if sent and view == "message":
+            sees = "the noised model at every release"
+        elif sent:
+            sees = "the sum of noised models at every release"
+        elif self.noised_below:
+            sees, rests = "models that follow from the head's releases", "as if all were seen"
+        elif self.position.head_layer == 0:
+            sees = "the noised global model"
+        else:
+            sees = "the noised mean of the parent's children"
+            rests = "as if the parent's mean were seen at every release"
+        deviation = unsubtractable(self.position, view, kind, self.traffic)
+        who = KINDS[kind].words
+        return Release(self.position, kind, who, sees, deviation, rests, self.laws)
+
+    def of_elected(self, reading: Reading) -> Release:
+        """The zone's other devices, which are elected by turns, and else its siblings."""
+        otherwise = 0.0
+        if reading.at not in _IN_CLEAR:
+            view = self.received if reading.at == "head" else self.further
+            path = (self.position, view, reading.kind, self.traffic)
+            otherwise = unsubtractable(*path, serves=False)
+        return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)
+
+
+UPLOAD = Upload()

@@ -1,0 +1,73 @@
+"""`calibration: multiplier`: noise as a multiple of what a record moves, and what it is worth.
+
+Every adder takes z times the most that one record, or one device, moves its own message by in one
+release (H Alg. 1 with z in place of a target). What that protects from whom is the ledger's to say.
+H's nominal epsilon is what one adder's noise would be worth by itself, against somebody who sees
+its every release and is never told who takes part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.privacy.accounting import Composition, ShiftLaw, epsilon
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.releases import Release, joined_unseen
+
+
+def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
+    """The most that a device's records move its head's message by, in the unit of their law:
+    float64 (N_L,).
+
+    Args:
+        ledger: a run's, whose noises play no part.
+        network: the number of one of the run's networks.
+    """
+    lines = one_line_each(ledger)
+    result = np.zeros(sum(len(position.members) for position in lines))
+    for position, line in lines.items():
+        result[list(position.members)] = largest_shift(line, ledger, network)
+    return result
+
+
+def nominal_epsilon(ledger: Ledger, rounds: int, privacy: PrivacyConfig) -> float:
+    """The epsilon that a run is said to have after some rounds: its target, or, where noise is a
+    multiple, what one adder's is worth by itself."""
+    if privacy.noise_multiplier is None:
+        return privacy.epsilon
+    compositions = {
+        over_one_noise(line, ledger, rounds, privacy.noise_multiplier)
+        for line in one_line_each(ledger).values()
+    }
+    return max(epsilon(each, ledger.delta, ledger.adjacency) for each in compositions)
+
+
+def over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float) -> Composition:
+    """A position's releases, each over so many times the most that any of its kind moves."""
+    deviations = [multiplier * largest_shift(line, ledger, i) for i in range(len(line.views))]
+    sums: Counter[ShiftLaw] = Counter()
+    for plan in ledger.plans[:rounds]:
+        position, _ = line.views[plan.network]
+        laws = line.laws(position, plan)
+        if position.joins is not None:
+            laws = joined_unseen(laws, position.joins, ledger.adjacency, ledger.unit) or laws
+        for law, count in laws:
+            sums[law.scaled(1.0 / deviations[plan.network])] += count
+    return tuple(sums.items())
+
+
+def largest_shift(line: Release, ledger: Ledger, network: int) -> float:
+    """The most that a position's records move their head's message by, in the unit of their law."""
+    position, _ = line.views[network]
+    plans = {plan for plan in ledger.plans if plan.network == network}
+    shifts = (law.largest for plan in plans for law, _ in line.laws(position, plan))
+    return max(shifts, default=0.0)
+
+
+def one_line_each(ledger: Ledger) -> dict[Position, Release]:
+    """Each position of a ledger, with one of its lines."""
+    return {line.position: line for line in ledger.lines}

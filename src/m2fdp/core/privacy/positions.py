@@ -1,0 +1,198 @@
+"""Positions of data owners: devices that share everything an accountant needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.routes import Route
+from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
+from m2fdp.core.privacy.variance import certain_inside, family_variance, loudest_inside
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.sums import readers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Position(Route):
+    """Devices in equal positions.
+
+    All noises are in the unit of the position's laws, which a record moves its head's message by:
+    noise further up is over the weight that this message has there. Of noise that many nodes draw,
+    an observer may know a part: `mean` and `inside` are keyed by whose noise it knows, in the words
+    of `m2fdp.core.privacy.sight`.
+
+    Attributes:
+        sampling_rate: q.
+        unit: what shift 1 of the laws means.
+        noise: the deviation of the head's own noise.
+        inside: the variance that nodes below the head add to its message (NOBODY), and what the
+            worst other device below the head, who knows its own, leaves of it (BESIDE): nothing
+            where some read what is sent inside when they are elected.
+        mean: the deviation of what the head and those of its siblings that are heads add to the
+            mean that is read of them (NOBODY), and what is left of it for the worst sibling of the
+            head (BESIDE), for whom the worst of them tell their noise (COLLUDING), and for the
+            worst of devices that are elected, with those who tell it theirs (ELECTED).
+        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, below its own
+            layer h.
+        unnoticed: whether nothing that leaves the head shows that a device of the position
+            joined: the head is a server, the device adds no noise, and no noise counts less for
+            its joining; nor does anybody below the head tell.
+    """
+
+    sampling_rate: float
+    unit: float
+    noise: float
+    inside: Mapping[str, float]
+    mean: Mapping[str, float]
+    above: tuple[float, ...]
+    unnoticed: bool = False
+
+
+def position_name(position: Position) -> str:
+    """Where the data owner is, in words."""
+    if position.is_device:
+        where = f"below {'a trusted' if position.parent_is_trusted else 'an untrusted'} parent"
+    else:
+        server = f"server of layer {position.head_layer}" if position.head_layer else "cloud"
+        where = f"below a trusted {server}"
+    return f"{where}, q = {position.sampling_rate:.3g}"
+
+
+def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> list[Position]:
+    """The classes of devices in equal positions, by first device.
+
+    Noise and units are those of `m2fdp.core.privacy.ledger.build_ledger`.
+    """
+    # Here, as mechanisms check configurations, which who is refused does not wait for pandas for.
+    import pandas as pd
+
+    layers = np.unique(premises.head_layers)
+    table = pd.concat([_of_layer(premises, noise, units, layer) for layer in layers]).sort_index()
+    class_of = table.round(12).groupby(list(table), dropna=False, sort=False).ngroup()
+    classes: dict[int, list[int]] = {}
+    for device, number in enumerate(class_of):
+        classes.setdefault(number, []).append(device)
+    rows = table.loc[[members[0] for members in classes.values()]].to_dict("records")
+    return [
+        _position(premises.network, row, tuple(members))
+        for row, members in zip(rows, classes.values(), strict=True)
+    ]
+
+
+def _position(network: Network, row: Mapping[Any, Any], members: tuple[int, ...]) -> Position:
+    head = int(row["head_layer"])
+    return Position(
+        network,
+        members,
+        head,
+        tuple(row[f"share {at}"] for at in range(head + 1, network.tree.depth + 1)),
+        row["sampling_rate"],
+        row["unit"],
+        row["noise"],
+        {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
+        {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
+        tuple(row[f"above {at}"] for at in range(head)),
+        bool(row["unnoticed"]),
+    )
+
+
+def _of_layer(
+    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, layer: int
+) -> pd.DataFrame:
+    """What positions differ in: a row a device whose head is of a layer, which is its index."""
+    import pandas as pd
+
+    network, depth = premises.network, premises.network.tree.depth
+    members = np.flatnonzero(premises.head_layers == layer)
+    path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
+    splits = np.zeros(len(members), bool) if network.splits is None else network.splits[members]
+    trusted = network.trust[layer - 1][path[layer - 1]] if layer else False
+    columns = {
+        "head_layer": layer,
+        # Who is sent the activations of a device that splits sees which records come.
+        "sampling_rate": np.where(splits & (layer == depth), 1.0, premises.sampled[members]),
+        "unit": unit,
+        "splits": splits,
+        "parent_is_trusted": trusted,
+        "noise": noise[layer][path[layer]] / unit,
+        "unnoticed": (layer < depth) & _unnoticed(premises)[members],
+        "has_siblings": _group_sizes(network, layer)[path[layer]] > 1,
+    }
+    for who, variance in _inside(network, noise, layer).items():
+        columns[f"inside but {who}"] = variance[members] / unit**2
+    for who, deviation in _in_mean(premises, noise, layer).items():
+        columns[f"mean but {who}"] = deviation[path[layer]] / unit
+    for at in range(layer):
+        share = network.shares(layer, at)[path[layer]]
+        columns[f"above {at}"] = (noise[at][path[at]] / share / unit) ** 2
+    for at in range(layer + 1, depth + 1):
+        columns[f"share {at}"] = network.weights[at - 1][path[at]]
+    return pd.DataFrame(columns, index=members)
+
+
+def _group_sizes(network: Network, layer: int) -> np.ndarray:
+    """Of how many nodes the reader of each node of a layer reads the messages: int64 (N_layer,)."""
+    if layer == 0:
+        return np.ones(1, dtype=np.int64)
+    of_node = readers(network.tree, network.sums, layer)
+    return np.bincount(of_node)[of_node]
+
+
+def _inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
+    """The variance from below each device's ancestor at a layer, by whose part is known: (N_L,)."""
+    depth = network.tree.depth
+    if layer == depth:
+        return dict.fromkeys((NOBODY, BESIDE), np.zeros(network.tree.n_devices))
+    whole = certain_inside(network, noise, layer)
+    largest = loudest_inside(network, noise, layer)
+    if network.chance is not None:  # each device counts on its own noise alone
+        whole = whole + (network.shares(depth, layer) * noise[depth]) ** 2
+        largest = np.zeros_like(largest)
+    if network.elected and layer < depth - 1:
+        largest = whole
+    return {NOBODY: whole, BESIDE: np.maximum(whole - largest, 0.0)}
+
+
+def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
+    """The deviation of the noise of a layer's heads in the mean that is read of them, over the
+    weight of each there, by whose part is known: float64 (N_layer,)."""
+    network, colluding = premises.network, premises.threat.colluding
+    if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
+        return dict.fromkeys((NOBODY, BESIDE, COLLUDING, ELECTED), noise[0])
+    heads = premises.heads[premises.head_layers == layer, 1]
+    drawn = np.zeros_like(noise[layer])
+    drawn[heads] = noise[layer][heads]
+    pooled = colluding > 0
+    counts = {NOBODY: (0, False), BESIDE: (1, False), COLLUDING: (colluding, pooled)}
+    elected = network.elected and layer == network.tree.depth
+    counts[ELECTED] = (colluding + 1, pooled) if elected else counts[NOBODY]
+    weights = network.shares(layer, network.sums.reader_layer(layer))
+    return {
+        who: np.sqrt(family_variance(network, drawn, layer, *count)) / weights
+        for who, count in counts.items()
+    }
+
+
+def _unnoticed(premises: Premises) -> np.ndarray:
+    """Which devices join by chance with nobody above their lowest server shown that they do: bool
+    (N_L,).
+
+    Noise of the device would come with it. Where a zone's sum is over the weight of those who came,
+    the others' noise counts less for it; and others who draw noise may collude.
+    """
+    network, participation = premises.network, premises.network.participation
+    silent = network.noise[-1] == 0
+    if network.chance is None:
+        return np.zeros_like(silent)
+    by_weight = participation is not None and participation.least_weight is not None
+    if not (by_weight or premises.threat.colluding):
+        return silent
+    zones = network.tree.parents[-1]
+    return (np.bincount(zones, weights=~silent) == 0)[zones]

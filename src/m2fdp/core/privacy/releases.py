@@ -1,0 +1,280 @@
+"""The lines of the ledger, and the one rule of what noise an observer can't subtract.
+
+For a record, an observer and a moment at which something of the record's head gets out:
+
+    v           = the lowest message on the record's path that the observer can read,
+    shift       = how far the record moves v,
+    deviation^2 = the variance of all noise that is added at or below v by those who take part,
+                  less what the observer drew itself.
+
+All that the observer reads above v is made of v, of noise that knows nothing of the record, and of
+other devices' messages: processing v further tells nothing new.
+
+A ledger's line holds for every one of its releases, so the rule is read on the side of less noise:
+
+- v is the head's own message for whoever is sent it, and for everybody further away the mean that
+  the head's parent forms, although more branches join above. Where the parent sees sums only, the
+  mean is the lowest that it, too, can read.
+- Whoever colludes tells the others what noise it drew. Of a sum that is read without some of its
+  senders, the loudest are those that are missing.
+- What lies beside the record's path counts with the noise of those of the head's siblings alone
+  that are heads themselves: what an untrusted server adds, untrusted servers know.
+- Noise on the path above v counts against observers of whom none draws it (untrusted servers are
+  one kind of observer, the cloud another), and only if it is there at every release: a message of
+  layer m is sent when models travel to a layer above m, and what the cloud adds is there when
+  every release is a global aggregation.
+- Noise below the head counts against everybody, less what the loudest of the devices there draws
+  against these devices, and not against untrusted servers below a trusted cloud, who read it.
+
+Where devices join rounds by chance, their lowest server, its other devices, and whoever listens on
+their links are told who does, and learn of a record in the rounds that its device joins: those are
+counted. Others learn that it joined only if something shows it. The device's other records do, so
+the chance hides whole devices alone (`unit: device`). Noise of the device does, for it comes with
+it; noise of servers is there in every round, and then a release is one in which the device has a
+part with its chance (`joined_unseen`). Of other devices' noise nothing is counted, for how many
+join is not certain. Who is elected is public, and joins: rounds that a device serves itself are
+counted for everybody.
+
+An elected super-node is a sibling that reads, in the rounds that it serves, what the lowest server
+reads: the message of the record's device, or the sum, of which it drew some. In all other rounds
+it is shown what siblings are. Rounds count as served if it served while the record's device took
+part. Devices of other zones may serve these, and know what is sent and added there.
+
+One line with its numbers: two untrusted servers below the cloud, three devices each, mechanism
+`upload` with G = 1, all records in each of 4 rounds of one step. Each device adds noise of
+deviation 6 eta. A record moves its device's message by 2G eta at most, which is the unit: shift 1,
+behind noise of deviation 3. A sibling is handed the global model. Of it v is the mean of the three
+that the server forms: over the record's weight there, 1/3, it holds 3 devices' noise, variance 27.
+The sibling drew 9 of these itself, so that sqrt(18) = 4.243 is left. Four releases that move by
+1 / 4.243 each are one that moves by 2 / 4.243 = 0.471, and that is epsilon 1.866 at delta 1e-5.
+Its server, whose v is the message itself, learns 2 / 3 = 0.667, epsilon 2.753.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from typing import Literal
+
+from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit, subsampled
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.premises import Traffic
+from m2fdp.core.privacy.sight import (
+    BELOW,
+    BESIDE,
+    COLLUDING,
+    ELECTED,
+    ELSEWHERE,
+    KINDS,
+    NOBODY,
+    SERVERS,
+)
+from m2fdp.core.schedule.rounds import RoundPlan
+
+# What others get of messages that are read as a sum only.
+WORDS = "uniformly random words"
+_MASKED = "secure aggregation hides the terms of its sums, computationally"
+
+# Of a record's path: the head's own message, or the mean that its parent forms.
+View = Literal["message", "mean"]
+# The laws of the shifts of a position's releases in one round, with their counts.
+Laws = Callable[[Position, RoundPlan], Composition]
+
+
+@dataclass(frozen=True)
+class AlikeRounds:
+    """Rounds of one plan, as an observer of a position is shown them.
+
+    Attributes:
+        laws: laws of the releases of one of them.
+        times: how many of them count.
+        deviation: deviation of the noise that the observer can't subtract.
+        joins_unseen: whether the laws hold the chance that the device joins at all; else only
+            rounds that it joins count.
+    """
+
+    plan: RoundPlan
+    laws: Composition
+    times: int
+    deviation: float
+    joins_unseen: bool = False
+
+
+# From how often each plan has occurred to what an observer is shown; hashable.
+Account = Callable[[Mapping[RoundPlan, int]], Sequence[AlikeRounds]]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of the ledger: what one kind of observer learns of the records of one position.
+
+    Attributes:
+        position: whose records.
+        kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
+        observer: who, in words.
+        sees: what, in words.
+        deviation: deviation of the noise that the observer can't subtract, in the unit of the
+            position's laws; 0 for messages in clear.
+        assumption: what the line rests on.
+        laws: laws of the shifts.
+        elsewhere: position and deviation in the second and the further networks of the run.
+        otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
+        spent: epsilon of a release that is made once, whatever the number of rounds.
+        accounts: ways to count what the observer is shown where releases differ in shift and
+            noise, in place of `laws` and `deviation`. Each is an upper bound: the least counts.
+        alone: such an account of who knows all noise but that on the device's own path.
+        held_out: whether it is about records that devices hold out, and not about those that they
+            train on; see `m2fdp.core.privacy.scores`.
+    """
+
+    position: Position
+    kind: str
+    observer: str
+    sees: str
+    deviation: float
+    assumption: str
+    laws: Laws
+    elsewhere: tuple[tuple[Position, float], ...] = ()
+    otherwise: float | None = None
+    spent: float = 0.0
+    accounts: tuple[Account, ...] = ()
+    alone: Account | None = None
+    held_out: bool = False
+
+    @property
+    def views(self) -> tuple[tuple[Position, float], ...]:
+        """Position and deviation in each network of the run."""
+        return ((self.position, self.deviation), *self.elsewhere)
+
+    def behind(self, remaining: Callable[[Position, float], float]) -> Release:
+        """The line with each of its deviations replaced."""
+        off_duty = None if self.otherwise is None else remaining(self.position, self.otherwise)
+        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
+        own_deviation = remaining(self.position, self.deviation)
+        return replace(self, deviation=own_deviation, elsewhere=others, otherwise=off_duty)
+
+    @property
+    def by_turns(self) -> bool:
+        """Whether the observer sees more in the rounds that it serves as a super-node."""
+        return self.otherwise is not None
+
+    @property
+    def joins_unseen(self) -> bool:
+        """Whether the position's devices join rounds by chance and the observer can't tell when."""
+        row = KINDS.get(self.kind)
+        if row is None or row.told or not self.position.unnoticed:
+            return False
+        return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
+
+
+def drawn_at_heads(position: Position, view: View, kind: str) -> float:
+    """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
+    if view == "message":
+        return position.noise
+    drew = KINDS[kind].drew
+    if drew in (COLLUDING, ELECTED):
+        return position.mean[drew]
+    # Devices elsewhere are in the sum that the cloud reads, or may serve in a zone of their own.
+    is_sibling = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
+    draws_some = is_sibling or (drew == ELSEWHERE and position.elected)
+    return position.mean[BESIDE if draws_some else NOBODY]
+
+
+def unsubtractable(
+    position: Position, view: View, kind: str, traffic: Traffic, serves: bool = True
+) -> float:
+    """The deviation of all noise that a kind of observer can't subtract, by the one rule.
+
+    Args:
+        serves: whether one that serves by turns does; else it is shown what its kind's
+            `off_duty` says.
+    """
+    heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
+    variance, row = heads * heads, KINDS[kind]
+    shown_kind = row if serves else KINDS[row.off_duty]
+    if last <= position.head_layer:
+        all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
+        # What its server adds it draws itself, and others tell what they draw.
+        variance += 0.0 if all_known else _inside(position, shown_kind.drew)
+    if shown_kind.unknown_from is not None:
+        first = 0 if last == 0 else last + 1
+        variance += sum(position.above[max(first, shown_kind.unknown_from) :])
+    return sqrt(variance)
+
+
+def _inside(position: Position, drew: str) -> float:
+    """The variance of noise from below the head that is left for who knows some noise."""
+    if drew in (BESIDE, BELOW):
+        return position.inside[BESIDE]
+    # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
+    # messages with their noise.
+    reads_it = drew == COLLUDING or (drew == SERVERS and position.head_layer == 0)
+    return 0.0 if reads_it else position.inside[NOBODY]
+
+
+def joined_unseen(
+    laws: Composition, rate: float, adjacency: Adjacency, unit: Unit
+) -> Composition | None:
+    """The releases of one round that the device joins with a probability, for an observer who is
+    not told whether it does; None where no such law is proven.
+
+    One chance is drawn for all of the round's releases. Several Gaussians whose shifts are certain
+    are one, moved by the root of the summed squares, adaptively chosen ones too (Dong et al. 2022),
+    and a mixture with what would be without the device keeps that order.
+
+    Of a single record no chance is credited. Without it the device still joins, and its other
+    records, which may move the release by many times as much, show that it did: the two worlds
+    then differ in the rounds that it joins as if that were known.
+
+    Args:
+        laws: laws of the releases of a round that it joins.
+    """
+    if unit == "record":
+        return None
+    if sum(count for _, count in laws) == 1:
+        return tuple((law.thinned(rate), count) for law, count in laws)
+    certain = all(len(law.shifts) == 1 for law, _ in laws)
+    if not certain or adjacency == "replace_one":
+        return None
+    largest = sqrt(sum(count * law.largest**2 for law, count in laws))
+    return ((subsampled(rate, largest), 1),)
+
+
+def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
+    """A line of messages without noise."""
+    return Release(position, kind, KINDS[kind].words, sees, 0.0, "–", laws)
+
+
+def in_words(position: Position, kind: str, laws: Laws) -> Release:
+    """A line of who hears messages that only their sum's reader can make sense of."""
+    return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
+
+
+def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:
+    """The line of the trusted servers below and at a head that is one of them."""
+    line = in_clear(position, kind, sees, laws)
+    return replace(line, assumption="trusted by declaration")
+
+
+def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Release:
+    """The line of the zone's other devices, which are elected by turns.
+
+    Args:
+        reader: their line as if they were who reads what devices send, where they noise it, or
+            broadcasts alone.
+        otherwise: the deviation of what is shown to a device that does not serve.
+    """
+    position, laws = reader.position, reader.laws
+    if traffic.hidden and (position.is_device or position.head_layer == 0):
+        words = in_words(position, reader.kind, laws)
+        line = replace(words, sees=f"{WORDS}, and broadcasts", deviation=reader.deviation)
+    elif position.is_device:
+        line = reader
+    else:
+        line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
+    collusion = [
+        f"{traffic.colluding} others tell it what they draw, and what they see when they serve"
+    ]
+    parts = [line.assumption, *collusion * bool(traffic.colluding)]
+    return replace(line, assumption="; ".join(parts).removeprefix("–; "), otherwise=otherwise)

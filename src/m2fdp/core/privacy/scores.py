@@ -1,0 +1,85 @@
+"""Scores: how many held-out records a model gets right, counted where they lie and noised there.
+
+A device that holds records out of its own counts those that a finished model gets right. Counts are
+summed up to the head of the device, which adds noise before anybody else reads them, as it does to
+what they train. A held-out record moves its head's count by one at most, and nothing else of the
+run; a record that is trained on moves no count but by the model, which is released already. So a
+record is in the one release or in the others, never in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.privacy.accounting import Composition, least_noise, subsampled
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.releases import AlikeRounds, Release
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import Streams
+from m2fdp.core.topology.network import Network, heads_of
+
+_SEES = "a noised count of right answers about held-out records"
+
+
+def score_deviation(privacy: PrivacyConfig) -> float:
+    """The deviation of what each head adds to its count: the least for which one score of a
+    held-out record meets the target."""
+    once = ((subsampled(1.0), 1),)
+    return least_noise(once, privacy.epsilon, privacy.delta, privacy.adjacency)
+
+
+def score(
+    right: np.ndarray, holders: np.ndarray, network: Network, deviation: float, streams: Streams
+) -> float:
+    """The share of held-out records that a model gets right, as the cloud is told it.
+
+    Args:
+        right: bool (n,), which records the model gets right.
+        holders: int64 (n,), the device of each.
+        deviation: that of what each head adds to its count.
+
+    Returns:
+        The noised sum of all counts over n, which need not lie in [0, 1].
+    """
+    noise = streams.generator("score").standard_normal(len(np.unique(heads_of(network), axis=0)))
+    return float((right.sum() + deviation * noise.sum()) / len(holders))
+
+
+@dataclass(frozen=True)
+class _Once:
+    """What an observer is shown of a score: one release, whatever the number of rounds.
+
+    Attributes:
+        unit: that of the position's laws, in which a ledger states shifts and noise.
+    """
+
+    unit: float
+    deviation: float
+
+    def __call__(self, counted: Mapping[RoundPlan, int]) -> Sequence[AlikeRounds]:
+        law: Composition = ((subsampled(1.0, 1 / self.unit), 1),)
+        return [AlikeRounds(plan, law, 1, self.deviation) for plan in list(counted)[:1]]
+
+
+def with_scores(ledger: Ledger, deviation: float) -> Ledger:
+    """The ledger of a run that ends with a score: for each line of records that are trained on one
+    of those that are held out, as if its observer were sent every count.
+
+    Args:
+        deviation: that of what each head adds to its count.
+    """
+
+    def of_held_out(line: Release) -> Release:
+        def behind(position: Position, known: float) -> float:
+            return deviation / position.unit if known else 0.0
+
+        shown = line.behind(behind)
+        once = _Once(line.position.unit, shown.deviation)
+        return replace(shown, sees=_SEES, accounts=(once,), alone=once, spent=0.0, held_out=True)
+
+    return replace(ledger, lines=(*ledger.lines, *map(of_held_out, ledger.lines)))

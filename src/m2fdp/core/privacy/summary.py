@@ -1,0 +1,399 @@
+"""What a run promises about privacy, and what a user must know before trusting it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from math import inf
+from typing import Any
+
+import pandas as pd
+
+from m2fdp.core.config import Config, PrivacyConfig, SecureAggregationConfig
+from m2fdp.core.formatting import EPSILON_NAMES, for_json, hardly_protects
+from m2fdp.core.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.privacy.multiplier import nominal_epsilon
+from m2fdp.core.privacy.positions import Position, position_name
+from m2fdp.core.privacy.sight import LINKS, OBSERVERS
+from m2fdp.tiers.split_noise import LABELS
+
+# The grid of masked sums, over the deviation of their noise.
+LARGEST_GRID = 1e-3
+# A record should be used with a chance of at least so many deltas: less, and delta pays for much.
+_FEWEST_DELTAS = 10
+# The data set whose number of classes is that of its training labels.
+FROM_LABELS = "npz"
+SMOOTHNESS_ESTIMATED = (
+    "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
+    "(control.smoothness declares beta instead)"
+)
+TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
+ROUNDS_DRAWN_ANEW = (
+    f"{TRAINED_AGAIN}with other draws (privacy.secure_rng): else they are released twice"
+)
+
+
+def conditions_of(config: Config) -> list[str]:
+    """What a run's epsilon rests on by its configuration and can't be defended; any makes its
+    guarantee conditional."""
+    estimated = config.control.enabled and config.control.smoothness == "estimated"
+    drawn_anew = config.resume and config.privacy.secure_rng
+    return [SMOOTHNESS_ESTIMATED] * estimated + [ROUNDS_DRAWN_ANEW] * drawn_anew
+
+
+def trained_again(otherwise: str) -> str:
+    """The condition of a run that goes on under draws that repeat: noise that is the same does not
+    hide a difference.
+
+    Args:
+        otherwise: what may compute the rounds otherwise than before.
+    """
+    return (
+        f"{TRAINED_AGAIN}under the same noise and perhaps computed otherwise "
+        f"({otherwise}): else the difference of the two has no noise"
+    )
+
+
+def summary(
+    mechanism: CalibratedMechanism,
+    rounds: int,
+    privacy: PrivacyConfig,
+    conditions: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What a run promises, with every assumption the promise rests on, ready for JSON.
+
+    Infinite epsilons are the text "inf", which JSON has no number for.
+
+    Args:
+        conditions: see `conditions_of`.
+    """
+    if not mechanism.private:
+        return {
+            "guarantee": "none",
+            "note": "no clipping and no noise: epsilon is infinite for everybody",
+        }
+    ledger = mechanism.ledger
+    guarantee = "conditional" if conditions else "verified"
+    return {
+        "guarantee": guarantee,
+        "mechanism": privacy.mechanism,
+        "calibration": privacy.calibration,
+        "epsilon_nominal": nominal_epsilon(ledger, rounds, privacy),
+        **_at_cloud(privacy),
+        **({"conditions": list(conditions)} if conditions else {}),
+        EPSILON_NAMES[guarantee]: for_json(mechanism.epsilon(rounds)),
+        "delta": privacy.delta,
+        "clipping_norm": privacy.clipping_norm,
+        "accountant": ACCOUNTANT,
+        "unit": privacy.unit,
+        "adjacency": privacy.adjacency,
+        "drift": _drift(privacy),
+        "sampling": "poisson",
+        **_joining(ledger, rounds),
+        "distrusted": sorted(ledger.bound),
+        "epsilon_by_observer": {
+            kind: for_json(value) for kind, value in ledger.by_kind(rounds).items()
+        },
+        "assumptions": [
+            *conditions,
+            *assumptions(privacy),
+            *_of_joining(ledger, privacy),
+            *_pooled(ledger, rounds),
+        ],
+        "rounds": rounds,
+        "rounds_planned": len(ledger.plans),
+    }
+
+
+def _drift(privacy: PrivacyConfig) -> str:
+    """How far two runs may part."""
+    mechanism = get_mechanism(privacy.mechanism)
+    if mechanism.noises_every_step:
+        return "none, noise at every step"
+    return "none, models are clipped" if mechanism.clipping(privacy).of_models else "worst_case"
+
+
+def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
+    """epsilon_2 of G's rule, beside which epsilon_1 is the nominal one."""
+    if (
+        privacy.calibration != "paper"
+        or not get_mechanism(privacy.mechanism).clipping(privacy).of_models
+    ):
+        return {}
+    return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
+
+
+def assumptions(privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on and a run can't check."""
+    return [
+        "trusted servers are trustworthy, and nobody else reads the links into them",
+        "tree, trust, shard sizes and schedule are public and independent of the private data",
+        "the split is given: which records a device holds, which in some schemes depends on the "
+        "labels of others, tells nothing",
+        "constants that were known beforehand scale the records, and the classes were known, too",
+        *_of_persons(privacy),
+        "this run's model is all that is released about these records: the epsilons of several "
+        "released runs add up, if each has a seed, and so minibatches and participants, of its own",
+        *_of_the_draws(privacy.secure_rng),
+        *get_mechanism(privacy.mechanism).assumptions(privacy),
+    ]
+
+
+def _of_persons(privacy: PrivacyConfig) -> list[str]:
+    """What the unit of privacy hides of a person."""
+    if privacy.unit == "device":
+        return ["one person's records lie on one device"]
+    return ["one person has one record: who has n of them is protected by about n times ε"]
+
+
+def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:
+    """How often devices join, where that is left to chance."""
+    chance = ledger.chance
+    if chance is None:
+        return {}
+    return {
+        "participation": {
+            "chance": chance,
+            "rounds_expected": chance * rounds,
+            "rounds_most": ledger.most_joined(rounds),
+        }
+    }
+
+
+def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on where devices join rounds by chance."""
+    if ledger.chance is None:
+        return []
+    elected = ledger.lines[0].position.network.elected
+    but = ", but of who is elected" if elected else ""
+    lines = [
+        "who joins a round is known to the device's own server, the other devices of that server, "
+        f"and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
+        "the ledger counts give nothing away"
+    ]
+    if elected:
+        lines.append("a zone in which nobody joins elects nobody, and adds its noise all the same")
+    if privacy.unit == "device":
+        lines.append(
+            "with or without its data a device joins the same rounds, and adds its noise in them"
+        )
+    return lines
+
+
+def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[str]:
+    """What epsilon rests on where messages are read as sums only."""
+    if not sums.layers:
+        return []
+    colluders = f", of whom at most {colluding} tell what noise they drew" if colluding else ""
+    lines = [
+        "secure aggregation: parties follow the protocol, and of those who send the reader learns "
+        f"their sum and who is in it, nothing else{colluders}",
+    ]
+    if sums.noise == "shared":
+        lines.append("no sum is read without the noise of as many honest senders as are counted on")
+    if sums.protocol == "masks":
+        lines += [
+            "masks hide what they cover: X25519, HKDF and ChaCha20 are what they are held to be",
+            f"a sum of Gaussians on a grid of less than {LARGEST_GRID:g} of their deviation "
+            "behaves as a Gaussian",
+            "vectors that are summed without noise of their own, M numbers each, count as if not "
+            "rounded: on a grid 1/f a record moves them by up to sqrt(M)/f more",
+        ]
+    return lines
+
+
+def elections_summary(served: pd.DataFrame) -> dict[str, Any]:
+    """How unevenly elections have fallen, where there are any: the most rounds that a device
+    served, and that one other, or the worst others who collude, served it.
+
+    Args:
+        served: the table of `m2fdp.core.privacy.ledger_tables.elections_table`.
+    """
+    if served.empty:
+        return {}
+    counts = served[["served", "under_one_other", "under_coalition"]].max().dropna()
+    return {"elections": {f"most_{name}": int(count) for name, count in counts.items()}}
+
+
+def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
+    """What epsilon rests on where zones elect their super-nodes."""
+    if served.empty:
+        return []
+    return [
+        "elections are uniform: of a zone's devices no more collude than "
+        "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
+        "who is elected when is public and known before training; super-nodes tell nobody but "
+        "those counted as colluding what they have seen in office",
+    ]
+
+
+def splits_summary(ledger: Ledger, privacy: PrivacyConfig, in_epochs: bool) -> dict[str, Any]:
+    """How records come to who is sent their activations, and what becomes of their labels; nothing
+    where nobody is who is not trusted.
+
+    Args:
+        in_epochs: whether devices train in epochs, else in drawn minibatches.
+    """
+    if not _sends_activations(ledger):
+        return {}
+    share = privacy.activation_share
+    return {
+        "sampling": "epochs" if in_epochs else "poisson, seen by who is sent activations",
+        "labels": privacy.labels,
+        "activations": {"clip": privacy.activation_clip, "share_of_budget": share},
+    }
+
+
+def assumptions_of_splits(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
+    """What epsilon rests on where activations go to a server that nobody trusts."""
+    if not _sends_activations(ledger):
+        return []
+    if privacy.labels == "public":
+        return ["neighbours differ in a record's features: its label is public (privacy.labels)"]
+    return [
+        f"labels are drawn once a record and for ever: {privacy.label_epsilon:g} of epsilon is "
+        "theirs, and another run on the same records draws, and spends, anew"
+    ]
+
+
+def _sends_activations(ledger: Ledger) -> bool:
+    return any(line.kind == LABELS for line in ledger.lines)
+
+
+def assumptions_of_features(sources: Mapping[str, str]) -> list[str]:
+    """What features that were fitted on public images add; nothing where there are none.
+
+    Args:
+        sources: what they were fitted on, by name.
+    """
+    if not sources:
+        return []
+    named = ", ".join(sources)
+    return [f"what the features were fitted on ({named}) is public: no device's record is in it"]
+
+
+def assumptions_of_classes(dataset: str) -> list[str]:
+    """What a data set adds whose labels say how many classes there are.
+
+    Args:
+        dataset: its name.
+    """
+    if dataset != FROM_LABELS:
+        return []
+    return [
+        "which classes there are is public, and none has a single training record: a model has a "
+        f"score for each class among the labels of dataset.name: {dataset}"
+    ]
+
+
+def _pooled(ledger: Ledger, rounds: int) -> list[str]:
+    """What distrusted observers could learn together, where that may be more than each alone."""
+    pooled = ledger.pooled(rounds)
+    if pooled <= ledger.verified(rounds):
+        return []
+    return [
+        "distrusted observers do not pool what they know, such as siblings their own noises: "
+        f"pooled, they could learn up to ε {pooled:.3g}"
+    ]
+
+
+def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
+    """A line where the noise of a message, n_parameters numbers, is longer than a clipped model."""
+    norm = mechanism.clipping.model_norm
+    if norm is None:
+        return []
+    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
+    length = of_message * n_parameters**0.5
+    if length <= norm:
+        return []
+    return [
+        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
+        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
+    ]
+
+
+def _of_the_draws(secure: bool) -> list[str]:
+    if secure:
+        return ["the rounding of noise to floating-point numbers tells nothing"]
+    return [
+        "noise comes from a seeded generator: made for simulation",
+        "the seed is secret: whoever knows it knows the noise and who was sampled "
+        "(privacy.secure_rng draws them from the operating system instead)",
+    ]
+
+
+def warnings(
+    mechanism: CalibratedMechanism,
+    rounds: int,
+    privacy: PrivacyConfig,
+    conditions: Sequence[str] = (),
+) -> list[str]:
+    """One line for each thing that a user can change and should know before trusting epsilon."""
+    if not mechanism.private:
+        return []
+    target = nominal_epsilon(mechanism.ledger, rounds, privacy)
+    names = _could_learn_more(mechanism.ledger, rounds, target, OBSERVERS.keys() - LINKS)
+    lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
+    lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
+    lines += _paid_by_delta(mechanism.ledger, rounds)
+    if names:
+        who = ", ".join(names)
+        remedy = "threat.distrusted has the target bind them"
+        lines.insert(0, f"not distrusted, but could learn more than the target: {who}; {remedy}")
+    verified = mechanism.epsilon(rounds)
+    if weak := hardly_protects(verified):
+        lines.append(weak)
+    if verified > target:
+        nominal = f"{target:g}" if privacy.noise_multiplier is None else f"{target:.3g}"
+        nominal += "".join(f" and {cloud:g}" for cloud in _at_cloud(privacy).values())
+        kind = "conditional" if conditions else "verified"
+        lines.insert(0, f"{kind} ε {verified:.3g} exceeds the nominal {nominal}")
+    return lines
+
+
+def exposed_links(mechanism: CalibratedMechanism, rounds: int, privacy: PrivacyConfig) -> list[str]:
+    """A line on the links that are taken to be closed and must be, if there are any."""
+    if not mechanism.private:
+        return []
+    target = nominal_epsilon(mechanism.ledger, rounds, privacy)
+    if not (names := _could_learn_more(mechanism.ledger, rounds, target, LINKS)):
+        return []
+    links = " and ".join(names)
+    return [
+        f"Whoever listens on {links} could learn more than the target: encrypt these links, or "
+        "name them in threat.open_links, and the target binds listeners too"
+    ]
+
+
+def _could_learn_more(
+    ledger: Ledger, rounds: int, target: float, kinds: AbstractSet[str]
+) -> list[str]:
+    return [
+        f"{kind} (ε {'∞' if value == inf else f'{value:.3g}'})"
+        for kind, value in ledger.by_kind(rounds).items()
+        if kind in kinds - ledger.distrusted and value > target
+    ]
+
+
+def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:
+    """A line where delta is much of the chance that a record is ever used, least of all positions:
+    of a record that is used, delta over that chance is what the promise may fail with."""
+    released: dict[Position, list[Composition]] = {}
+    for line in ledger.lines:
+        if line.kind in ledger.distrusted and (one := ledger.composition(line, rounds)):
+            released.setdefault(line.position, []).append(one)
+    chances = {position: max(map(chance_of_use, ones)) for position, ones in released.items()}
+    rarest = min(chances, key=lambda position: chances[position], default=None)
+    if rarest is None or not 0 < chances[rarest] < _FEWEST_DELTAS * ledger.delta:
+        return []
+    chance = chances[rarest]
+    noise = 1 / max(law.largest for one in released[rarest] for law, _ in one)
+    return [
+        f"privacy.delta = {ledger.delta:g} is {ledger.delta / chance:.2g} of the chance that a "
+        f"record is ever used, {chance:.3g} (devices {position_name(rarest)}): with so much of a "
+        f"chance ε may fail for one that is used, behind noise of {noise:.2g} times what it moves "
+        f"a release by; use at most {chance / _FEWEST_DELTAS:.2g}"
+    ]

@@ -1,0 +1,91 @@
+"""What rooms beside the core bring to it. The core names no room: it asks here.
+
+A room is a folder with a module `room`, whose `ROOM` says what it brings. `m2fdp/__init__.py` lists
+the rooms. Everything that a room brings is told as `package.module:NAME` and imported when it is
+first needed, so a list of names costs no import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+# The rooms' modules, in the order in which tables list what they bring.
+_LISTED: list[str] = []
+
+
+@dataclass(frozen=True)
+class Room:
+    """What one room brings; each entry is told as `package.module:NAME`.
+
+    Attributes:
+        algorithms: {name: an `Algorithm`}.
+        mechanisms: {name: a `Mechanism`}.
+        planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
+    """
+
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    mechanisms: Mapping[str, str] = field(default_factory=dict)
+    planned: tuple[str, ...] = ()
+
+
+class Catalogue(MutableMapping[str, T], Generic[T]):
+    """Objects by name: the core's, the rooms', those put in; a path is imported when asked for.
+
+    Args:
+        attribute: the attribute of `Room` that has the rooms'.
+        own: {name: `package.module:NAME`}, the core's.
+    """
+
+    def __init__(self, attribute: str, own: Mapping[str, str]) -> None:
+        self._attribute, self._own = attribute, own
+        self._put_in: dict[str, T] = {}
+
+    def _where(self) -> dict[str, str | T]:
+        where: dict[str, str | T] = dict(self._own)
+        for room in rooms():
+            where |= getattr(room, self._attribute)
+        return where | self._put_in
+
+    def __getitem__(self, name: str) -> T:
+        found = self._where()[name]
+        return load(found) if isinstance(found, str) else found
+
+    def __setitem__(self, name: str, value: T) -> None:
+        self._put_in[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._put_in[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._where())
+
+    def __len__(self) -> int:
+        return len(self._where())
+
+
+def list_rooms(*packages: str) -> None:
+    """Say which rooms there are, by the packages of their modules `room`."""
+    _LISTED.extend(package for package in packages if package not in _LISTED)
+    rooms.cache_clear()
+
+
+@cache
+def rooms() -> tuple[Room, ...]:
+    """What all rooms bring, in their order."""
+    return tuple(load(f"{package}.room:ROOM") for package in _LISTED)
+
+
+def brought(attribute: str) -> tuple[Any, ...]:
+    """The objects that rooms bring under an attribute of `Room` that is a tuple, in their order."""
+    return tuple(load(path) for room in rooms() for path in getattr(room, attribute))
+
+
+def load(path: str) -> Any:
+    """The object of a path `package.module:NAME`."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

@@ -1,0 +1,290 @@
+"""A network: the tree, who is trusted in it, what weighs how much, and who adds how much noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from m2fdp.core.config import TrainingConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.topology.participation import Participation, capped_weights
+from m2fdp.core.topology.sums import OPEN, SecureSums, readers
+from m2fdp.core.topology.tree import Tree
+from m2fdp.core.topology.trust import Trust
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """What an algorithm trains over.
+
+    Attributes:
+        tree: the aggregation tree.
+        trust: see `m2fdp.core.topology.trust`.
+        noise: float64 (N_l,), for layer l = 0…L (index l): the part of its full noise that each
+            node adds to what it sends up, and the cloud to what it broadcasts at a round's end. 0
+            adds nothing, 1 all of it, 1/sqrt(n) what n nodes share. Any number of nodes on one
+            path may add some.
+        participants: devices of each lowest server that take part in a round, at most (s_c^t
+            of J eq. 27): one number, int64 (N_{L-1},), or None, which means all.
+        rho: float64 (N_l,), for layer l = 1…L (index l-1): each node's weight at its parent, whose
+            children's weights sum to one; None = uniform over those who take part.
+        sums: which messages are read as sums only.
+        participation: who joins a round by chance; None = all, or `participants`. Then weights of
+            devices need not sum to one, and updates are aggregated instead of models.
+        elected: whether the lowest servers are devices of their own, drawn anew in every round from
+            those that take part.
+        splits: bool (N_L,), the devices that split their model with their parent and send it their
+            records' activations; None = nobody.
+
+    Raises:
+        InputError: weights by sample count together with participants: the sums would not be of
+            weights that sum to one; or with chance, which brings weights of its own.
+    """
+
+    tree: Tree
+    trust: Trust
+    noise: tuple[np.ndarray, ...]
+    participants: int | np.ndarray | None = None
+    rho: tuple[np.ndarray, ...] | None = None
+    sums: SecureSums = OPEN
+    participation: Participation | None = None
+    elected: bool = False
+    splits: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        refuse = partial(InputError, "topology.weights", "samples")
+        if self.rho is not None and self.participation is not None:
+            raise refuse(
+                "is not defined for devices that join by chance (training.participation) or whose "
+                "updates are weighed (training.estimator, training.example_cap); use uniform"
+            )
+        if self.rho is not None and self.participants is not None:
+            everybody = "all devices in every round (training.participants: null, and no control)"
+            raise refuse(f"needs {everybody}; use uniform")
+
+    @property
+    def weights(self) -> tuple[np.ndarray, ...]:
+        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent.
+
+        A device's is its weight in the rounds that it takes part in, or the largest there can be.
+        """
+        if self.rho is not None:
+            return self.rho
+        uniform = self.tree.uniform_weights
+        if self.participation is not None:
+            zones, everybody = self.tree.parents[-1], np.ones(self.tree.n_devices, dtype=bool)
+            if self.chance is None:
+                return (*uniform[:-1], self.participation.weights_among(zones, everybody))
+            return (*uniform[:-1], self.participation.weights(zones))
+        return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
+
+    @property
+    def objective_weights(self) -> tuple[np.ndarray, ...]:
+        """The same with every device there: what weighs the losses that are minimised."""
+        if self.participation is not None:
+            of_all = self.participation.of_all(self.tree.parents[-1])
+            return (*self.tree.uniform_weights[:-1], of_all)
+        return self.tree.uniform_weights if self.rho is None else self.rho
+
+    @property
+    def present(self) -> np.ndarray:
+        """int64 (N_{L-1},): how many devices of each lowest server take part in a round, or may."""
+        children = self.tree.n_children(self.tree.depth - 1)
+        return children if self.participants is None else np.minimum(children, self.participants)
+
+    @property
+    def chance(self) -> float | None:
+        """With which every device joins a round by itself; None where that is not left to it."""
+        if self.participation is None or self.participation.rate == 1.0:
+            return None
+        return self.participation.rate
+
+    @property
+    def odds(self) -> np.ndarray:
+        """float64 (N_L,): how often each device takes part in a round."""
+        tree = self.tree
+        if self.participation is not None:
+            return np.full(tree.n_devices, self.participation.rate)
+        return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
+
+    def read_by_member(self, layer: int) -> bool:
+        """Whether sums of what nodes of a layer send are read by one of them, an elected device."""
+        lowest = layer == self.tree.depth
+        return (
+            self.elected and lowest and layer in self.sums.layers and self.sums.decode == "parent"
+        )
+
+    def smallest_fanout(self, layer: int) -> int:
+        """s_l: the smallest number of children of layer l that take part in a round."""
+        lowest = layer == self.tree.depth - 1
+        return int(self.present.min()) if lowest else self.tree.smallest_fanout(layer)
+
+    def among(self, present: np.ndarray) -> Network:
+        """The network of a round of those present, bool (N_L,): with the weights that they have."""
+        if self.participation is None or self.participation.least_weight is None:
+            return self
+        weights = self.participation.weights_among(self.tree.parents[-1], present)
+        return replace(self, participation=None, rho=(*self.weights[:-1], weights))
+
+    def without(self, alive: Mapping[int, np.ndarray]) -> Network:
+        """The network in which messages weigh nothing but those of the nodes that are `alive`,
+        {layer l: bool (N_l,)}, or of another layer."""
+        rho = list(self.weights)
+        for layer, members in alive.items():
+            rho[layer - 1] = rho[layer - 1] * members
+        return replace(self, participants=None, participation=None, rho=tuple(rho))
+
+    def shares(self, layer: int, top: int) -> np.ndarray:
+        """Each node's weight in the model of its ancestor at layer `top`: float64 (N_layer,).
+
+        The product of rho on the path, from the node up.
+        """
+        result = np.ones(self.tree.n_nodes(layer))
+        nodes = np.arange(len(result))
+        weights = self.weights
+        for at in range(layer, top, -1):
+            result = result * weights[at - 1][nodes]
+            nodes = self.tree.parents[at - 1][nodes]
+        return result
+
+    def group_sizes(self, layer: int) -> np.ndarray:
+        """How many there are, in a round, whose messages the reader of each node of a layer gets
+        as one sum, or one by one: int64 (N_layer,)."""
+        of_node = readers(self.tree, self.sums, layer)
+        if layer == self.tree.depth:
+            of_server = self.tree.ancestors_of(layer - 1, self.sums.reader_layer(layer))
+            sizes = np.bincount(of_server, weights=self.present)
+        else:
+            sizes = np.bincount(of_node)
+        return sizes.astype(np.int64)[of_node]
+
+
+def weighted(
+    network: Network, shard_sizes: np.ndarray, kind: Literal["uniform", "samples"]
+) -> Network:
+    """The network with the configured weights, once the shards are known.
+
+    Args:
+        shard_sizes: int64 (N_L,), D_j.
+        kind: `topology.weights`; uniform leaves an algorithm's own weights as they are.
+    """
+    if kind == "uniform":
+        return network
+    return replace(network, rho=sample_weights(network.tree, shard_sizes))
+
+
+def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.ndarray) -> Network:
+    """The network with the devices joining by chance, or with updates weighed, as configured; else
+    by the chance that its algorithm has planned.
+
+    Args:
+        shard_sizes: (N_L,), D_j; they count where `example_cap` is given.
+    """
+    if config.participation is None and config.estimator == "mean":
+        return network
+    caps = capped_weights(shard_sizes, config.example_cap)
+    least_weight = config.least_weight if config.estimator == "clipped" else None
+    planned = 1.0 if network.participation is None else network.participation.rate
+    participation = Participation(config.participation or planned, caps, least_weight)
+    return replace(network, participation=participation)
+
+
+def sample_weights(tree: Tree, shard_sizes: np.ndarray) -> tuple[np.ndarray, ...]:
+    """rho by sample count: each node's part of its parent's records; layers and shapes as `rho`."""
+    records: np.ndarray = np.asarray(shard_sizes, dtype=np.float64)
+    result = []
+    for parents in reversed(tree.parents):
+        of_parent = np.bincount(parents, weights=records)
+        result.append(records / of_parent[parents])
+        records = of_parent
+    return tuple(reversed(result))
+
+
+def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
+    """Which messages carry fresh noise (J eqs 9, 13): `Network.noise` of zeros and ones.
+
+    The message of node i to its parent c is noised iff c is untrusted and i is a device or a
+    trusted server. A message from an untrusted server holds noise already. The cloud adds noise to
+    what it broadcasts iff it is trusted itself.
+    """
+    plan = [trust[0].astype(np.float64)]
+    for layer, parents in enumerate(tree.parents, start=1):
+        sender_noises = np.True_ if layer == tree.depth else trust[layer]
+        plan.append((~trust[layer - 1][parents] & sender_noises).astype(np.float64))
+    return tuple(plan)
+
+
+def no_noise(tree: Tree) -> tuple[np.ndarray, ...]:
+    """The plan in which nobody adds noise."""
+    return tuple(np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth + 1))
+
+
+def heads_of(network: Network) -> np.ndarray:
+    """The node whose noise protects each device first, its head: int64 (N_L, 2).
+
+    Row j is (layer, index) of the last node that adds noise on the way up from device j before
+    an untrusted server is reached: what this server reads of j. Noise that is added further up
+    protects only from those who read further up. Where all servers up to the cloud are trusted,
+    what gets out is the cloud's broadcast, so the cloud may be a head. Where nobody adds noise
+    before untrusted ground, the device counts as its own head (see `exposed_devices`).
+    """
+    tree = network.tree
+    devices = np.arange(tree.n_devices)
+    result = np.stack([np.full_like(devices, tree.depth), devices], axis=1)
+    is_trusted = np.ones(tree.n_devices, dtype=bool)
+    for layer in range(tree.depth, -1, -1):
+        node = tree.ancestors[layer]
+        adds = is_trusted & (network.noise[layer][node] > 0)
+        result[adds, 0] = layer
+        result[adds, 1] = node[adds]
+        if layer > 0:
+            is_trusted &= network.trust[layer - 1][tree.ancestors[layer - 1]]
+    return result
+
+
+def exposed_devices(network: Network) -> np.ndarray:
+    """Whether what an untrusted server receives first of a device is in clear: bool (N_L,)."""
+    layers, nodes = heads_of(network).T
+    exposed = np.zeros(network.tree.n_devices, dtype=bool)
+    for layer, noise in enumerate(network.noise):
+        in_layer = layers == layer
+        exposed[in_layer] = noise[nodes[in_layer]] == 0
+    return exposed
+
+
+def check_network(algorithm: str, network: Network) -> None:
+    """What an algorithm's network must be.
+
+    Raises:
+        InputError: noise or weights that are none of this tree, or a trusted server other than the
+            cloud above an untrusted one.
+    """
+    refuse = partial(InputError, "algorithm", algorithm)
+    sizes = [network.tree.n_nodes(layer) for layer in range(network.tree.depth + 1)]
+    if [np.shape(of_layer) for of_layer in network.noise] != [(size,) for size in sizes]:
+        nodes = f"{' + '.join(map(str, sizes))} nodes of layers 0 to {network.tree.depth}"
+        raise refuse(f"needs noise for each of the {nodes}")
+    if not all((np.isfinite(part) & (part >= 0)).all() for part in network.noise):
+        raise refuse("has parts of noise that are not 0 or more")
+    for layer in range(2, network.tree.depth):
+        parents = network.tree.parents[layer - 1]
+        if (network.trust[layer - 1][parents] & ~network.trust[layer]).any():
+            raise refuse(
+                f"trusts a server of layer {layer - 1} that has an untrusted child (J eq. 4); only "
+                "the cloud may be trusted above untrusted servers"
+            )
+    if network.rho is not None and not _sum_to_one(network.tree, network.rho):
+        raise refuse("has siblings whose weights do not sum to one")
+
+
+def _sum_to_one(tree: Tree, rho: Sequence[np.ndarray]) -> bool:
+    if [len(of_layer) for of_layer in rho] != [len(parents) for parents in tree.parents]:
+        return False
+    return all(
+        np.allclose(np.bincount(parents, weights=of_layer), 1.0) and (of_layer > 0).all()
+        for parents, of_layer in zip(tree.parents, rho, strict=True)
+    )

@@ -1,0 +1,22 @@
+"""Global DP (Long et al.): models are clipped, and noised on the way up and on the way down.
+
+Devices noise their messages, edge servers theirs and what they broadcast, the cloud what it
+broadcasts. Where an edge server is trusted, its devices add nothing: the server does.
+"""
+
+import numpy as np
+
+from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.topology.network import Network, noise_plan
+
+
+def _plan(given: Given) -> Plan:
+    *_, devices = noise_plan(given.tree, given.trust)
+    servers = [np.ones(given.tree.n_nodes(layer)) for layer in range(given.tree.depth)]
+    network = Network(given.tree, given.trust, (*servers, devices))
+    return Plan(network, given.schedule, private=True)
+
+
+GLOBAL_DP = Algorithm(
+    "global_dp", "Global DP (G)", "method", _plan, mechanisms=frozenset({"weights"})
+)

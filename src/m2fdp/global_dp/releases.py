@@ -1,0 +1,345 @@
+"""Who learns what where models are bounded themselves: the ledger's lines under `weights`.
+
+A device sends its model, clipped to C, with noise; an edge server sends its mean on, or broadcasts
+it, with noise of its own; the cloud likewise. What a record, or a device, moves a model by is the
+ball's diameter at most, 2C, whatever happened before: the argmin of a mean may jump by that when
+one record changes. So every release has a shift and a noise of its own:
+
+    who                         after a local aggregation         after a global one
+    the own edge, uplinks       2C behind own_1                   2C behind own_2
+    the cloud                   2C p behind V_1 + n_E^2           2C p behind V_2 + s_E^2
+    siblings                    2C p behind V_1 - own + n_E^2     2C p q behind W - own
+    downlinks, elsewhere        2C p behind V_1 + n_E^2           2C p q behind W
+
+with p and q the weights of the device at its edge server and of this at the cloud, V the variance
+of the noise in the edge server's mean, and W of all noise in the cloud's broadcast. Each
+aggregation is a public reset for who sees it: all below starts from a broadcast. Who does not see
+local aggregations, the cloud and others beyond the edge server, may be counted as if it did; or
+between two global aggregations all devices of the edge server may part, but their mean stays in
+the ball, and moves by 2C at most, 2C q in the cloud's. Either is an upper bound.
+
+Who catches some of the messages only sees what somebody else does not, so that no release is a
+reset; but in the ball each of them moves by 2C at most, whatever went by unseen, and so many
+compose.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+
+from m2fdp.core.privacy import sight
+from m2fdp.core.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.releases import Account, AlikeRounds, Laws, Release, in_clear, trusted_above
+from m2fdp.core.privacy.sight import Reading, readings
+from m2fdp.core.schedule.rounds import RoundPlan
+
+# What a release shows: how far it moves, and the variance of the noise about it.
+Seen = tuple[float, float]
+_AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
+_ALONE = "siblings do not pool what they know of their own noises"
+
+
+@dataclass(frozen=True)
+class ModelNoise:
+    """The noise about a device's model in a tree of two tiers, in the model's own unit.
+
+    Pairs are of a local aggregation at the device's edge server, and of a global one.
+
+    Attributes:
+        share: p, rho of the device at its edge server.
+        edge_share: q, rho of the edge server at the cloud.
+        own: deviations of the device's own noise.
+        added: variances that the edge server adds to its broadcast, and to its message.
+        mean: variances of the noise of all devices of the edge server in its mean.
+        mean_but_one: what the loudest sibling, who knows its own, leaves of that; None without
+            siblings.
+        mean_but_coalition: what the loudest siblings that tell each other leave of it.
+        cloud: the variance that the cloud adds to its broadcast.
+        total: the variance of all noise in what the cloud broadcasts.
+        total_but_edge: what the cloud and all below other edge servers draw of that.
+        total_but_far: what the loudest device elsewhere leaves of it; None without any.
+        total_but_servers: what the untrusted servers elsewhere leave of it; None without any.
+    """
+
+    share: float
+    edge_share: float
+    own: tuple[float, float]
+    added: tuple[float, float]
+    mean: tuple[float, float]
+    mean_but_one: tuple[float, float] | None
+    mean_but_coalition: tuple[float, float]
+    cloud: float
+    total: float
+    total_but_edge: float
+    total_but_far: float | None
+    total_but_servers: float | None
+
+
+@dataclass(frozen=True)
+class BallLaw:
+    """How far a record moves a clipped model.
+
+    Attributes:
+        rate: chance of a record to be in a step.
+        adjacency: two worlds that replace a record part by 2C as well, by C from between them,
+            which is what the accountant counts from.
+    """
+
+    rate: float
+    adjacency: Adjacency
+
+    def after(self, steps: float) -> ShiftLaw:
+        """Of the model after so many steps from a public one, in 2C; of any, by inf steps."""
+        if self.adjacency == "replace_one":
+            return subsampled(1.0, 0.5)
+        moved = 1.0 if steps == inf else 1.0 - (1.0 - self.rate) ** steps
+        return subsampled(moved)
+
+
+def composition(plan: RoundPlan, law: BallLaw) -> Composition:
+    """A device's own messages of a round, each moved by 2C."""
+    laws = (law.after(last - first + 1) for first, last, _ in plan.stretches)
+    return tuple(Counter(laws).items())
+
+
+@dataclass(frozen=True)
+class EveryRelease:
+    """An account of all that is shown.
+
+    Attributes:
+        local: what local aggregations show; None = they are not shown.
+        total: what global ones show.
+        unit: the position's.
+    """
+
+    law: BallLaw
+    local: Seen | None
+    total: Seen
+    unit: float
+
+    def __call__(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
+        """What is shown in so many rounds of each plan."""
+        shown = []
+        for plan, times in counted.items():
+            ends = plan.stretches if self.local is not None else [(1, len(plan.layers), 0)]
+            for top, seen in ((1, self.local), (0, self.total)):
+                if seen is None:
+                    continue
+                shift, variance = seen
+                laws = Counter(
+                    self.law.after(last - first + 1) for first, last, layer in ends if layer == top
+                )
+                moved = tuple((law.scaled(shift / self.unit), n) for law, n in laws.items())
+                if moved:
+                    shown.append(AlikeRounds(plan, moved, times, self.deviation(variance)))
+        return shown
+
+    def deviation(self, variance: float) -> float:
+        """In the unit of the position's laws."""
+        return sqrt(max(variance, 0.0)) / self.unit
+
+    def least(self, local_there: bool) -> float:
+        """The least deviation of its releases."""
+        local = [self.local[1]] if self.local is not None and local_there else []
+        return self.deviation(min([*local, self.total[1]]))
+
+
+@dataclass(frozen=True)
+class SomeReleases:
+    """An account of releases that are caught: how many of them, and what they show.
+
+    Attributes:
+        local, total, unit: as those of `EveryRelease`.
+    """
+
+    law: BallLaw
+    local: tuple[int, Seen]
+    total: tuple[int, Seen]
+    unit: float
+
+    def __call__(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
+        """What is caught of so many rounds of each plan."""
+        shown = []
+        for top, (most, (shift, variance)) in ((1, self.local), (0, self.total)):
+            there = sum(
+                times * sum(layer == top for layer in plan.layers)
+                for plan, times in counted.items()
+            )
+            law = self.law.after(inf).scaled(shift / self.unit)
+            if times := min(most, there):
+                deviation = sqrt(max(variance, 0.0)) / self.unit
+                shown.append(AlikeRounds(next(iter(counted)), ((law, 1),), times, deviation))
+        return shown
+
+
+@dataclass(frozen=True)
+class ModelLines:
+    """The lines of one position, put together.
+
+    Attributes:
+        law: law of the position's records.
+        laws: the same for who reads lines of all mechanisms alike.
+    """
+
+    premises: Premises
+    position: Position
+    noise: ModelNoise
+    law: BallLaw
+    laws: Laws
+
+    @property
+    def diameter(self) -> float:
+        """2C."""
+        return 2 * self.premises.privacy.clipping_norm
+
+    @property
+    def edge_is_trusted(self) -> bool:
+        """Whether the edge server is."""
+        return bool(self.position.network.trust[1][self.position.ancestor(1)])
+
+    def all(self) -> list[Release]:
+        """All lines of the position."""
+        lines_of = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
+        colluding, noise = self.premises.threat.colluding, self.noise
+        if colluding and noise.mean_but_one is not None:
+            coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
+            who = f"{colluding + 1} devices of the same server, together"
+            lines_of[sight.COALITION] = replace(coalition, observer=who)
+        in_order = (lines_of.get(kind) for kind in sight.OF_MODELS)
+        return [*(line for line in in_order if line is not None), *self.caught()]
+
+    def of(self, reading: Reading) -> Release | None:
+        """The line of an observer; None = there is none."""
+        noise, kind, row = self.noise, reading.kind, reading.row
+        if reading.at == "below":
+            if row.up == sight.TO_TRUSTED:
+                return trusted_above(self.position, kind, "clipped models", self.laws)
+            if noise.own == (0.0, 0.0):
+                clear = "un-noised models on their way to the edge server"
+                return in_clear(self.position, kind, clear, self.laws)
+            return self.line(kind, self.own())
+        if row.drew == sight.COLLUDING:
+            return self.line(kind, *(self.cloud() if self.edge_is_trusted else (self.own(),)))
+        if row.up == sight.TO_CLOUD:
+            return self.line(kind, *self.cloud(), rests=_AS_IF_SEEN)
+        if reading.at == "head" and row.up != sight.NOTHING:
+            return self.line(kind, self.own(), sees="the clipped model, noised, every time")
+        if row.handed == sight.EVERY:
+            alone = row.drew == sight.BESIDE
+            mean = noise.mean_but_one if alone else noise.mean
+            rests = _ALONE if alone else "–"
+            return None if mean is None else self.line(kind, self.beside(mean), rests=rests)
+        but = {sight.SERVERS: noise.total_but_servers, sight.ELSEWHERE: noise.total_but_far}
+        total = but.get(row.drew, noise.total)
+        return None if total is None else self.line(kind, *self.beyond(total), rests=_AS_IF_SEEN)
+
+    def own(self) -> EveryRelease:
+        """Of the device's own messages."""
+        local, total = self.noise.own
+        return self.every((1.0, local**2), (1.0, total**2))
+
+    def cloud(self) -> tuple[EveryRelease, EveryRelease]:
+        """Of the edge server's means."""
+        noise = self.noise
+        local, total = (mean + added for mean, added in zip(noise.mean, noise.added, strict=True))
+        return (
+            self.every((noise.share, local), (noise.share, total)),
+            self.every(None, (1.0, total)),
+        )
+
+    def beside(self, mean: tuple[float, float]) -> EveryRelease:
+        """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
+        the edge server's mean."""
+        noise = self.noise
+        local, total = (
+            remaining + added for remaining, added in zip(mean, noise.added, strict=True)
+        )
+        total = noise.total_but_edge + noise.edge_share**2 * total
+        return self.every((noise.share, local), (noise.share * noise.edge_share, total))
+
+    def beyond(self, left: float) -> tuple[EveryRelease, EveryRelease]:
+        """Of the cloud's broadcasts, behind so much of their noise."""
+        noise = self.noise
+        seen = noise.mean[0] + noise.added[0]
+        return (
+            self.every((noise.share, seen), (noise.share * noise.edge_share, left)),
+            self.every(None, (noise.edge_share, left)),
+        )
+
+    def caught(self) -> list[Release]:
+        """Of who catches only so many messages as are declared: t_1…t_5."""
+        noise, said = self.noise, self.premises.privacy.exposures
+        lines = []
+        # Those before a global aggregation may hold less noise: who catches uplinks says how many.
+        if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
+            at_cloud = said.cloud_rounds
+            local, total = noise.own
+            some = self.some(
+                (said.uplinks - at_cloud, local**2),
+                (at_cloud, total**2),
+            )
+            sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
+            lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
+        if said.downlinks is not None and said.cloud_downlinks is not None:
+            some = self.some(
+                (said.downlinks, noise.mean[0] + noise.added[0]),
+                (said.cloud_downlinks, noise.total),
+            )
+            sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
+            lines.append(
+                self.line(sight.DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees)
+            )
+        return lines
+
+    def every(self, local: Seen | None, total: Seen) -> EveryRelease:
+        """An account of all releases; shifts are over 2C."""
+        moved = None if local is None else (local[0] * self.diameter, local[1])
+        at_cloud = (total[0] * self.diameter, total[1])
+        return EveryRelease(self.law, moved, at_cloud, self.position.unit)
+
+    def some(self, local: tuple[int, float], total: tuple[int, float]) -> SomeReleases:
+        """An account of so many releases behind noise of a variance, each moved by 2C."""
+        caught = [(times, (self.diameter, variance)) for times, variance in (local, total)]
+        return SomeReleases(self.law, caught[0], caught[1], self.position.unit)
+
+    def line(
+        self,
+        kind: str,
+        *accounts: Account,
+        sees: str = "noised means of clipped models",
+        rests: str = "–",
+    ) -> Release:
+        """Of an observer, by its accounts."""
+        has_local = 1 in self.premises.traffic.layers
+        leasts = [one.least(has_local) for one in accounts if isinstance(one, EveryRelease)]
+        return Release(
+            self.position,
+            kind,
+            sight.KINDS[kind].words,
+            sees,
+            max(leasts),
+            rests,
+            self.laws,
+            accounts=accounts,
+            alone=self.alone(kind),
+        )
+
+    def alone(self, kind: str) -> EveryRelease:
+        """Of the noise on the device's own path alone, as if all other noise were told."""
+        noise, reads = self.noise, sight.KINDS[kind].up
+        if reads not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
+            return self.own()
+        share, at_cloud = noise.share, noise.edge_share
+        local, total = (
+            (share * deviation) ** 2 + added
+            for deviation, added in zip(noise.own, noise.added, strict=True)
+        )
+        if reads not in (sight.TO_CLOUD, sight.TO_ITS_READER):
+            broadcast = at_cloud**2 * total + noise.cloud
+            return self.every((share, local), (share * at_cloud, broadcast))
+        return self.every((share, local) if local else None, (share if local else 1.0, total))

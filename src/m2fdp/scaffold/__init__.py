@@ -1,0 +1,1 @@
+"""SCAFFOLD: corrections that devices keep from round to round."""

@@ -1,0 +1,96 @@
+"""SCAFFOLD (Karimireddy et al. 2020, option II): local steps corrected by control variates.
+
+On the given tree and trust, with M²FDP's noise. A learner i keeps c_i, the mean of its gradients in
+the last round that it took part in, and steps by g - c_i + c, where c, the mean of all c_i, comes
+down with the model. The paper's c_i - c + (x - y_i)/(K eta) is that mean, also where local
+aggregations move models in between. Gradients are clipped and noised before anybody keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.config import Block, Positive
+from m2fdp.core.engine.local_rules import Descend
+from m2fdp.core.engine.process import Named
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.topology.network import Network, no_noise, noise_plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ScaffoldOptions(Block):
+    """What the paper leaves open, and whether there is a promise."""
+
+    private: bool = Field(default=True, description="False: no clipping and no noise, the paper's.")
+    server_step: Positive = Field(default=1.0, description="eta_g of the server.")
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectedStep:
+    """y <- y - eta (g - c_i + c) (a `KeepingRule`).
+
+    Attributes:
+        device: values of some learners, (n, M): `c`, and `moved`, how far gradients have taken them
+            in this round.
+        correction: c - c_i, (n, M).
+    """
+
+    device: Named = field(default_factory=dict)
+    correction: Tensor | float = 0.0
+    anchored: bool = False
+    reports: frozenset[str] = frozenset({"c"})
+
+    def first(self, weights: Tensor) -> Named:
+        return {name: weights.new_zeros(weights.shape) for name in ("c", "moved")}
+
+    def of(self, device: Named, server: Named) -> CorrectedStep:
+        return replace(self, device=device, correction=server["c"] - device["c"])
+
+    def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
+        """A clipped and noised gradient step, which is remembered, and the correction."""
+        before = models.clone()
+        descend(models)
+        self.device["moved"].add_(before.sub_(models))
+        models.sub_(self.correction, alpha=eta)
+
+    def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
+        """c_i is the mean of the round's gradients; its change is reported."""
+        c = device["moved"] / (steps * eta)
+        return {"c": c}, {"c": c - device["c"]}
+
+
+@dataclass(frozen=True)
+class ScaffoldServer:
+    """x <- x + eta_g (mean y - x), c <- c + mean (c_i - c_i before) (a `HearingRule`).
+
+    Attributes:
+        step_size: eta_g.
+    """
+
+    step_size: float = 1.0
+
+    def start(self, weights: Tensor) -> Named:
+        return {"c": weights.new_zeros(weights.shape)}
+
+    def hear(self, slots: Named, reported: Named) -> Named:
+        return {"c": slots["c"] + reported["c"]}
+
+    def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
+        return weights.lerp(aggregate, self.step_size), slots
+
+
+def _plan(given: Given) -> Plan:
+    options = given.options if isinstance(given.options, ScaffoldOptions) else ScaffoldOptions()
+    place = noise_plan(given.tree, given.trust) if options.private else no_noise(given.tree)
+    rules = Rules(CorrectedStep(), ScaffoldServer(options.server_step))
+    network = Network(given.tree, given.trust, place)
+    return Plan(network, given.schedule, options.private, rules)
+
+
+SCAFFOLD = Algorithm("scaffold", "SCAFFOLD", "baseline", _plan, options=ScaffoldOptions)

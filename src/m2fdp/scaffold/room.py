@@ -1,0 +1,5 @@
+"""What the room of SCAFFOLD brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(algorithms={"scaffold": "m2fdp.scaffold.algorithm:SCAFFOLD"})

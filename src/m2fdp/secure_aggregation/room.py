@@ -1,0 +1,5 @@
+"""What the room of secure aggregation brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(planned=("m2fdp.secure_aggregation.shared_noise:with_secure_sums",))

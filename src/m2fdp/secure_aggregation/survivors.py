@@ -1,0 +1,127 @@
+"""Who is left in a sum that is read: members fall silent, and groups that lose too many are lost.
+
+Everybody shares keys first, so a member that falls silent afterwards is missed by nobody's masks;
+what it would have added counts as zero, and all denominators stay what they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.errors import InputError
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import Streams
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.sums import readers
+
+
+class LostSumError(InputError):
+    """A sum had too few senders to be read, and the run is to stop then."""
+
+    def __init__(self, reader: str, round_: int, alive: int, threshold: int) -> None:
+        super().__init__(
+            "secure_aggregation.on_loss",
+            "stop",
+            f"the sum that {reader} reads lost too many senders in round {round_}: {alive} are "
+            f"left, {threshold} are needed; use on_loss: skip to go on without it, a smaller "
+            "threshold or dropout",
+        )
+
+
+@dataclass(frozen=True)
+class SumRules:
+    """How sums come about that hide their terms.
+
+    Attributes:
+        stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
+            of them had moved.
+        masks: whether the protocol is run; else sums are taken as they are.
+        by_device: whether servers add up a gradient of every device on its way to the head of its
+            lock-step group, as servers of their own do; else the head has all records at hand. The
+            two are equal up to the rounding of sums.
+        run: name of 64 random bits. Masks are bound to it, and two runs of one configuration, or
+            one that is resumed, share none; no result depends on it, as masks cancel.
+    """
+
+    stop: bool = False
+    masks: bool = False
+    by_device: bool = False
+    run: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
+
+    def label(self, round_: int, step: int) -> str:
+        """Names the sums of a local step: no other step has it, of this run or of another."""
+        return f"run {self.run}, round {round_}, step {step}"
+
+
+def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -> np.ndarray:
+    """Which nodes of a layer of sums do not fall silent after a round's step: bool (N_layer,)."""
+    n_nodes = network.tree.n_nodes(layer)
+    if not network.sums.dropout:
+        return np.ones(n_nodes, dtype=bool)
+    return streams.generator("dropout", *at, layer).random(n_nodes) >= network.sums.dropout
+
+
+def draw_survivors(
+    network: Network, present: np.ndarray, streams: Streams, rules: SumRules, at: tuple[int, int]
+) -> dict[int, np.ndarray]:
+    """Whose messages are in the sums after a local step: by layer l of sums, bool (N_l,).
+
+    All of a group that is below its threshold are left out.
+
+    Args:
+        present: bool (N_L,), the devices that take part in the round.
+        at: round and step.
+
+    Raises:
+        LostSumError: a group is below its threshold, and the run is to stop then.
+    """
+    sums, tree = network.sums, network.tree
+    alive: dict[int, np.ndarray] = {}
+    for layer in sorted(sums.layers):
+        members = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
+        of_node = readers(tree, sums, layer)
+        thresholds = sums.least_members(np.bincount(of_node, weights=members).astype(np.int64))
+        members = members & stays(network, streams, layer, at)
+        remaining = np.bincount(of_node, weights=members).astype(np.int64)
+        lost = np.flatnonzero(remaining < thresholds)
+        if lost.size and rules.stop:
+            reader = tree.names[sums.reader_layer(layer)][lost[0]]
+            raise LostSumError(reader, at[0], int(remaining[lost[0]]), int(thresholds[lost[0]]))
+        alive[layer] = members & ~np.isin(of_node, lost)
+    return alive
+
+
+def count_lost(
+    network: Network, plans: Sequence[RoundPlan], streams: Streams, every_step: bool
+) -> tuple[int, int]:
+    """How many sums of these rounds are lost, and how many there are, as the draws will have it.
+
+    Args:
+        plans: the rounds t = 1…T.
+        every_step: whether each local step ends in sums; else those do that models travel past.
+    """
+    lost, total = 0, 0
+    for number, plan in enumerate(plans, start=1):
+        present = draw_participants(network, streams, number)
+        for step, top in enumerate(plan.layers, start=1):
+            alive = draw_survivors(network, present, streams, SumRules(), (number, step))
+            for layer, members in alive.items():
+                if every_step or (top is not None and top < layer):
+                    of_node = readers(network.tree, network.sums, layer)
+                    remaining = np.bincount(of_node, weights=members)
+                    lost += int((remaining == 0).sum())
+                    total += len(remaining)
+    return lost, total
+
+
+def devices_in(network: Network, alive: Mapping[int, np.ndarray]) -> np.ndarray:
+    """The devices all of whose sums are read with what they sent: bool (N_L,)."""
+    result = np.ones(network.tree.n_devices, dtype=bool)
+    for layer, members in alive.items():
+        result &= members[network.tree.ancestors[layer]]
+    return result

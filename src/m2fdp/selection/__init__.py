@@ -1,0 +1,1 @@
+"""Counted searches: choosing among settings by noised scores, and what the choice costs."""

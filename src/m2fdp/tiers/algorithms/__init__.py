@@ -1,0 +1,1 @@
+"""The algorithms that train split models, one small file each."""

@@ -1,0 +1,181 @@
+"""The tier process: clients train parts of a split model, and their models are averaged (D Sec.
+3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.process import Slots, State, Tap
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import Streams
+from m2fdp.processes.workers import Workers, shared_tensor
+from m2fdp.tiers.local import Client, LocalTraining, Trainer, rows_of
+from m2fdp.tiers.private_local import PrivateTrainer
+from m2fdp.tiers.split_models import SplitModel
+
+# Models of clients that are kept at a time.
+_RESULT_BYTES = 2**27
+
+
+@dataclass(eq=False)
+class TierExecutor:
+    """The means to run the rounds; they are written to.
+
+    Attributes:
+        results: (n, M), the models of the clients that are trained between two sums.
+    """
+
+    workers: Workers
+    trainer: Trainer | PrivateTrainer
+    results: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TierProcess:
+    """The rounds of a simulation whose clients train in tiers (a `Process`).
+
+    Attributes:
+        simulation: its network is a star.
+        model: the simulation's.
+        cuts: int64 (R, K), the modules that each client trains itself in each round; below 1 =
+            it does not take part.
+        aggregate: samples or uniform, how clients weigh.
+    """
+
+    simulation: Simulation
+    model: SplitModel
+    cuts: np.ndarray
+    aggregate: Literal["samples", "uniform"]
+    executor: TierExecutor
+
+    @property
+    def draws(self) -> frozenset[str]:
+        noises = isinstance(self.executor.trainer, PrivateTrainer)
+        return frozenset({"clients"}) if noises else frozenset()
+
+    def start(self) -> State:
+        weights = self.model.initial_vector().to(self.simulation.shards.features)
+        server = self.simulation.rules.server.start(self._stepped(weights))
+        return State(0, weights, Slots(server))
+
+    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
+        """Everybody who takes part trains from the global model; the mean is the next one.
+
+        Clients are summed in their order, so no result depends on the number of processes. Batch
+        norm's means and variances are averaged, and no server rule steps them.
+        """
+        cuts = self.cuts[state.round]
+        present = np.flatnonzero(cuts > 0)
+        weights = self._weights(present)
+        mean = torch.zeros_like(state.weights)
+        heads = {
+            tier: (float(weights[cuts[present] == tier].sum()), torch.zeros_like(mean[place]))
+            for tier, place in self._heads.items()
+        }
+        sent = mean.new_zeros(len(cuts), len(mean)) if tap is not None else None
+        results = self.executor.results
+        for first in range(0, len(present), len(results)):
+            clients = present[first : first + len(results)]
+            self._train(clients, cuts, state, plan.step_size)
+            for client, vector in zip(clients.tolist(), results, strict=False):
+                weight = float(weights[np.searchsorted(present, client)])
+                mean.add_(vector, alpha=weight)
+                if int(cuts[client]) in heads:
+                    total, head = heads[int(cuts[client])]
+                    head.add_(vector[self._heads[int(cuts[client])]], alpha=weight / total)
+                if sent is not None:
+                    sent[client] = vector
+        if tap is not None and sent is not None:
+            tap("up", 1, sent)
+        for tier, (total, head) in heads.items():
+            place = self._heads[tier]
+            mean[place] = head if total else state.weights[place]
+        stepped, server = self.simulation.rules.server.step(
+            self._stepped(state.weights), self._stepped(mean), state.slots.server
+        )
+        following = torch.cat((stepped, mean[self.model.buffers_place]))
+        return State(state.round + 1, following, Slots(server))
+
+    @property
+    def _heads(self) -> dict[int, slice]:
+        return {int(tier): self.model.head_place(int(tier)) for tier in self.model.heads}
+
+    def _stepped(self, vector: Tensor) -> Tensor:
+        """All but what batch norm keeps."""
+        return vector[: self.model.buffers_place.start]
+
+    def _weights(self, present: np.ndarray) -> np.ndarray:
+        """Of those who take part, float64; they sum to one."""
+        if self.aggregate == "uniform":
+            return np.full(len(present), 1.0 / len(present))
+        records = self.simulation.shards.sizes[present]
+        return records / records.sum()
+
+    def _train(self, clients: np.ndarray, cuts: np.ndarray, state: State, step_size: float) -> None:
+        """Train some clients, and leave their models in the first rows of `results`."""
+        simulation, executor = self.simulation, self.executor
+        draws = simulation.randomness.sampling, state.round + 1
+        work = partial(_train, self, clients, cuts[clients], state.weights, step_size, draws)
+        fixed = (self, simulation.randomness.sampling)
+        costs = simulation.shards.sizes[clients].astype(np.float64)
+        executor.workers.share("clients", costs, work, fixed=fixed)
+
+
+def _train(
+    process: TierProcess,
+    clients: np.ndarray,
+    cuts: np.ndarray,
+    weights: Tensor,
+    step_size: float,
+    draws: tuple[Streams, int],
+    part: range,
+) -> None:
+    """Train some of the clients int64 (n,) from the global model (M,)."""
+    shards, executor = process.simulation.shards, process.executor
+    rows, records = rows_of(shards.sizes), (shards.features, shards.labels)
+    for place in part:
+        number = int(clients[place])
+        client = Client(number, rows[number], int(cuts[place]))
+        executor.results[place] = executor.trainer.update(
+            weights, records, client, step_size, draws
+        )
+
+
+def build_tier_process(
+    simulation: Simulation,
+    cuts: np.ndarray,
+    settings: LocalTraining,
+    aggregate: Literal["samples", "uniform"],
+    workers: int,
+    trainer: PrivateTrainer | None = None,
+) -> TierProcess:
+    """The rounds of a simulation in tiers, with the means to run them.
+
+    Args:
+        simulation: its model is split.
+        cuts: see `TierProcess`.
+        workers: processes that share the clients, on a CPU.
+        trainer: instead of one that noises nothing.
+
+    Raises:
+        TypeError: the model is not split.
+    """
+    model, features = simulation.model, simulation.shards.features
+    if not isinstance(model, SplitModel):
+        raise TypeError(f"a split model, not {model.name}")
+    on_cpu = features.device.type == "cpu"
+    at_a_time = max(_RESULT_BYTES // (4 * model.n_parameters), 1)
+    n_results = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
+    executor = TierExecutor(
+        Workers(workers if on_cpu else 1),
+        trainer or Trainer(model, settings, features),
+        shared_tensor(n_results, model.n_parameters, features.dtype).to(features.device),
+    )
+    return TierProcess(simulation, model, cuts, aggregate, executor)

@@ -1,0 +1,15 @@
+"""What the room of tiers brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    algorithms={
+        "fedavg": "m2fdp.tiers.algorithms.fedavg:FEDAVG",
+        "splitfed": "m2fdp.tiers.algorithms.splitfed:SPLITFED",
+        "fedyogi": "m2fdp.tiers.algorithms.fedyogi:FEDYOGI",
+        "dtfl": "m2fdp.tiers.algorithms.dtfl:DTFL",
+        "dtfl_dp": "m2fdp.tiers.algorithms.dtfl_dp:DTFL_DP",
+        "m2fdp_tiers": "m2fdp.tiers.algorithms.m2fdp_tiers:M2FDP_TIERS",
+        "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
+    }
+)

@@ -1,0 +1,157 @@
+"""D's tier scheduler (D Algorithm 1, lines 21 to 34): observed times become tiers.
+
+D leaves open how the mean over observations is weighted, where clients start and what breaks
+ties: here the newest counts by `ema`, they start in `initial_tier`, and among tiers that are no
+slower than the straggler's best, up to rounding, the highest wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from m2fdp.core.config import TieringConfig
+from m2fdp.tiers.costs import TierCosts
+from m2fdp.tiers.printed import TABLE_2_CLIENT, TABLE_2_SERVER, TABLE_TIERS
+
+# Two ways to compute one time differ by rounding.
+_SLACK = 1e-12
+# Beyond D: a tier's time that moves by more says that the client is no longer what it was.
+_FORGET = 0.3
+# D Table 2 has six tiers. The seventh, below them, is our guess: D's steps are equal, so it has the
+# constant of the clients' times, and one more step of the server's. By FLOPs it has 0.02, not 0.44,
+# and whatever a scheduler loses by that is not D's.
+_PAPER_CLIENT = (0.44, *TABLE_2_CLIENT)
+_PAPER_SERVER = (1.16, *TABLE_2_SERVER)
+
+
+@dataclass(frozen=True)
+class TierProfile:
+    """What the scheduler believes of tiers 1 … M before it has seen any client.
+
+    Attributes:
+        client: (M,) T^cp, relative to each other.
+        server: (M,) T^sp, seconds of a record.
+    """
+
+    client: np.ndarray
+    server: np.ndarray
+
+
+@dataclass(frozen=True)
+class SchedulerState:
+    """What has been observed of the clients.
+
+    Attributes:
+        means: (K, M) seconds of a round's own computing, by the tier that the client was in;
+            NaN where it never was.
+        rates: (K,) bytes a second, when last seen.
+        tiers: (K,) when last seen; 0 = never.
+    """
+
+    means: np.ndarray
+    rates: np.ndarray
+    tiers: np.ndarray
+
+
+def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -> TierProfile:
+    """By the clock's FLOPs, or by D's Table 2 scaled to the server's time with md1 and md2 away.
+
+    Args:
+        server_flops: a second.
+    """
+    server = costs.server_flops / server_flops
+    if config.profile == "clock":
+        return TierProfile(costs.client_flops, server)
+    client = np.array(_PAPER_CLIENT[-config.tiers :])
+    normalised = np.array(_PAPER_SERVER[-config.tiers :])
+    return TierProfile(client, normalised * server[-TABLE_TIERS])
+
+
+def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
+    """Before the first round."""
+    return SchedulerState(
+        np.full((n_clients, n_tiers), np.nan),
+        np.full(n_clients, np.nan),
+        np.zeros(n_clients, dtype=np.int64),
+    )
+
+
+def observe(
+    state: SchedulerState,
+    config: TieringConfig,
+    tiers: np.ndarray,
+    seconds: np.ndarray,
+    rates: np.ndarray,
+) -> SchedulerState:
+    """After a round (lines 5 and 21 to 23).
+
+    Args:
+        tiers: (K,) 1 … M; -1 = the client was absent, and nothing is learnt of it.
+        seconds: (K,) of the clients' computing: what they took less what they sent.
+        rates: (K,) bytes a second.
+    """
+    present = np.flatnonzero(tiers > 0)
+    place = present, tiers[present] - 1
+    means, newest, before = state.means.copy(), seconds[present], state.means[place]
+    continued = ~np.isnan(before)
+    if config.remember:
+        moved = continued & (np.abs(newest - before) > _FORGET * before)
+        means[present[moved]] = np.nan
+        continued &= ~moved
+    means[place] = np.where(continued, config.ema * newest + (1 - config.ema) * before, newest)
+    took_part = tiers > 0
+    return SchedulerState(
+        means,
+        np.where(took_part, rates, state.rates),
+        np.where(took_part, tiers, state.tiers),
+    )
+
+
+def estimate(
+    state: SchedulerState,
+    config: TieringConfig,
+    profile: TierProfile,
+    costs: TierCosts,
+    records: np.ndarray,
+) -> np.ndarray:
+    """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen.
+
+    Line 25 is printed with the size of the tier that the client was in; the data it would send
+    are meant.
+    """
+    rows = np.flatnonzero(state.tiers > 0)
+    last = state.tiers[rows] - 1
+    client = np.full_like(state.means, np.nan)
+    client[rows] = profile.client / profile.client[last, None] * state.means[rows, last, None]
+    if config.remember:
+        client = np.where(np.isnan(state.means), client, state.means)
+    server = records[:, None] * profile.server
+    sent = records[:, None] * costs.record_bytes + 2 * costs.model_bytes
+    return np.maximum(client, server) + sent / state.rates[:, None]
+
+
+def assign(estimates: np.ndarray, initial_tier: int | np.ndarray) -> np.ndarray:
+    """Tiers (K,) that make the slowest client as fast as can be (lines 31 to 34, D eq. 6).
+
+    With exact estimates no other tiers are faster: the slowest client's best time bounds all, and
+    is attained. Who has time left keeps as much of the model as it can.
+
+    Args:
+        estimates: (K, M); clients of NaN start in the initial tier, and none may be in a tier of
+            infinity.
+        initial_tier: one for all, or (K,).
+    """
+    tiers = np.full(len(estimates), initial_tier, dtype=np.int64)
+    observed = ~np.isnan(estimates).any(axis=1)
+    if observed.any():
+        seconds = estimates[observed]
+        in_time = seconds <= straggler_seconds(seconds) * (1 + _SLACK)
+        tiers[observed] = in_time.shape[1] - in_time[:, ::-1].argmax(axis=1)
+    return tiers
+
+
+def straggler_seconds(estimates: np.ndarray) -> float:
+    """T_max (line 31): of the client whose best tier takes longest; (K, M) without NaN."""
+    return float(estimates.min(axis=1).max())

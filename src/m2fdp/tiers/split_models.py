@@ -1,0 +1,245 @@
+"""Split models: a chain of modules that a client and a server may share, cut after any of them.
+
+Tier m of D Sec. 3.2: the client has modules md1 … md_m and an auxiliary head, the server all that
+follow. Everything that training changes is one flat vector: the chain's parameters, those of the
+heads in use, and the running means and variances of batch norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.models.checks import Shape
+from m2fdp.core.models.cnn12 import cnn12_channels, cnn12_modules
+from m2fdp.core.models.losses import cross_entropy
+from m2fdp.core.models.names import SPLIT_MODELS
+from m2fdp.core.models.registry import Model, resnet_plan
+from m2fdp.core.models.resnet import averaging_head, resnet_modules, small_network
+from m2fdp.core.streams import torch_seed
+
+# A head of cnn12 keeps a quarter of the image apart from the others.
+_CNN12_POOL = 2
+_SCORED_AT_A_TIME, _SCORED_ON_A_GPU = 64, 512
+Built = TypeVar("Built")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of the vector.
+
+    Attributes:
+        name: the module's for it.
+        place: slice of the vector that holds it.
+        shape: the tensor's.
+        kind: weight, which is stepped; or buffer, which batch norm keeps.
+        module: md1 … md_n that it belongs to; None for a head.
+        head: the tier whose head it belongs to; None for the chain.
+    """
+
+    name: str
+    place: slice
+    shape: torch.Size
+    kind: Literal["weight", "buffer"]
+    module: int | None
+    head: int | None
+
+
+class SplitChain(nn.Module):
+    """md1 … md_n, and heads by tier; as a module it is the chain alone."""
+
+    def __init__(self, modules: Sequence[nn.Module], heads: dict[int, nn.Module]) -> None:
+        super().__init__()
+        self.chain = nn.Sequential(*modules)
+        self.heads = nn.ModuleDict({str(tier): head for tier, head in heads.items()})
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scores (B, classes) of images (B, C, H, W)."""
+        return self.chain(features)
+
+    def client(self, tier: int, features: Tensor) -> Tensor:
+        """What the client of a tier sends for images (B, C, H, W)."""
+        return self.chain[:tier](features)
+
+    def server(self, tier: int, sent: Tensor) -> Tensor:
+        """The server's scores (B, classes) of what a client of a tier sends."""
+        return self.chain[tier:](sent)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitModel(Model):
+    """Modules in a chain, and the heads that train each beginning of it by a loss of its own.
+
+    As a `Model` it is the whole chain, with batch norm's running means and variances.
+    """
+
+    module: SplitChain
+    shape: Shape = field(kw_only=True)
+
+    @property
+    def modules(self) -> nn.Sequential:
+        """md1 … md_n; the last maps to scores (B, classes)."""
+        return self.module.chain
+
+    @property
+    def heads(self) -> nn.ModuleDict:
+        """By tier, as text, those in use: from what module m gives to scores (B, classes)."""
+        return self.module.heads
+
+    @property
+    def n_tiers(self) -> int:
+        """The places where the chain can be cut."""
+        return len(self.modules) - 1
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The tensors of the vector, in their order."""
+        weights, parts, start = dict(self.module.named_parameters()), [], 0
+        for name, tensor in trained_tensors(self.module).items():
+            place = slice(start, start + tensor.numel())
+            kind: Literal["weight", "buffer"] = "weight" if name in weights else "buffer"
+            branch, number = name.split(".")[:2]
+            module = int(number) + 1 if branch == "chain" else None
+            head = None if module else int(number)
+            parts.append(Part(name, place, tensor.shape, kind, module, head))
+            start = place.stop
+        return tuple(parts)
+
+    @property
+    def n_parameters(self) -> int:
+        """M, the numbers of the vector: weights, heads and buffers."""
+        return self.parts[-1].place.stop
+
+    @property
+    def weights_place(self) -> slice:
+        """Where the chain's own weights are, in the vector."""
+        return _span(part for part in self.parts if part.module and part.kind == "weight")
+
+    @property
+    def buffers_place(self) -> slice:
+        """Where batch norm's means and variances are, in the vector; nowhere without batch norm."""
+        first = sum(p.shape.numel() for p in self.parts if p.kind == "weight")
+        return slice(first, self.n_parameters)
+
+    def head_place(self, tier: int) -> slice:
+        """Where the head of a tier is, in the vector."""
+        return _span(part for part in self.parts if part.head == tier)
+
+    def initial_vector(self) -> Tensor:
+        return torch.cat([tensor.flatten() for tensor in trained_tensors(self.module).values()])
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """Parameters and buffers by name, as views of a flat vector (M,)."""
+        return {part.name: vector[part.place].view(part.shape) for part in self.parts}
+
+    def scores(self, vector: Tensor, features: Tensor) -> Tensor:
+        """Scores (B, classes) of the whole chain for features (B, C, H, W), batch norm by its
+        running means and variances."""
+        return scored(self.module, self.unflatten(vector), features)
+
+
+def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters, then what batch norm keeps, by name.
+
+    Its count of batches is left out: nothing reads it where a momentum is given.
+    """
+    buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
+    tensors = {**dict(module.named_parameters()), **buffers}
+    return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def scored(module: nn.Module, tensors: dict[str, Tensor], maps: Tensor) -> Tensor:
+    """Scores (B, classes) that a module with these tensors gives to maps (B, C, H, W), few at a
+    time: many channels are, on a CPU, twice as fast in that layout and while they fit its cache."""
+    at_a_time = _SCORED_AT_A_TIME if maps.device.type == "cpu" else _SCORED_ON_A_GPU
+    parts = maps.contiguous(memory_format=torch.channels_last).split(at_a_time)
+    return torch.cat([torch.func.functional_call(module, tensors, (part,)) for part in parts])
+
+
+def build_split_model(
+    config: ModelConfig,
+    shape: Shape,
+    n_classes: int,
+    seed: int | None,
+    tiers: Sequence[int],
+    small: bool = False,
+) -> SplitModel:
+    """The configured model, to be cut.
+
+    The chain starts as the same model that is not cut does; heads have a stream of their own.
+
+    Args:
+        seed: seed of the initial weights; null = shapes only, without numbers, for whoever counts.
+        tiers: m, the cuts whose heads are in use.
+        small: whether a head is the small network that FedGKT's clients have behind md1, which
+            makes a ResNet of eight layers of it (D A.5); `cnn12` has no smaller kin, and keeps its
+            own head.
+
+    Raises:
+        InputError: a model that can't be cut, images too small for it, or a loss of one's own.
+    """
+    if config.name not in SPLIT_MODELS:
+        raise InputError(
+            "model.name",
+            config.name,
+            f"can't be trained in tiers; models that can: {among(config.name, SPLIT_MODELS)}",
+        )
+    if config.loss is not None:
+        raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
+    if config.name == "resnet":
+        plan = resnet_plan(config)
+
+        def head_of(tier: int) -> nn.Module:
+            if small:
+                return small_network(plan, n_classes)
+            return averaging_head(plan.outputs[tier - 1], n_classes)
+
+        chain = _drawn(seed, "initialisation", lambda: resnet_modules(plan, shape, n_classes))
+        return _split(plan.name, chain, head_of, shape, seed, tiers)
+    widths = cnn12_channels(config.channels, shape)
+
+    def head(tier: int) -> nn.Module:
+        rows, columns = (min(_CNN12_POOL, pixels >> tier) for pixels in shape[1:])
+        last = nn.Linear(widths[tier - 1] * rows * columns, n_classes)
+        return nn.Sequential(nn.AdaptiveAvgPool2d((rows, columns)), nn.Flatten(), last)
+
+    chain = _drawn(seed, "initialisation", lambda: cnn12_modules(widths, shape, n_classes))
+    return _split("cnn12", chain, head, shape, seed, tiers)
+
+
+def _split(
+    name: str,
+    chain: Sequence[nn.Module],
+    head: Callable[[int], nn.Module],
+    shape: Shape,
+    seed: int | None,
+    tiers: Sequence[int],
+) -> SplitModel:
+    """Args: head: builds that of a tier."""
+    in_use = sorted(set(tiers) - {len(chain)})
+    heads = {tier: _drawn(seed, f"head {tier}", partial(head, tier)) for tier in in_use}
+    module = SplitChain(chain, heads).eval()
+    return SplitModel(name, module, cross_entropy, linear=False, shape=shape)
+
+
+def _drawn(seed: int | None, purpose: str, build: Callable[[], Built]) -> Built:
+    """Modules with weights drawn from the seed, or without any."""
+    if seed is None:
+        with torch.device("meta"):
+            return build()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(seed, purpose))
+        return build()
+
+
+def _span(parts: Iterable[Part]) -> slice:
+    """From the first of neighbouring parts to the last."""
+    places = [part.place for part in parts]
+    return slice(places[0].start, places[-1].stop)

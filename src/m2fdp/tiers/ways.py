@@ -1,0 +1,108 @@
+"""The ways in which the clients of one server train in epochs, and what each does differently.
+
+Whoever plans, bills, builds or checks such a run asks its way; nobody compares names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from m2fdp.core.config import ClockConfig, TieringConfig
+from m2fdp.core.privacy import sight
+from m2fdp.core.privacy.sight import KINDS
+from m2fdp.tiers.clock import RoundTimes
+from m2fdp.tiers.costs import (
+    ModuleCosts,
+    TierCosts,
+    fedavg_costs,
+    fedgkt_costs,
+    splitfed_costs,
+    tier_costs,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way to train in epochs. One that says nothing of itself averages whole models.
+
+    Attributes:
+        name: what tables call its seconds.
+        costs: function from the modules' costs, the clock, the tiers and a client's epochs in a
+            round to what client and server do and send of a record.
+        whole: whether clients train the whole model, whoever computes it.
+        tiered: whether clients are in tiers that a scheduler chooses, each with a loss of its own
+            where it is cut, so that it computes while the server does (D eq. 5).
+        averaged: whether clients send models, whose mean is the next one; else they send records'
+            activations once a round, and all wait until the server's one model is trained on them.
+        sees: what each kind of observer sees beside un-noised models; {how} = what was done to
+            activations.
+        draws: which noises of a mechanism clients draw, by the names of `Noise`; a way that draws
+            none can't be private.
+    """
+
+    name: str
+    costs: Callable[[ModuleCosts, ClockConfig, TieringConfig, int], TierCosts]
+    whole: bool = False
+    tiered: bool = False
+    averaged: bool = True
+    sees: Mapping[str, str] = field(default_factory=dict)
+    draws: frozenset[str] = frozenset()
+
+    def seconds(self, times: RoundTimes, tiers: np.ndarray, clock: ClockConfig) -> np.ndarray:
+        """What a round takes each client, (K,).
+
+        Args:
+            times: those of `costs`.
+            tiers: (K,), 1 … M.
+        """
+        chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
+        return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
+
+
+_SENT = "activations{how} and labels of every record, and un-noised models"
+_TO_SERVERS = [
+    kind
+    for kind, row in KINDS.items()
+    if row.up in (sight.TO_SERVERS, sight.TO_CLOUD, sight.ON_LINKS)
+]
+_DEVICES = [kind for kind, row in KINDS.items() if row.is_device and row.up == sight.NOTHING]
+_DOWN_LINKS = [
+    kind for kind, row in KINDS.items() if (row.handed, row.drew) == (sight.EVERY, sight.NOBODY)
+]
+
+FEDAVG = Way("fedavg", lambda modules, *_: fedavg_costs(modules), whole=True)
+# Clients have the first modules, and wait in every batch for the server's gradient (D A.5).
+SPLITFED = Way(
+    "splitfed",
+    lambda modules, clock, *_: splitfed_costs(modules, clock.label_bytes),
+    whole=True,
+    sees=dict.fromkeys(_TO_SERVERS, _SENT),
+)
+DTFL = Way(
+    "dtfl",
+    lambda modules, clock, tiering, _: tier_costs(
+        modules, tiering.tiers, clock.label_bytes, tiering.whole_model
+    ),
+    tiered=True,
+    sees=dict.fromkeys(_TO_SERVERS, _SENT),
+    draws=frozenset({"clients"}),
+)
+# Clients' small models and the server's large one teach each other by scores (He et al. 2020).
+FEDGKT = Way(
+    "fedgkt",
+    lambda modules, clock, tiering, epochs: fedgkt_costs(
+        modules, clock.label_bytes, epochs, tiering.server_epochs
+    ),
+    averaged=False,
+    sees={
+        **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),
+        **dict.fromkeys(
+            _DEVICES,
+            "un-noised logits of the server's model for their own records",
+        ),
+        **dict.fromkeys(_DOWN_LINKS, "un-noised logits of the server's model for every record"),
+    },
+)

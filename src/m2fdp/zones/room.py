@@ -1,0 +1,13 @@
+"""What the room of zones brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    algorithms={
+        "ldp": "m2fdp.zones.ldp:LDP",
+        "hdp": "m2fdp.zones.hdp:HDP",
+        "cdp": "m2fdp.zones.cdp:CDP",
+        "hdp_mixed": "m2fdp.zones.hdp_mixed:HDP_MIXED",
+    },
+    planned=("m2fdp.zones.super_nodes:with_elections",),
+)

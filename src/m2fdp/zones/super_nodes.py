@@ -1,0 +1,75 @@
+"""Super-nodes that a zone elects from its own devices (H Sec. IV-A).
+
+A zone is a lowest server with its devices. Where super-nodes are elected, one of the devices that
+take part is the server for a round, so that whom the zone trusts with its messages are its own
+devices (H Sec. III-A), each of them in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from m2fdp.core.algorithms.base import Plan
+from m2fdp.core.config import Config, SuperNodesConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.topology.network import Network, heads_of
+
+_KEY = "topology.super_nodes"
+# What elections stand, of m devices on line (H Sec. IV-A): how many may collude, in words.
+_VALID = {"crash": "below (m - 1)/2", "byzantine": "at most (m - 1)/3"}
+
+
+def with_elections(plan: Plan, config: Config) -> Plan:
+    """The plan with the lowest servers elected, if they are.
+
+    Raises:
+        InputError: there are no lowest servers, or more of a zone's devices collude than its
+            elections stand.
+    """
+    network, elections = plan.network, config.topology.super_nodes
+    if elections.kind == "fixed":
+        return plan
+    if network.tree.depth < 2:
+        raise InputError(
+            f"{_KEY}.kind",
+            elections.kind,
+            "needs servers between cloud and devices, which this network, a star, has not; use "
+            "fixed",
+        )
+    _check_colluding(network, elections, config.threat.colluding)
+    return replace(plan, network=replace(network, elected=True))
+
+
+def _check_colluding(network: Network, config: SuperNodesConfig, colluding: int) -> None:
+    """Too few of a zone's devices collude to decide its elections, those expected on line."""
+    chance = 1.0 if network.chance is None else network.chance
+    on_line = network.present * chance
+    if config.tolerance == "crash":
+        too_many = colluding >= (on_line - 1) / 2
+    else:
+        too_many = colluding > (on_line - 1) / 3
+    if too_many.any():
+        zone = int(np.argmax(too_many))
+        raise InputError(
+            "threat.colluding",
+            colluding,
+            f"is too many of the m = {on_line[zone]:g} devices on line in zone "
+            f"{network.tree.names[-2][zone]} for its elections ({_KEY}.tolerance: "
+            f"{config.tolerance}); valid: {_VALID[config.tolerance]}",
+        )
+
+
+def zone_read_in_clear(network: Network) -> str | None:
+    """The name of a zone whose elected super-nodes read something of its devices without noise;
+    None where there is none, or nobody is elected."""
+    if not network.elected:
+        return None
+    tree = network.tree
+    layers, _ = heads_of(network).T
+    in_clear = layers < tree.depth
+    if tree.depth in network.sums.layers and network.sums.decode == "cloud":
+        in_clear &= layers > 0  # who adds no noise of its own gets words only
+    exposed = np.flatnonzero(in_clear)
+    return tree.names[-2][tree.parents[-1][exposed[0]]] if exposed.size else None

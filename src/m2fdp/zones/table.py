@@ -1,0 +1,200 @@
+"""The table of zones of a run: `m2fdp.zones.views`, for the noise that a run really adds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import prod, sqrt
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.privacy.accounting import Composition, ShiftLaw
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
+from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.sight import PUBLIC
+from m2fdp.core.topology.network import Network, heads_of
+from m2fdp.tiers.split_noise import exposed_splits
+from m2fdp.zones.views import Releases, Zones, zone_epsilons
+
+# The first five are the run's, the same in every row.
+COLUMNS = (
+    "case",
+    "v",
+    "epsilon_nominal",
+    "epsilon_by_h",
+    "epsilon_by_h_with_sums",
+    "observer",
+    "sees",
+    "about",
+    "devices",
+    "rounds_known",
+    "noise_over_shift",
+    "epsilon",
+    "least_epsilon",
+    "delta",
+    "adjacency",
+)
+
+
+def zones_table(
+    network: Network,
+    mechanism: CalibratedMechanism,
+    rounds: int,
+    privacy: PrivacyConfig,
+    colluding: int = 0,
+) -> pd.DataFrame:
+    """What every observer learns in a tree of two tiers, beside H's formula: a row for each
+    observer and each kind of zone.
+
+    It is for rounds in which models travel once, up to the cloud and back: without local
+    aggregations; and, where every step is noised, of one step, or of steps that the cloud noises.
+    Else devices act on noise that a sum would hide. Other runs have no rows, nor have those
+    without privacy, or with trees of other depths, nor those whose noise is not certain: where
+    senders may fall silent, or where what a device's noise counts with depends on who comes. Nor
+    those whose devices noise activations: what their server makes of these has no noise that adds
+    up in a sum, and labels may cost epsilon of their own.
+
+    Args:
+        colluding: `threat.colluding`.
+
+    Returns:
+        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon,
+        over the root of V as H has it, and over V as H has it with secure aggregation; then the
+        columns of `m2fdp.zones.views.zone_epsilons`.
+    """
+    empty = pd.DataFrame(columns=list(COLUMNS))
+    if not mechanism.private or network.tree.depth != 2:
+        return empty
+    ledger = mechanism.ledger
+    plans = set(ledger.plans)
+    steps = get_mechanism(privacy.mechanism).noises_every_step
+    one_step = all(len(plan.layers) == 1 for plan in plans)
+    if steps and not one_step and heads_of(network)[:, 0].any():
+        return empty
+    if any(top for plan in plans for top in plan.layers) or len({p.network for p in plans}) > 1:
+        return empty
+    lines = list(one_line_each(ledger).values())
+    if any(line.accounts for line in lines):  # of releases with noises of their own
+        return empty
+    if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
+        return empty
+    zones = replace(_zones(network, mechanism, lines, steps, rounds), colluding=colluding)
+    of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
+    for number, line in enumerate(lines):
+        of_device[list(line.position.members)] = number
+    releases = [_releases(line, ledger, rounds) for line in lines]
+    found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
+    v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
+    nominal = nominal_epsilon(ledger, rounds, privacy)
+    found = found.assign(
+        case=zones.case,
+        v=v,
+        epsilon_nominal=nominal,
+        epsilon_by_h=nominal / sqrt(v),
+        epsilon_by_h_with_sums=nominal / v,
+        delta=ledger.delta,
+        adjacency=ledger.adjacency,
+    )
+    return found[list(COLUMNS)]
+
+
+def _weighs_noise(network: Network) -> bool:
+    """Whether what devices' noise counts with depends on who joins."""
+    participation = network.participation
+    by_weight = participation is not None and participation.least_weight is not None
+    return by_weight and network.chance is not None and bool(network.noise[-1].any())
+
+
+def _zones(
+    network: Network,
+    mechanism: CalibratedMechanism,
+    lines: list[Release],
+    steps: bool,
+    rounds: int,
+) -> Zones:
+    """What the mechanism has each node add, and what the ledger says that each device moves."""
+    at_zone, at_cloud = network.weights[1], network.weights[0]
+    moves = np.zeros(network.tree.n_devices)
+    for line in lines:
+        position = line.position
+        head = position.unit * largest_shift(line, mechanism.ledger, 0)
+        moves[list(position.members)] = head / prod(position.shares)
+    drawn = mechanism.noise.heads if steps else mechanism.noise.messages
+    joined = mechanism.ledger.attendance
+    return Zones(
+        network.tree.parents[1],
+        at_zone,
+        at_cloud,
+        moves,
+        drawn[2],
+        drawn[1],
+        float(drawn[0][0]),
+        network.odds,
+        _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
+        network.elected,
+        network.sums,
+    )
+
+
+def _attendance(
+    network: Network, devices: np.ndarray, drawn: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """See `m2fdp.zones.views.Zones`: who is there, and what is certain of their noise.
+
+    Of a fixed number that of the quietest; of those that join by chance their own in the rounds
+    that were drawn for them, and nothing where these are not known.
+    """
+    zone_of = network.tree.parents[1]
+    of_devices = (network.weights[1] * devices) ** 2
+    if network.chance is not None:
+        if drawn is None:
+            return np.ones((1, len(devices)), dtype=bool), np.zeros_like(of_devices)
+        if not devices.any():  # then all rounds are alike
+            drawn = np.asarray(drawn.any(axis=0, keepdims=True))
+        return drawn, of_devices
+    if network.participants is None:
+        return None
+    quietest = np.full(network.tree.n_nodes(1), np.inf)
+    np.minimum.at(quietest, zone_of, of_devices)
+    return _turns(network), quietest[zone_of]
+
+
+def _turns(network: Network) -> np.ndarray:
+    """Rounds of as many devices of each zone as take part, in which every device is there once at
+    least."""
+    zone_of, present = network.tree.parents[1], network.present
+    sizes, place = np.bincount(zone_of), network.tree.sibling_rank()
+    turns = np.arange((-(-sizes // present)).max())[:, None]
+    return (place - turns * present[zone_of]) % sizes[zone_of] < present[zone_of]
+
+
+def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
+    """Of a position's devices, in units of the most that one of them is, as the ledger counts them
+    for the public where something shows who joins, and where nothing does."""
+    largest = largest_shift(line, ledger, 0)
+
+    def counted(unnoticed: bool) -> Composition:
+        sums: Counter[ShiftLaw] = Counter()
+        position = replace(line.position, unnoticed=unnoticed)
+        as_if = replace(line, kind=PUBLIC, position=position, otherwise=None)
+        for alike in ledger.released(as_if, rounds):
+            for law, count in alike.laws:
+                sums[law.scaled(1.0 / largest)] += count * alike.times
+        return tuple(sums.items())
+
+    return Releases(counted(unnoticed=False), counted(unnoticed=True))
+
+
+def _one_adder(zones: Zones, network: Network, privacy: PrivacyConfig) -> float:
+    """An adder's full noise over what a device moves its message by: z, or the loudest's."""
+    if privacy.noise_multiplier is not None:
+        return privacy.noise_multiplier
+    cloud, super_nodes, devices = network.noise
+    added = (np.atleast_1d(each) for each in zones.multipliers)
+    found = zip(added, (devices, super_nodes, cloud), strict=True)
+    return max(float((noise[part > 0] / part[part > 0]).max(initial=0.0)) for noise, part in found)

@@ -1,0 +1,357 @@
+"""What noise, hashes of cells and saved configurations are keyed by stays what it was."""
+
+import hashlib
+import json
+
+import pytest
+
+from m2fdp.core.config import (
+    Config,
+    essentials,
+    flatten,
+    later_defaults,
+    parse_config,
+    recorded,
+    released,
+)
+from m2fdp.core.config.retired import RETIRED, less_retired
+from m2fdp.core.errors import InputError
+
+# Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys in their order.
+ESSENTIALS = "f9136c4427a4782f5534f24013c6eef0bd9cc85c7f9a0b61dadc4d7a8a3afd38"
+RELEASED = "8e6b27848c57d3f16ca5d455fb31c61205e47bc389cb53e77dab6d6ffe872854"
+# Since 0.7.0 with what the gap is of, whose default is not what was before it.
+CONTROLLED = "c71cd92650ecf44dc1ec060ef9952be7b63adc5db3d7c22060aa059c1ff6c44f"
+# A key that came later, and another value than its default.
+LATER = [
+    ({"options": {"depth": 2}}, "options.depth"),
+    ({"topology": {"weights": "samples"}}, "topology.weights"),
+    ({"model": {"loss": "own:loss"}}, "model.loss"),
+    ({"topology": {"super_nodes": {"kind": "elected"}}}, "topology.super_nodes.kind"),
+    ({"zones": {"device_noise": 0.4}}, "zones.device_noise"),
+    ({"secure_aggregation": {"layers": [1]}}, "secure_aggregation.layers"),
+    ({"training": {"participation": 0.5}}, "training.participation"),
+    ({"privacy": {"clip": "per_layer"}}, "privacy.clip"),
+    ({"threat": {"colluding": 1}}, "threat.colluding"),
+    ({"features": {"map": "scattering"}}, "features.map"),
+    ({"tiering": {"tiers": 6}}, "tiering.tiers"),
+    ({"clock": {"model": "resnet110"}}, "clock.model"),
+    ({"dataset": {"scale": "unit_norm"}}, "dataset.scale"),
+    ({"privacy": {"exposures": {"uplinks": 0}}}, "privacy.exposures.uplinks"),
+    ({"training": {"plateau": {"factor": 0.9}}}, "training.plateau.factor"),
+    ({"leakage": {"patch_shuffling": True}}, "leakage.patch_shuffling"),
+    ({"tiering": {"server_epochs": 2}}, "tiering.server_epochs"),
+    ({"training": {"server": {"rule": "momentum"}}}, "training.server.rule"),
+    ({"training": {"accumulated_noise": 1.0}}, "training.accumulated_noise"),
+    ({"partition": {"held_out_by": "devices"}}, "partition.held_out_by"),
+    ({"partition": {"table": [[1.0, 2.0]]}}, "partition.table"),
+    ({"dataset": {"records": 600}}, "dataset.records"),
+]
+# The same, of keys that count under a controller only.
+LATER_OF_CONTROL = [
+    ({"gap": "papers"}, "control.gap"),
+    ({"dissimilarity": 0.1}, "control.dissimilarity"),
+]
+
+
+def digest(values):
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+
+
+# Of version 0.19, the first 16 digits of both digests, by what is asked for. Keys that were removed
+# since are in them.
+OF_0_19 = [
+    ({"algorithm": "hfl"}, "d2d497563002abac", "2d4f821ec0270f9a"),
+    (
+        {"algorithm": "pedpfl", "topology": {"fanouts": [6], "trust": {"ratios": []}}},
+        "a9efe37f0ae4bbf5",
+        "273da53ed4dbe745",
+    ),
+    ({"privacy": {"mechanism": "upload"}}, "b5434e5ca0aeafbe", "13690a7a2ac05388"),
+    (
+        {"privacy": {"mechanism": "upload", "unit": "device", "clip": "per_layer"}},
+        "a753a2a9966b46c3",
+        "8c0b156b149a3212",
+    ),
+    (
+        {"privacy": {"mechanism": "upload", "calibration": "paper", "alpha": 3.0}},
+        "add6f0ac099f3d3f",
+        "fdbab13753dd058c",
+    ),
+    (
+        {"privacy": {"mechanism": "upload", "downlink_noise": True}},
+        "aa24fdfc99e44b3e",
+        "97ead047fdd8d533",
+    ),
+    (
+        {"algorithm": "global_dp", "privacy": {"mechanism": "weights", "epsilon_cloud": 2.0}},
+        "21104720ec9a7c73",
+        "dc379b415f2589b0",
+    ),
+    (
+        {"algorithm": "hdp_mixed", "zones": {"server_noise": 0.0}},
+        "cbe23ed63c714d95",
+        "8d770e6719c6a97b",
+    ),
+    ({"algorithm": "scaffold", "seed": 7}, "a425d7c2e6cf1d09", "1976dfe07208cd47"),
+    ({"control": {"enabled": True}}, "0f92d8f7f1c7409e", "c71cd92650ecf44d"),
+    (
+        {"control": {"enabled": True, "gap": "papers", "smoothness": "estimated"}},
+        "bfea0adb30c5fec2",
+        "b21fd7134a328e99",
+    ),
+    (
+        {
+            "algorithm": "m2fdp_tiers",
+            "model": {"name": "cnn12"},
+            "tiering": {"offload_to": "anyone"},
+        },
+        "499b4e46caa092e5",
+        "dccbe73a16c76175",
+    ),
+    (
+        {
+            "training": {"participation": 0.5, "proximal": 0.1},
+            "secure_aggregation": {"layers": [1]},
+        },
+        "ef96d38581ac135a",
+        "f0bda0be1e98035b",
+    ),
+]
+
+
+@pytest.mark.parametrize(("parameters", "all_of_it", "noise"), OF_0_19)
+def test_noise_and_hashes_are_keyed_as_in_0_19(parameters, all_of_it, noise):
+    config = parse_config(parameters)
+    assert digest(essentials(config))[:16] == all_of_it
+    assert digest(released(config))[:16] == noise
+
+
+@pytest.mark.parametrize("key", RETIRED)
+def test_a_key_that_was_removed_is_refused_with_what_is_there_instead(key):
+    block, name = key.split(".")
+    with pytest.raises(InputError, match=rf"^{key} = 'x': was removed in 0\.\d+: ") as caught:
+        parse_config({block: {name: "x"}})
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_that_0_19_saved_are_read_where_every_run_is_as_they_say():
+    saved = Config().model_dump(mode="json")
+    saved["privacy"] |= {"drift": "worst_case", "smoothness": None}
+    assert parse_config(less_retired(saved)) == Config() and "drift" in saved["privacy"]
+    saved["privacy"]["drift"] = "smooth"
+    with pytest.raises(InputError, match="privacy.drift = 'smooth': was removed in 0.20"):
+        parse_config(less_retired(saved))
+
+
+def test_keys_that_came_later_change_nothing_at_their_defaults():
+    assert digest(essentials(Config())) == ESSENTIALS
+    assert digest(released(Config())) == RELEASED
+    assert digest(released(parse_config({"control": {"enabled": True}}))) == CONTROLLED
+
+
+@pytest.mark.parametrize(("parameters", "key"), LATER)
+def test_keys_that_came_later_count_where_they_are_used(parameters, key):
+    config = parse_config(parameters)
+    assert digest(released(config)) != RELEASED
+    assert set(released(config)) - set(released(Config())) == {key}
+    assert essentials(config)[key] == flatten(config.model_dump())[key]
+
+
+@pytest.mark.parametrize(("changes", "key"), LATER_OF_CONTROL)
+def test_keys_that_came_later_count_under_a_controller(changes, key):
+    controlled = parse_config({"control": {"enabled": True}})
+    config = parse_config({"control": {"enabled": True} | changes})
+    assert released(config) != released(controlled)
+    assert essentials(config)[key] == flatten(config.model_dump())[key]
+    assert released(parse_config({"control": changes})) == released(Config())
+
+
+def test_an_attack_changes_no_release():
+    config = parse_config({"attack": {"restarts": 3}})
+    assert digest(released(config)) == RELEASED
+    assert essentials(config)["attack.restarts"] == 3
+
+
+def test_where_a_run_is_computed_is_part_of_no_result():
+    execution = {"engine": "ray", "workers": 2, "address": "auto"}
+    incidental = {"execution": execution, "figures": False, "pdf": True, "system_metrics": True}
+    assert digest(essentials(parse_config(incidental))) == ESSENTIALS
+    assert digest(released(parse_config(incidental))) == RELEASED
+
+
+def test_every_later_key_is_tried_here():
+    assert later_defaults() == {
+        "figures": True,
+        "pdf": False,
+        "system_metrics": False,
+        "options": {},
+        "topology.weights": "uniform",
+        "topology.super_nodes.kind": "fixed",
+        "topology.super_nodes.tolerance": "byzantine",
+        "model.loss": None,
+        "dataset.confirmed": False,
+        "dataset.shape": [28, 28, 1],
+        "dataset.classes": 10,
+        "dataset.records": 60_000,
+        "partition.held_out_by": "cloud",
+        "partition.table": None,
+        "model.depth": 20,
+        "model.width": 16,
+        "model.norm": "batch",
+        "model.stem_stride": 1,
+        "zones.device_noise": 0.5,
+        "zones.device_noise_of": "zones",
+        "zones.server_noise": 0.5,
+        "zones.cloud_noise": False,
+        "zones.both_layers": False,
+        "secure_aggregation.layers": [],
+        "secure_aggregation.decode": "parent",
+        "secure_aggregation.protocol": "ideal",
+        "secure_aggregation.noise": "separate",
+        "secure_aggregation.threshold": None,
+        "secure_aggregation.dropout": 0.0,
+        "secure_aggregation.on_loss": "skip",
+        "training.participation": None,
+        "training.estimator": "mean",
+        "training.example_cap": None,
+        "training.least_weight": None,
+        "training.local_epochs": 1,
+        "training.optimizer": "adam",
+        "training.weight_decay": 0.0,
+        "training.plateau.factor": 1.0,
+        "training.plateau.patience": 10,
+        "training.plateau.threshold": 1e-4,
+        "privacy.noise_multiplier": None,
+        "privacy.clip": "flat",
+        "threat.colluding": 0,
+        "features.map": "pixels",
+        "features.dimension": None,
+        "features.ridge": 1e-3,
+        "features.weights": "variance",
+        "features.public": "photographs",
+        "features.folder": "data/04_feature",
+        "tiering.tiers": 7,
+        "tiering.whole_model": False,
+        "tiering.schedule": "dynamic",
+        "tiering.static_tier": None,
+        "tiering.profile": "clock",
+        "tiering.ema": 0.6667,
+        "tiering.remember": False,
+        "tiering.initial_tier": 1,
+        "tiering.aggregate": "samples",
+        "clock.model": "resnet56",
+        "clock.width": 16,
+        "clock.clients": 10,
+        "clock.records": 50_000,
+        "clock.rounds": 150,
+        "clock.cpu_gflops": 150.0,
+        "clock.server_gflops": 350.0,
+        "clock.server": "unlimited",
+        "clock.scaling": "measured",
+        "clock.rate_unit": "mebibyte",
+        "clock.noise": 0.05,
+        "clock.profiles": [[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]],
+        "clock.switch_every": 50,
+        "clock.switch_share": 0.3,
+        "clock.label_bytes": 8.0,
+        "training.proximal": 0.0,
+        "training.proximal_center": "received",
+        "privacy.client_share": 0.5,
+        "privacy.activation_clip": 1.0,
+        "privacy.activation_share": 0.5,
+        "privacy.labels": "public",
+        "privacy.label_epsilon": 1.0,
+        "tiering.offload_to": "trusted",
+        "tiering.server_epochs": 1,
+        "control.gap": "mechanism",
+        "control.dissimilarity": None,
+        "dataset.scale": "pixels",
+        "privacy.epsilon_cloud": None,
+        "privacy.exposures.uplinks": None,
+        "privacy.exposures.downlinks": None,
+        "privacy.exposures.cloud_rounds": None,
+        "privacy.exposures.edge_uplinks": None,
+        "privacy.exposures.cloud_downlinks": None,
+        "privacy.downlink": "top_up",
+        "leakage.distance_correlation": 0.0,
+        "leakage.patch_shuffling": False,
+        "audit.method": "canaries",
+        "audit.neighbours": 200,
+        "attack.method": "inverting",
+        "attack.observer": None,
+        "attack.round": 1,
+        "attack.messages": 4,
+        "attack.images": 4,
+        "attack.restarts": 2,
+        "attack.iterations": 300,
+        "attack.total_variation": 1e-6,
+        "attack.targets": 1000,
+        "attack.shadows": 64,
+        "attack.confidence": 0.95,
+        "training.server.rule": "average",
+        "training.accumulated_noise": None,
+        "training.server.momentum": 0.5,
+        "training.server.learning_rate": 0.01,
+        "training.server.beta_1": 0.9,
+        "training.server.beta_2": 0.99,
+        "training.server.tau": 1e-3,
+        "execution.engine": "local",
+        "execution.workers": None,
+        "execution.address": None,
+        "deployment.on_missing": "wait",
+        "deployment.patience_s": 60.0,
+        "deployment.keepalive_s": 10.0,
+        "deployment.chunk_bytes": 2**18,
+        "deployment.rehearsal": False,
+    }
+    # What an attack does changes no release: see above; and no run of the simulator reads how nodes
+    # of their own behave.
+    untried = {
+        "attack",
+        "audit",
+        "control",
+        "deployment",
+        "execution",
+        "figures",
+        "pdf",
+        "system_metrics",
+    }
+    assert untried | {key.split(".")[0] for _, key in LATER} == {
+        key.split(".")[0] for key in later_defaults()
+    }
+
+
+def test_a_later_block_is_left_out_as_a_whole_and_told_from_its_absence():
+    from pydantic import Field
+
+    from m2fdp.core.config import SINCE, Block
+    from m2fdp.core.config.root import less_later
+
+    later = {SINCE: "9.9"}
+
+    class Inner(Block):
+        size: int = 1
+        by_name: dict[str, int] = {"a": 1}
+
+    class Outer(Block):
+        old: int = 0
+        plain: Inner = Field(default=Inner(), json_schema_extra=later)
+        perhaps: Inner | None = Field(default=None, json_schema_extra=later)
+
+    def kept(**values):
+        block = Outer(**values)
+        return less_later(block.model_dump(), block, Outer())
+
+    assert kept() == {"old": 0}
+    assert kept(plain={"size": 2}) == {"old": 0, "plain": {"size": 2}}
+    # All of a mapping, or none of it: what is left out of one could be missing in another.
+    assert kept(plain={"by_name": {"a": 1, "b": 2}})["plain"] == {"by_name": {"a": 1, "b": 2}}
+    assert kept(perhaps={})["perhaps"] == {"size": 1, "by_name": {"a": 1}}
+
+
+def test_what_is_recorded_tells_configurations_apart():
+    every = flatten(Config().model_dump(mode="json"))
+    gone = {key: retired.default for key, retired in RETIRED.items() if retired.after is not None}
+    kept = {key: value for key, value in every.items() if key not in later_defaults()}
+    assert recorded(Config()) == kept | gone

@@ -1,0 +1,183 @@
+"""Joules and seconds of sums that hide their terms, and of elections, worked by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from m2fdp.core.config import PrivacyConfig, ResourcesConfig, ThreatConfig
+from m2fdp.core.costs.messages import ballot_bits, message_bits
+from m2fdp.core.costs.resources import Links
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.privacy.mechanisms import step_together
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.network import Network, no_noise, noise_plan
+from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.secure_aggregation.traffic import member_bytes
+
+M = 1000
+WIRELESS_W, WIRED_W = 10**-0.6, 10**0.8  # 24 and 38 dBm
+PRIVACY = PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=1)
+
+
+def hidden(n):
+    """Bits of one of n in a sum: M words; two keys of 32 bytes; n - 1 parcels of an id, two shares
+    of 33 bytes and a tag of 16; n shares with an id. In bytes: 64 + 86 (n - 1) + 37 n."""
+    return 32 * M + 8 * (64 + 86 * (n - 1) + 37 * n)
+
+
+def wireless(bits):
+    """Seconds at 35 Mbit/s."""
+    return bits / 35e6
+
+
+def wired(bits):
+    """Seconds at 100 Mbit/s."""
+    return bits / 100e6
+
+
+def two_by_three(sums, trusted=False, **changes):
+    tree = tree_from_fanouts([2, 3])
+    trust = explicit_trust(tree, []) if trusted else all_untrusted(tree)
+    return Network(tree, trust, noise_plan(tree, trust), sums=sums, **changes)
+
+
+def cost_alone(network, layers, **resources):
+    """Of a round in which no group moves in lock step."""
+    lock_step = no_privacy(network, (), PRIVACY, ThreatConfig()).lock_step
+    return Links(network, lock_step, M, ResourcesConfig(**resources)).round(layers)
+
+
+def cost_together(network, layers, **resources):
+    """Of a round of the mechanism `gradient`."""
+    return Links(network, step_together(network), M, ResourcesConfig(**resources)).round(layers)
+
+
+def check(cost, steps, wireless_s, wired_s, in_turn_s):
+    """Against all seconds on the air and on wires, and those that the round waits for."""
+    joules = 6 * steps * 1e-3 + WIRELESS_W * wireless_s + WIRED_W * wired_s
+    assert cost.energy_j == pytest.approx(joules, rel=1e-12)
+    assert cost.delay_s == pytest.approx(steps * 0.2 + in_turn_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("bits", [32, 8])
+def test_zones_are_summed_for_their_servers(bits):
+    """Q is that of the servers' models alone: masked words have 32 bits."""
+    network = two_by_three(SecureSums(frozenset({2})))
+    cost = cost_alone(network, (0,), bits_per_parameter=bits)
+    device, server = wireless(hidden(3)), wired(M * bits)
+    check(cost, 1, 6 * device, 2 * server, 3 * device + 2 * server)
+
+
+def test_all_devices_are_summed_for_the_cloud():
+    """Servers send up what they have added, and hand on the keys and shares of three members."""
+    network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
+    device = wireless(hidden(6))
+    server = wired(32 * M + 3 * (hidden(6) - 32 * M))
+    check(cost_alone(network, (0,)), 1, 6 * device, 2 * server, 3 * device + 2 * server)
+
+
+def test_only_servers_are_summed():
+    network = two_by_three(SecureSums(frozenset({1})))
+    device, server = wireless(32 * M), wired(hidden(2))
+    check(cost_alone(network, (0,)), 1, 6 * device, 2 * server, 3 * device + 2 * server)
+
+
+def test_every_aggregation_sums_anew():
+    """Two steps, after the first of them a local aggregation."""
+    network = two_by_three(SecureSums(frozenset({1, 2})))
+    device, server = wireless(hidden(3)), wired(hidden(2))
+    check(cost_alone(network, (1, 0)), 2, 12 * device, 2 * server, 6 * device + 2 * server)
+
+
+def test_members_that_share_noise_sum_every_local_step_for_their_server():
+    network = two_by_three(SecureSums(frozenset({2}), shared=True))
+    device, server = wireless(hidden(3)), wired(32 * M)
+    cost = cost_together(network, (None, 0))
+    check(cost, 2, 12 * device, 2 * server, 6 * device + 2 * server)
+
+
+def test_members_that_share_noise_sum_every_local_step_for_the_cloud():
+    network = two_by_three(SecureSums(frozenset({2}), decode="cloud", shared=True))
+    device = wireless(hidden(6))
+    server = wired(32 * M + 3 * (hidden(6) - 32 * M))
+    cost = cost_together(network, (None, 0))
+    check(cost, 2, 12 * device, 4 * server, 2 * (3 * device + 2 * server))
+
+
+def test_trusted_servers_that_share_noise_sum_every_local_step():
+    """Devices send them gradients in every step, which nobody else reads."""
+    network = two_by_three(SecureSums(frozenset({1}), shared=True), trusted=True)
+    device, server = wireless(32 * M), wired(hidden(2))
+    cost = cost_together(network, (None, 0))
+    check(cost, 2, 12 * device, 4 * server, 2 * (3 * device + 2 * server))
+
+
+def test_parallel_uplinks_wait_for_the_longest_message():
+    """The cloud's children have three members and one; the first hands on more."""
+    edges = [("c", "A"), ("c", "B"), ("A", "1"), ("A", "2"), ("A", "3"), ("B", "4")]
+    tree = tree_from_edges(edges)
+    sums = SecureSums(frozenset({2}), decode="cloud")
+    network = Network(tree, all_untrusted(tree), no_noise(tree), sums=sums)
+    cost = cost_alone(network, (0,), uplinks="parallel")
+    overhead = hidden(4) - 32 * M
+    device, longest = wireless(hidden(4)), wired(32 * M + 3 * overhead)
+    assert cost.delay_s == pytest.approx(0.2 + device + longest, rel=1e-12)
+    on_wires = longest + wired(32 * M + overhead)
+    joules = 4e-3 + WIRELESS_W * 4 * device + WIRED_W * on_wires
+    assert cost.energy_j == pytest.approx(joules, rel=1e-12)
+
+
+def test_only_those_who_take_part_share_keys():
+    sums = SecureSums(frozenset({2}), decode="cloud")
+    network = two_by_three(sums, participants=2)
+    device, server = wireless(hidden(4)), wired(32 * M + 2 * (hidden(4) - 32 * M))
+    cost = cost_alone(network, (0,))
+    joules = 4e-3 + WIRELESS_W * 4 * device + WIRED_W * 2 * server
+    assert cost.energy_j == pytest.approx(joules, rel=1e-12)
+    assert cost.delay_s == pytest.approx(0.2 + 2 * device + 2 * server, rel=1e-12)
+
+
+def test_bits_are_those_of_the_protocol():
+    """What all members send together, as the protocol counts it."""
+    network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
+    _, devices = message_bits(network, M, ResourcesConfig())
+    each = member_bytes(6, M)
+    assert devices.sum() == 8 * 6 * (each.vector + each.overhead)
+
+
+def test_devices_by_chance_cost_what_is_expected():
+    """Means over every set of devices that may join, by its probability."""
+    rate = 0.3
+    by_chance = Participation(rate, np.ones(6))
+    sums = SecureSums(frozenset({2}), decode="cloud")
+    network = two_by_three(sums, participation=by_chance, elected=True)
+    masked = ballots = 0.0
+    for joined in np.ndindex(*[2] * 6):
+        joined = np.array(joined, dtype=bool)
+        chance = np.prod(np.where(joined, rate, 1 - rate))
+        total = joined.sum()
+        masked += chance * (total * hidden(total) if total else 0)
+        # A commitment and a nonce of 32 bytes from each to each other.
+        of_zones = (joined[:3].sum(), joined[3:].sum())
+        ballots += chance * sum(8 * 64 * k * (k - 1) for k in of_zones)
+    _, devices = message_bits(network, M, ResourcesConfig())
+    assert rate * devices.sum() == pytest.approx(masked)
+    assert rate * ballot_bits(network).sum() == pytest.approx(ballots)
+    on_wires = wired(2 * 32 * M + masked - 6 * rate * 32 * M)
+    joules = 6 * rate * 1e-3 + WIRELESS_W * wireless(masked + ballots) + WIRED_W * on_wires
+    assert cost_alone(network, (0,)).energy_j == pytest.approx(joules)
+
+
+@pytest.mark.parametrize(("uplinks", "in_turn"), [("sequential", 3), ("parallel", 1)])
+def test_elections_are_held_once_a_round(uplinks, in_turn):
+    """Each of three devices sends a commitment and a nonce of 32 bytes to each of the others."""
+    network = two_by_three(SecureSums())
+    plain = cost_alone(network, (None, 0), uplinks=uplinks)
+    cost = cost_alone(replace(network, elected=True), (None, 0), uplinks=uplinks)
+    ballots = wireless(2 * 2 * 32 * 8)
+    assert cost.energy_j - plain.energy_j == pytest.approx(WIRELESS_W * 6 * ballots, rel=1e-9)
+    assert cost.delay_s - plain.delay_s == pytest.approx(in_turn * ballots, rel=1e-9)
+    assert ballot_bits(network).sum() == 2 * 8 * 64 * 3 * 2

@@ -1,0 +1,417 @@
+"""The fast backends against the plain one, and against autograd by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.engine.backends import build_backend
+from m2fdp.core.engine.backends.bookkeeping import build_book_keeper
+from m2fdp.core.engine.backends.linear import _scores, padded_width
+from m2fdp.core.engine.backends.reference import ReferenceBackend
+from m2fdp.core.engine.clipping import flat_clip, unbounded
+from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.models import losses
+from m2fdp.core.models.registry import Model, build_model
+from m2fdp.core.privacy.mechanisms import Clipping
+
+CONFIGS = {
+    "softmax": ModelConfig(name="softmax"),
+    "logistic": ModelConfig(name="logistic"),
+    "svm": ModelConfig(name="svm"),
+    "crammer_singer": ModelConfig(name="svm", hinge="crammer_singer"),
+    "cnn12": ModelConfig(name="cnn12", channels=[2, 3, 4]),
+}
+CPU = torch.device("cpu")
+N_CLASSES = 5
+
+
+class Odd(nn.Module):
+    """A layer called twice, parameters outside any layer or tied, and an output changed in
+    place."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.first, self.last = nn.Linear(64, 6), nn.Linear(6, N_CLASSES, bias=False)
+        self.middle = nn.Linear(6, 6)
+        if kind == "free parameter":
+            self.scale = nn.Parameter(torch.full((6,), 1.5))
+        if kind == "own, rows":
+            self.flat = nn.Linear(3, 2)
+        if kind == "tied":
+            self.second = nn.Linear(6, 6)
+            self.second.weight = self.middle.weight
+
+    def forward(self, features):
+        hidden = self.first(features.flatten(1))
+        if self.kind == "in place":
+            hidden.relu_()
+        hidden = torch.tanh(self.middle(hidden))
+        if self.kind == "own, rows":  # a layer that sees a record's numbers as so many rows
+            hidden = hidden * self.flat(hidden.reshape(-1, 3)).reshape(-1, 4).sum(1, keepdim=True)
+        if self.kind == "own, weight used outside":
+            hidden = nn.functional.linear(hidden, self.middle.weight)
+        if self.kind == "own, mixing many" and len(features) > 8:
+            hidden = hidden - hidden.mean(0)
+        if self.kind == "twice":
+            hidden = torch.tanh(self.middle(hidden))
+        if self.kind == "tied":
+            hidden = torch.tanh(self.second(hidden))
+        if self.kind == "free parameter":
+            hidden = hidden * self.scale
+        return self.last(hidden)
+
+
+class Tokens(nn.Module):
+    """A linear layer applied to a sequence, and a convolution with stride and dilation."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.Linear(8, 3)
+        self.convolution = nn.Conv2d(1, 2, (3, 2), stride=(2, 1), padding=1, dilation=(1, 2))
+        self.last = nn.Linear(24 + 64, N_CLASSES)
+
+    def forward(self, features):
+        rows = torch.tanh(self.rows(features[:, 0])).flatten(1)
+        return self.last(torch.cat([rows, self.convolution(features).flatten(1)], dim=1))
+
+
+class Sequence(nn.Module):
+    """A record's rows one after the other, through a layer of torch's that has no hooks inside."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        if kind == "lstm":
+            self.rows = nn.LSTM(8, 4, batch_first=True)
+        elif kind == "gru":
+            self.rows = nn.GRUCell(8, 4)
+        elif kind == "attention":
+            self.rows = nn.MultiheadAttention(8, 2, batch_first=True)
+        else:
+            self.rows = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
+        self.last = nn.Linear(4 if kind in ("lstm", "gru") else 64, N_CLASSES)
+
+    def forward(self, features):
+        rows = features[:, 0]
+        if self.kind == "lstm":
+            return self.last(self.rows(rows)[0][:, -1])
+        if self.kind == "gru":
+            state = rows.new_zeros(len(rows), 4)
+            for at in range(8):
+                state = self.rows(rows[:, at], state)
+            return self.last(state)
+        rows = self.rows(rows, rows, rows)[0] if self.kind == "attention" else self.rows(rows)
+        return self.last(rows.flatten(1))
+
+
+def models(name):
+    if name in CONFIGS:
+        return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
+    torch.manual_seed(0)
+    is_own, kind = name.startswith("own"), name.removeprefix("own ")
+    if kind in ["lstm", *SEQUENCES]:
+        module = Sequence(kind)
+    else:
+        module = Tokens() if kind == "tokens" else Odd(kind)
+    return Model(name, module, losses.cross_entropy, linear=False, is_own=is_own)
+
+
+SEQUENCES = ["gru", "attention", "transformer"]
+ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
+OWN = [
+    *(f"own {kind}" for kind in [*ODD, *SEQUENCES]),
+    "own, rows",
+    "own, weight used outside",
+]
+
+
+def problem(name, counts, seed, consecutive=False):
+    """Random models and minibatches of the given sizes, in float64."""
+    model = models(name)
+    model.module.double()
+    generator = torch.Generator().manual_seed(seed)
+    n, total = len(counts), int(sum(counts))
+    weights = torch.randn(n, model.n_parameters, generator=generator, dtype=torch.float64)
+    rng = np.random.default_rng(seed)
+    records = total + 3
+    positions = np.arange(total) if consecutive else rng.permutation(records)[:total]
+    batches = Minibatches(
+        torch.rand(records, 1, 8, 8, generator=generator, dtype=torch.float64),
+        torch.randint(N_CLASSES, (records,), generator=generator),
+        np.append(positions, 0),
+        np.append(rng.choice([0.0, 0.3, 1.0], total), 0.0),
+        np.concatenate([[0], np.cumsum(counts)]),
+        consecutive,
+    )
+    return model, weights, batches
+
+
+def sums(backend, weights, batches, norm):
+    result, clip = torch.zeros_like(weights), Clipping("drawn", norm)
+    backend.add_gradients(result, 1.0, weights, batches, clip)
+    return result
+
+
+def fast_backends(model, counts):
+    law = np.array(counts, float), np.array(counts, float) / 2
+    names = ("stacked", "auto") if model.linear else ("stacked", "sequential")
+    return [build_backend(model, name, law, CPU) for name in names]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([*CONFIGS, *ODD, *OWN]),
+    st.lists(st.sampled_from([0, 1, 3, 9, 30]), min_size=1, max_size=5),
+    st.integers(0, 99),
+    st.sampled_from([None, 0.1]),
+    st.booleans(),
+)
+def test_every_backend_equals_the_reference(name, counts, seed, clipping_norm, consecutive):
+    model, weights, batches = problem(name, counts, seed, consecutive)
+    plain = sums(ReferenceBackend(model), weights, batches, clipping_norm)
+    for backend in fast_backends(model, counts):
+        fast = sums(backend, weights, batches, clipping_norm)
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("clipping_norm", [None, 0.1])
+def test_an_lstm_which_torch_vectorises_in_float32_alone(clipping_norm):
+    model, weights, batches = problem("own lstm", [3, 0, 9], 1)
+    model.module.float()
+    weights, features = weights.float(), batches.features.float()
+    of_records = batches.weights.astype(np.float32)
+    batches = replace(batches, features=features, weights=of_records)
+    plain = sums(ReferenceBackend(model), weights, batches, clipping_norm)
+    for backend in fast_backends(model, [3, 0, 9]):
+        fast = sums(backend, weights, batches, clipping_norm)
+        torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["softmax", "cnn12"])
+@pytest.mark.parametrize("counts", [[4, 3], [2, 40]])
+def test_a_step_in_place_takes_all_gradients_at_the_old_models(name, counts):
+    model, weights, batches = problem(name, counts, 3)
+    expected = weights - 0.5 * sums(ReferenceBackend(model), weights, batches, 1.0)
+    for backend in fast_backends(model, counts):
+        moved = weights.clone()
+        backend.add_gradients(moved, -0.5, moved, batches, Clipping("drawn", 1.0))
+        torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-9)
+
+
+def mixing_many(scores, labels):
+    """Looks at the batch from six records on."""
+    shift = scores.mean(0) if len(scores) > 5 else 0.0
+    return losses.cross_entropy(scores - 3 * shift * scores, labels)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models("own, mixing many"),
+        replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None),
+        replace(models("plain"), loss=losses.OneByOne(mixing_many)),
+        replace(models("own plain"), loss=losses.OneByOne(mixing_many)),
+    ],
+    ids=["model", "loss", "loss of a model that is not linear", "loss of an own model"],
+)
+def test_own_code_that_mixes_records_sees_each_alone_wherever_they_are_clipped(model):
+    """All backends agree, and a record moves the sum by at most C (30 records would move it by
+    many times that)."""
+    counts = [30, 4]
+    _, _, batches = problem("plain", counts, 2)
+    batches.weights[:-1] = 1.0
+    clean = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    clean.weights[2] = 0.0
+    clean.features[batches.positions[2]] *= -9.0
+    model.module.double()
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(2, model.n_parameters, generator=generator, dtype=torch.float64)
+    plain = sums(ReferenceBackend(model), weights, batches, 0.1)
+    for backend in fast_backends(model, counts):
+        fast = sums(backend, weights, batches, 0.1)
+        torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-9)
+        moved = (fast - sums(backend, weights, clean, 0.1)).norm(dim=1)
+        assert moved.max() <= 0.1 * (1 + 1e-5)
+
+
+def test_an_own_loss_of_stacked_learners_sees_no_other_learner_s_records_unclipped():
+    model = replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None)
+    _, weights, batches = problem("softmax", [9, 9], 2)
+    batches.weights[:-1] = 1.0
+    other = replace(batches, features=batches.features.clone())
+    other.features[batches.positions[0]] += 1.0
+    (backend, _) = fast_backends(model, [9, 9])
+    moved = sums(backend, weights, batches, None) - sums(backend, weights, other, None)
+    assert moved[0].any() and not moved[1].any()
+
+
+def test_which_own_modules_keep_books():
+    """Their layers' factors make up the gradients of two drawn records; else gradients are formed
+    one by one."""
+    copies = {}
+    for name in OWN:
+        model, weights, batches = problem(name, [3], 0)
+        (_, backend) = fast_backends(model, [3])
+        sums(backend, weights, batches, 1.0)
+        copies[name] = backend.book_keeper is not None
+    assert copies == dict.fromkeys(OWN, False) | {
+        "own in place": True,
+        "own plain": True,
+        "own tokens": True,
+    }
+
+
+@pytest.mark.parametrize("name", [*CONFIGS, *ODD, *OWN])
+def test_a_clipped_record_has_at_most_the_clipping_norm(name):
+    model, weights, batches = problem(name, [1, 1, 1], seed=1)
+    batches.weights[:-1] = 1.0
+    for backend in fast_backends(model, [1, 1, 1]):
+        free = sums(backend, weights, batches, None)
+        norm = float(free.norm(dim=1).min()) / 2
+        clipped = sums(backend, weights, batches, norm)
+        torch.testing.assert_close(clipped.norm(dim=1), torch.full((3,), norm).double())
+        torch.testing.assert_close(clipped, free * norm / free.norm(dim=1, keepdim=True))
+
+
+def spoiled(name, counts, value, by_double):
+    """A problem one record of whose first learner has a feature, or all, of some value; and the
+    same without that record."""
+    model, weights, batches = problem(name, counts, seed=4)
+    place = batches.positions[2]
+    batches.weights[2] = 0.0
+    clean = replace(batches, weights=batches.weights.copy(), features=batches.features.clone())
+    batches.weights[2] = 1.0
+    if np.isfinite(value):
+        batches.features[place] = value
+    else:
+        batches.features[place, 0, 3, 4] = value
+    if not by_double:
+        model.module.float()
+        weights = weights.float()
+        batches, clean = (
+            replace(b, features=b.features.float(), weights=b.weights.astype(np.float32))
+            for b in (batches, clean)
+        )
+    return model, weights, batches, clean
+
+
+@pytest.mark.parametrize("by_double", [False, True], ids=["float32", "float64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e18, 1e30, 3e38])
+@pytest.mark.parametrize("name", [*CONFIGS, *ODD, "own tokens", "own twice"])
+def test_no_record_moves_a_sum_by_more_than_the_clipping_norm(name, value, by_double):
+    """A gradient without a finite norm counts as zero, and its record reaches no other learner."""
+    counts = [5, 30, 0, 4]
+    model, weights, batches, clean = spoiled(name, counts, value, by_double)
+    for backend in [ReferenceBackend(model), *fast_backends(model, counts)]:
+        bounded = sums(backend, weights, clean, 0.5)
+        assert bounded.isfinite().all()
+        moved = (sums(backend, weights, batches, 0.5) - bounded).norm(dim=1)
+        assert moved[1:].tolist() == [0, 0, 0]
+        assert moved[0] <= (0.5 * (1 + 1e-5) if np.isfinite(value) else 0)
+
+
+@pytest.mark.parametrize("counts", [[5, 30, 0, 4], [40, 200, 0, 1]])
+@pytest.mark.parametrize("name", ["softmax", "cnn12", "plain"])
+def test_unclipped_a_record_reaches_its_own_learner_only(name, counts):
+    """Learners with fewer records are padded: not with those of others."""
+    model, weights, batches, clean = spoiled(name, counts, np.nan, by_double=True)
+    for record in (0, int(batches.positions[2])):
+        batches.features[record] = np.nan
+    used = [0 in batches.positions[slice(*batches.offsets[i : i + 2])] for i in range(4)]
+    for backend in fast_backends(model, counts):
+        moved = sums(backend, weights, batches, None) - sums(backend, weights, clean, None)
+        assert moved[0].isnan().any()
+        for learner in (1, 2, 3):
+            assert used[learner] or not moved[learner].any()
+
+
+def test_a_range_of_learners_has_their_records():
+    model, weights, batches = problem("softmax", [4, 0, 7, 2], seed=5)
+    (backend, _) = fast_backends(model, [4, 0, 7, 2])
+    part = slice(1, 3)
+    all_of_them = sums(backend, weights, batches, None)
+    some = sums(backend, weights[part], batches.select(part), None)
+    torch.testing.assert_close(some, all_of_them[part])
+
+
+def test_which_modules_one_backward_pass_serves():
+    served = {name: build_book_keeper(models(name).module) is not None for name in ["cnn12", *ODD]}
+    assert served == {
+        "cnn12": True,
+        "twice": True,  # seen when it runs
+        "free parameter": False,
+        "tied": False,
+        "in place": True,  # likewise
+        "plain": True,
+        "tokens": True,
+    }
+    grouped = nn.Conv2d(2, 2, 3, groups=2)
+    assert build_book_keeper(grouped) is None
+
+
+def test_the_stacked_width_by_hand():
+    """Shards of 6 fit 8; 10 of 50 records have variance 8, so 10 + 1.5 sqrt(8) = 14.2 fit 16;
+    minibatches of 500 are not stacked."""
+    assert padded_width(np.full(3, 6.0), np.zeros(3)) == 8
+    assert padded_width(np.full(3, 10.0), np.full(3, 8.0)) == 16
+    assert padded_width(np.full(3, 500.0), np.zeros(3)) == 0
+
+
+def test_clip_factor_by_hand():
+    norms = torch.tensor([0.0, 0.5, 2.0])
+    assert flat_clip(norms, 1.0).tolist() == [1.0, 1.0, 0.5]
+
+
+def test_what_no_factor_bounds():
+    assert unbounded(torch.tensor([0.0, 0.5, 1e30]), 1.0) is None
+    norms = torch.tensor([torch.inf, 1.0, torch.nan, 3e38])
+    assert unbounded(norms, 100.0).tolist() == [True, False, True, False]
+    # A quotient of two significant bits may be half as large again as it should be.
+    assert unbounded(norms, 1e-6).tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("n_records", [1, 767, 768, 769, 1535, 1536, 1537, 2400])
+def test_scores_in_parts_are_the_product(n_records):
+    generator = torch.Generator().manual_seed(n_records)
+    matrix = torch.randn(10, 64, generator=generator, dtype=torch.float64)
+    features = torch.randn(n_records, 64, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(_scores(matrix, features), matrix @ features.T)
+    assert _scores(matrix.float(), features.float()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_scattered_records_share_one_buffer(consecutive):
+    """Of learners with many records each, one after the other: none leaves another's behind."""
+    model = build_model(ModelConfig(name="softmax"), (1, 4, 4), 10, seed=0)
+    generator = np.random.default_rng(0)
+    counts = np.array([900, 130, 1700])
+    features = torch.as_tensor(generator.random((4000, 1, 4, 4)))
+    labels = torch.as_tensor(generator.integers(10, size=4000))
+    positions = np.arange(counts.sum()) if consecutive else generator.permutation(4000)
+    positions = np.append(positions[: counts.sum()], 0)
+    weights = np.append(generator.random(counts.sum()), 0.0)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    batches = Minibatches(features, labels, positions, weights, offsets, consecutive)
+    models = torch.as_tensor(generator.normal(size=(3, 160)))
+    backend = build_backend(model, "auto", (counts, 0.0 * counts), torch.device("cpu"))
+    assert backend.width == 0
+    for norm in (None, 0.5):
+        sums, expected = torch.zeros_like(models), torch.zeros_like(models)
+        backend.add_gradients(sums, 1.0, models, batches, Clipping("drawn", norm))
+        for learner, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+            x = features[positions[start:stop]].flatten(1)
+            y = labels[positions[start:stop]]
+            errors = torch.softmax(x @ models[learner].view(10, 16).T, 1)
+            errors[torch.arange(len(y)), y] -= 1.0
+            lengths = errors.norm(dim=1) * x.norm(dim=1)
+            factors = 1.0 if norm is None else (norm / lengths).clamp_max(1.0)
+            rows = errors * (torch.as_tensor(weights[start:stop]) * factors)[:, None]
+            expected[learner] = (rows.T @ x).flatten()
+        torch.testing.assert_close(sums, expected)

@@ -1,0 +1,103 @@
+"""Rounds in which only some devices of each lowest server take part (J eq. 27)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from m2fdp.core.algorithms import ALGORITHMS, Given, build_plan
+from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
+from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.privacy.sight import NOBODY
+from m2fdp.core.streams import KeyedStreams
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.trust import all_untrusted, draw_trust
+
+RAGGED = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2"), ("B", "3")]
+
+
+def plan_of(name, tree, trust, schedule, participants):
+    plan = ALGORITHMS[name].plan(Given(tree, trust, schedule))
+    return replace(plan, network=replace(plan.network, participants=participants))
+
+
+def test_each_server_has_its_number_and_every_device_its_share():
+    """Seeded; the bound on the share has a false-alarm rate below 1e-5 over seeds."""
+    tree = tree_from_edges(RAGGED)
+    network = plan_of("hfl", tree, all_untrusted(tree), None, 2).network
+    draws = np.array([draw_participants(network, KeyedStreams(0), t) for t in range(2000)])
+    assert (draws[:, :3].sum(axis=1) == 2).all()
+    assert draws[:, 3].all()
+    assert np.abs(draws[:, :3].mean(axis=0) - 2 / 3).max() < 5 * np.sqrt(2 / 9 / 2000)
+    assert network.weights[1].tolist() == [0.5, 0.5, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("name", ["hfl", "hfl_dp", "m2fdp"])
+def test_all_devices_of_every_server_are_all_devices(
+    run, schedule, make_shards, softmax, mechanism_for, name
+):
+    tree = tree_from_edges(RAGGED)
+    shards = make_shards([10, 12, 9, 7], rate=0.5)
+    results = []
+    for participants in (None, 3):
+        plan = plan_of(name, tree, all_untrusted(tree), schedule(3, 2), participants)
+        results.append(
+            run(plan.network, mechanism_for(plan, shards), plan.schedule, softmax, shards)
+        )
+    assert torch.equal(*results)
+
+
+def test_only_who_takes_part_moves_the_global_model(
+    run, schedule, make_shards, softmax, mechanism_for
+):
+    """One of four devices a round: the round is that device's alone."""
+    tree = tree_from_fanouts([1, 4])
+    shards = make_shards([10] * 4, dtype=torch.float64)
+    plan = plan_of("hfl", tree, all_untrusted(tree), schedule(1, 3), 1)
+    trained = run(plan.network, mechanism_for(plan, shards), plan.schedule, softmax, shards)
+    (chosen,) = np.flatnonzero(draw_participants(plan.network, KeyedStreams(0), 1))
+    alone = tree_from_fanouts([1, 1])
+    part = slice(10 * chosen, 10 * chosen + 10)
+    single = replace(
+        shards,
+        features=shards.features[part],
+        labels=shards.labels[part],
+        sizes=shards.sizes[:1],
+        rates=shards.rates[:1],
+    )
+    other = ALGORITHMS["hfl"].plan(Given(alone, all_untrusted(alone), schedule(1, 3)))
+    expected = run(other.network, mechanism_for(other, single), other.schedule, softmax, single)
+    torch.testing.assert_close(trained, expected)
+
+
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+def test_fewer_devices_share_the_same_shift(schedule, make_shards, mechanism_for, mechanism):
+    """Below a trusted server a record's share is 1/s_c of those present, not of all children;
+    below an untrusted one the message is the device's own, but fewer noises hide it."""
+    tree = tree_from_fanouts([2, 4])
+    shards = make_shards([20] * 8, rate=0.5)
+    for ratio in (1.0, 0.0):
+        noises, means = [], []
+        for participants in (None, 2):
+            trust = draw_trust(tree, [ratio], 0)
+            plan = plan_of("m2fdp", tree, trust, schedule(2, 2), participants)
+            dp = mechanism_for(plan, shards, mechanism)
+            assert dp.epsilon(2) <= 4.0 * (1 if mechanism == "gradient" else 1e9)
+            noises.append(max(dp.noise.steps.max(), *(m.max() for m in dp.noise.messages)))
+            means.append(dp.ledger.lines[0].position.mean[NOBODY] / noises[-1])
+        assert noises[1] / noises[0] == pytest.approx(2.0 if ratio else 1.0)
+        if not ratio:
+            # sqrt of the number present, over the head's weight among them.
+            assert means[0] / means[1] == pytest.approx(np.sqrt(4 / 2))
+
+
+def test_a_star_takes_as_many_devices_in_all():
+    topology = TopologyConfig(fanouts=[3, 4], trust=TrustConfig(ratios=[0.5]))
+    training = TrainingConfig(rounds=1, local_steps=1, learning_rate=1, participants=2)
+    plans = {
+        name: build_plan(Config(algorithm=name, topology=topology, training=training))
+        for name in ("pedpfl", "m2fdp")
+    }
+    assert plans["m2fdp"].network.present.tolist() == [2, 2, 2]
+    assert plans["pedpfl"].network.present.tolist() == [6]

@@ -1,0 +1,131 @@
+"""Runs with evaluations."""
+
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+import torch
+from tests.builders import records_of
+
+from m2fdp import Experiment, load_config
+from m2fdp.core.engine.evaluation import evaluate
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.training import DivergenceError, FixedRounds, Listener, divergence, train
+from m2fdp.core.engine.tree_process import build_process
+
+SMALL = {
+    "topology.fanouts": [2, 2],
+    "training.rounds": 5,
+    "training.local_steps": 1,
+    "training.local_aggregation": None,
+    "training.evaluate_every": 2,
+    "privacy.clipping_norm": 0.5,
+    "threads": 1,
+}
+
+
+def run_of(name, trained=5, **training):
+    """A run of five rounds that is evaluated on its own training records."""
+    config = load_config(SMALL, {"training": training}, algorithm=name)
+    experiment = Experiment.from_config(config, *records_of([10] * 4))
+    run = experiment.run()
+    shards, model = experiment.shards(), experiment.model
+    measures = replace(
+        run.measures,
+        evaluate=lambda weights: evaluate(model, weights, shards.features, shards.labels),
+        spent=lambda t: (2.0 * t, 3.0 * t),
+    )
+    return replace(run, rounds=trained, measures=measures)
+
+
+def train_listening(run):
+    rounds = []
+    listener = Listener(lambda t, logged, seconds: rounds.append(t), lambda record: None)
+    state, metrics = train(run, listener)
+    return state, metrics, rounds
+
+
+def test_rows_are_the_evaluated_rounds_and_the_last():
+    state, metrics, rounds = train_listening(run_of("hfl_dp"))
+    assert state.round == 5
+    assert metrics["round"].tolist() == [2, 4, 5]
+    assert metrics["energy_j"].tolist() == [4.0, 8.0, 10.0]
+    assert metrics["delay_s"].tolist() == [6.0, 12.0, 15.0]
+    assert metrics["epsilon"].is_monotonic_increasing
+    assert metrics["epsilon"].iloc[-1] <= 4
+    assert rounds == [1, 2, 3, 4, 5]
+
+
+def test_the_last_of_the_planned_rounds_ends_training():
+    state, metrics, rounds = train_listening(run_of("hfl_dp", trained=3))
+    shorter, *_ = train_listening(run_of("hfl_dp", trained=3, evaluate_every=1))
+    assert state.round == 3
+    assert metrics["round"].tolist() == [2, 3]
+    assert torch.equal(state.weights, shorter.weights)
+    assert rounds == [1, 2, 3]
+
+
+def test_no_epsilon_where_nothing_is_verified():
+    _, metrics, _ = train_listening(run_of("hfl"))
+    assert metrics["epsilon"].isna().all()
+    assert metrics["loss"].is_monotonic_decreasing
+
+
+def test_a_model_that_is_no_longer_made_of_numbers_ends_training():
+    run = run_of("hfl")
+    steep = tuple(replace(plan, step_size=1e38) for plan in run.policy.rounds)
+    with pytest.raises(DivergenceError, match="diverged by round") as caught:
+        train(replace(run, policy=FixedRounds(steep)))
+    assert caught.value.step_size == 1e38
+
+
+@pytest.mark.parametrize(
+    ("shares", "alone"),
+    [
+        ([1 / 3, 1 / 3, 1 / 3], log(3)),
+        ([0.9, 0.1, 0.0], -0.9 * log(0.9) - 0.1 * log(0.1)),
+        ([0.99, 0.01, 0.0], None),  # beyond ten times 0.056, and yet no worse than equal scores
+        ([1.0, 0.0, 0.0], None),
+    ],
+)
+def test_a_loss_far_beyond_that_of_the_shares_is_reported(softmax, shares, alone):
+    """Cross-entropy of shares is their entropy; equal scores for 3 classes have the loss ln 3."""
+    most = log(3) if alone is None else 10 * alone
+    assert divergence(softmax, 0.99 * most, np.array(shares)) is None
+    line = divergence(softmax, 1.01 * most, np.array(shares))
+    assert line.startswith("training diverged or drowned in noise: the last loss is ")
+    if alone is not None:
+        assert line.endswith(f", and scores that look at no record have {alone:.3g}")
+
+
+def test_what_a_server_rule_keeps_goes_from_round_to_round():
+    """Server momentum (Hsu et al. 2019) by hand: w <- w + v, v <- v / 2 + (aggregate - w)."""
+
+    class Momentum:
+        def start(self, weights):
+            return {"velocity": torch.zeros_like(weights)}
+
+        def step(self, weights, aggregate, slots):
+            velocity = slots["velocity"] / 2 + aggregate - weights
+            return weights + velocity, {"velocity": velocity}
+
+    run = run_of("hfl")
+    plain = run.process
+    rules = replace(plain.simulation.rules, server=Momentum())
+    process = build_process(replace(plain.simulation, rules=rules))
+    state, _ = train(replace(run, process=process))
+    weights, velocity = plain.start().weights, 0.0
+    for t, planned in enumerate(run.policy.rounds):
+        moved = plain.round(State(t, weights), planned).weights - weights
+        velocity = velocity / 2 + moved
+        weights = weights + velocity
+    torch.testing.assert_close(state.weights, weights)
+    torch.testing.assert_close(state.slots.server["velocity"], velocity)
+
+
+def test_evaluation_by_hand(softmax):
+    features = torch.zeros(4, 1, 8, 8)
+    result = evaluate(softmax, softmax.initial_vector(), features, torch.tensor([0, 0, 1, 2]))
+    assert result.accuracy == 0.5  # equal scores: the first class
+    assert result.loss == pytest.approx(log(10))

@@ -1,0 +1,358 @@
+"""The round loop: a worked example, special cases, determinism, and the size of the noise."""
+
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+import torch
+from tests.builders import last_state, process_of, quadratic
+
+from m2fdp.core.algorithms import ALGORITHMS, Given
+from m2fdp.core.config import ModelConfig, ThreatConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.models.registry import build_model
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.privacy.mechanisms import Clipping
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.network import Network, no_noise
+from m2fdp.core.topology.trust import all_untrusted, draw_trust, explicit_trust
+from m2fdp.processes import workers
+
+RAGGED = [
+    ("cloud", "A"), ("cloud", "B"), ("A", "a1"), ("A", "a2"), ("B", "b1"),
+    ("a1", "0"), ("a1", "1"), ("a2", "2"), ("b1", "3"), ("b1", "4"),
+]  # fmt: skip
+
+
+SLOW = pytest.mark.full
+
+
+def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
+    """Device j pulls w halfway to c_j in each of K = 3 steps; layer 2 aggregates every step,
+    layer 1 every second, so step 1 ends at layer 2, step 2 at layer 1, step 3 at the cloud.
+
+    Round 1, w = 0: steps to 0 4 8 16 32, layer 2 has 2 8 24; steps to 1 5 12 28 44, layer 2
+    has 3 12 36, layer 1 has 7.5 36; steps to 3.75 7.75 11.75 34 50, layer 2 has 5.75 11.75 42,
+    layer 1 has 8.75 42, the cloud 25.375. Round 2 in the same way ends at 28.546875.
+    """
+    tree = tree_from_edges(RAGGED)
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    centres = torch.tensor([0.0, 8, 16, 32, 64])
+    shards = Shards(
+        centres.view(5, 1, 1, 1), torch.zeros(5, dtype=torch.int64), np.ones(5, int), np.ones(5)
+    )
+    model = quadratic()
+    plan = schedule(local_aggregation={2: 1, 1: 2})
+    mechanism = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    first = run(network, mechanism, schedule(1, 3, {2: 1, 1: 2}), model, shards)
+    assert first.item() == 25.375
+    assert run(network, mechanism, plan, model, shards).item() == 28.546875
+    reference = run(network, mechanism, plan, model, shards, backend="reference")
+    assert reference.item() == 28.546875
+
+
+def plan_of(name, tree, trust, schedule):
+    return ALGORITHMS[name].plan(Given(tree, trust, schedule))
+
+
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+def test_m2fdp_without_trust_is_hfl_dp_draw_for_draw(
+    run, schedule, make_shards, softmax, mechanism_for, mechanism
+):
+    tree = tree_from_fanouts([3, 2])
+    shards = make_shards([10] * 6, rate=0.5)
+    results = []
+    for name in ("m2fdp", "hfl_dp"):
+        plan = plan_of(name, tree, all_untrusted(tree), schedule(local_aggregation={1: 2}))
+        dp = mechanism_for(plan, shards, mechanism)
+        results.append(run(plan.network, dp, plan.schedule, softmax, shards))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "steps"), [("upload", 3), ("gradient", 1)], ids=["upload", "gradient"]
+)
+def test_m2fdp_with_noise_and_clipping_off_is_hfl(
+    run, schedule, make_shards, softmax, mechanism_for, silent, mechanism, steps
+):
+    tree = tree_from_edges(RAGGED)
+    trust = explicit_trust(tree, ["B"])
+    shards = make_shards([10, 12, 9, 7, 11], rate=0.5, dtype=torch.float64)
+    results = []
+    for name in ("m2fdp", "hfl"):
+        plan = plan_of(name, tree, trust, schedule(3, steps, {1: 2}))
+        dp = silent(mechanism_for(plan, shards, mechanism))
+        results.append(run(plan.network, dp, plan.schedule, softmax, shards))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    assert results[0].abs().max() > 0.01
+
+
+def test_pedpfl_is_hfl_dp_when_every_step_ends_a_round(
+    run, schedule, make_shards, softmax, mechanism_for
+):
+    tree = tree_from_fanouts([3, 2])
+    shards = make_shards([10] * 6, dtype=torch.float64)
+    results = {}
+    for steps in (1, 4):
+        for name in ("pedpfl", "hfl_dp"):
+            plan = plan_of(name, tree, all_untrusted(tree), schedule(3, steps, {1: 2}))
+            dp = mechanism_for(plan, shards)
+            results[name] = run(plan.network, dp, plan.schedule, softmax, shards)
+        equal = torch.allclose(results["pedpfl"], results["hfl_dp"], rtol=1e-9, atol=1e-12)
+        assert equal == (steps == 1)
+
+
+def loss_gradient(weights, features, labels):
+    """The mean softmax gradient, written out: (p - y) x^T / n."""
+    x = features.flatten(1)
+    probabilities = torch.softmax(x @ weights.T, dim=1)
+    probabilities[torch.arange(len(labels)), labels] -= 1
+    return probabilities.T @ x / len(labels)
+
+
+def test_hfl_on_a_star_is_fedavg(run, schedule, make_shards, softmax, privacy):
+    shards = make_shards([6, 9, 4], dtype=torch.float64)
+    tree = tree_from_fanouts([3])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    trained = run(
+        network,
+        no_privacy(network, (), privacy["upload"], ThreatConfig()),
+        schedule(4, 3),
+        softmax,
+        shards,
+    )
+    pieces = list(
+        zip(shards.features.split([6, 9, 4]), shards.labels.split([6, 9, 4]), strict=True)
+    )
+    server = torch.zeros(10, 64, dtype=torch.float64)
+    for _ in range(4):
+        local = []
+        for x, y in pieces:
+            w = server.clone()
+            for _ in range(3):
+                w = w - 0.5 * loss_gradient(w, x, y)
+            local.append(w)
+        server = torch.stack(local).mean(0)
+    torch.testing.assert_close(trained.view(10, 64), server)
+
+
+def test_one_server_with_one_device_is_sgd(run, schedule, make_shards, softmax, privacy):
+    shards = make_shards([12], dtype=torch.float64)
+    tree = tree_from_fanouts([1, 1])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    trained = run(
+        network,
+        no_privacy(network, (), privacy["gradient"], ThreatConfig()),
+        schedule(3, 4),
+        softmax,
+        shards,
+    )
+    w = torch.zeros(10, 64, dtype=torch.float64)
+    for _ in range(12):
+        w = w - 0.5 * loss_gradient(w, shards.features, shards.labels)
+    torch.testing.assert_close(trained.view(10, 64), w)
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("softmax", "auto"), ("cnn12", "auto"), pytest.param("cnn12", "stacked", marks=SLOW)],
+)
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+def test_no_byte_depends_on_chunks_or_workers(
+    run, schedule, make_shards, mechanism_for, monkeypatch, name, backend, rate
+):
+    """Shards of 13 and 200: some minibatches are stacked, others are too large."""
+    tree = tree_from_fanouts([10, 5])
+    monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
+    shards = make_shards([13] * 45 + [200] * 5, rate=rate)
+    model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
+    plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
+    dp = mechanism_for(plan, shards)
+    results = {
+        run(
+            plan.network,
+            dp,
+            plan.schedule,
+            model,
+            shards,
+            backend=backend,
+            chunk_size=size,
+            workers=count,
+        )
+        .numpy()
+        .tobytes()
+        for size, count in [(None, 1), (50, 1), (7, 2), (1, 3)]
+    }
+    assert len(results) == 1
+
+
+def test_seeds_make_a_difference_and_repeat(run, schedule, make_shards, softmax, mechanism_for):
+    tree = tree_from_fanouts([2, 2])
+    shards = make_shards([20] * 4, rate=0.5)
+    plan = plan_of("hfl_dp", tree, all_untrusted(tree), schedule())
+    dp = mechanism_for(plan, shards)
+    one, repeated, other = (
+        run(plan.network, dp, plan.schedule, softmax, shards, seed=seed) for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, repeated)
+    assert not torch.equal(one, other)
+
+
+# With features of zero every gradient is zero and the global model is noise alone, 20,000
+# independent draws of it: an estimated variance is off by 1 % (one std), and the tolerance of
+# 6 % has a false-alarm rate below 1e-8. Half or twice the variance is far outside.
+TOLERANCE = 0.06
+
+
+@pytest.fixture(params=["tapped", "untapped"])
+def run_noise(request, run):
+    """Rounds in which every message is tapped, and rounds in which noises are summed."""
+
+    def tapped(network, mechanism, schedule, model, shards):
+        process = process_of(network, mechanism, model, shards)
+        return last_state(process, schedule.round_plans(), lambda *message: None).weights
+
+    return tapped if request.param == "tapped" else run
+
+
+def noise_only(run, edges, untrusted, plan_schedule, mechanism_for, mechanism, participants=None):
+    tree = tree_from_edges(edges)
+    shards = Shards(
+        torch.zeros(tree.n_devices, 1, 100, 100),
+        torch.zeros(tree.n_devices, dtype=torch.int64),
+        np.ones(tree.n_devices, dtype=int),
+        np.ones(tree.n_devices),
+    )
+    model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
+    plan = plan_of("m2fdp", tree, explicit_trust(tree, untrusted), plan_schedule)
+    plan = replace(plan, network=replace(plan.network, participants=participants))
+    dp = mechanism_for(plan, shards, mechanism)
+    return dp, run(plan.network, dp, plan.schedule, model, shards)
+
+
+def test_noise_of_uploads_on_a_ragged_tree(run_noise, schedule, mechanism_for):
+    """B and b1 are untrusted, A trusted. One round, layer 2 aggregating at step 2 of 3: devices
+    3 and 4 noise their messages to b1 twice, A its message to the cloud once. The cloud weighs
+    A and B one half; a mean of two device noises has half their variance.
+    """
+    dp, model = noise_only(
+        run_noise, RAGGED, ["B", "b1"], schedule(1, 3, {2: 2}), mechanism_for, "upload"
+    )
+    server, device = dp.noise.messages[1][0], dp.noise.messages[3][3]
+    assert dp.noise.messages[3].tolist() == [0, 0, 0, device, device]
+    expected = 0.5**2 * (server**2 / 4 + 2 * (device**2 / 2) / 4)
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+    assert abs(float(model.double().mean())) < 6 * sqrt(expected / 20_000)
+
+
+def test_noise_of_gradients_on_a_ragged_tree(run_noise, schedule, mechanism_for):
+    """Three steps of independent noise at A and at each of devices 3 and 4."""
+    dp, model = noise_only(
+        run_noise, RAGGED, ["B", "b1"], schedule(1, 3), mechanism_for, "gradient"
+    )
+    head, *devices = dp.noise.steps
+    assert dp.lock_step.nodes.tolist() == [[1, 0], [3, 3], [3, 4]]
+    expected = 0.5**2 * 3 * (head**2 / 4 + (devices[0] ** 2 + devices[1] ** 2) / 4 / 4)
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_siblings_steps_and_rounds_draw_different_noise(run_noise, schedule, mechanism_for):
+    """Were two siblings' draws equal, the variance would double; were two rounds', likewise."""
+    edges = [("cloud", "0"), ("cloud", "1")]
+    dp, model = noise_only(run_noise, edges, [], schedule(2, 1), mechanism_for, "gradient")
+    expected = 0.5**2 * 2 * dp.noise.steps[0] ** 2 / 2
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_only_devices_that_take_part_add_noise(run_noise, schedule, mechanism_for):
+    """Two of three devices a round, each weighted one half, noise their messages; in the second
+    round other two do. Every round adds half a device's variance.
+    """
+    edges = [("cloud", "A"), ("A", "0"), ("A", "1"), ("A", "2")]
+    dp, model = noise_only(
+        run_noise, edges, ["A"], schedule(2, 2), mechanism_for, "upload", participants=2
+    )
+    expected = 0.5**2 * 2 * dp.noise.messages[2][0] ** 2 / 2
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_updates_of_devices_are_clipped_between_synchronisations(
+    run, schedule, make_shards, softmax, privacy
+):
+    """One device below the cloud, so that the model is the device's own: K steps of far more
+    than eta S move it by eta S, and steps of less are left alone.
+    """
+    shards = make_shards([12], dtype=torch.float64)
+    tree = tree_from_fanouts([1])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    free = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    whole = run(network, free, schedule(1, 4), softmax, shards)
+    for norm, expected in ((0.1, 0.5 * 0.1), (100.0, float(whole.norm()))):
+        clipped = replace(free, clipping=Clipping("drawn", update_norm=norm))
+        moved = run(network, clipped, schedule(1, 4), softmax, shards)
+        assert float(moved.norm()) == pytest.approx(expected, rel=1e-9)
+        cosine = torch.nn.functional.cosine_similarity(moved, whole, dim=0)
+        assert float(cosine) == pytest.approx(1)
+    # Below a server that aggregates after step 2 of 4 it moves twice as far.
+    deep = tree_from_fanouts([1, 1])
+    two = Network(deep, all_untrusted(deep), no_noise(deep))
+    free = no_privacy(two, (), privacy["upload"], ThreatConfig())
+    clipped = replace(free, clipping=Clipping("drawn", update_norm=0.01))
+    moved = run(two, clipped, schedule(1, 4, {1: 2}), softmax, shards)
+    assert 1.9 * 0.5 * 0.01 < float(moved.norm()) <= 2 * 0.5 * 0.01 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.2])
+@pytest.mark.parametrize("norms", [{"batch_norm": 0.3}, {"update_norm": 0.3}], ids=str)
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_a_record_without_a_finite_gradient_moves_nothing_else(
+    run, schedule, make_shards, softmax, privacy, norms, rate, value
+):
+    """Three devices below the cloud, from zero: what the first device's record 0 spoils counts as
+    zero, or is clipped, and the others move the global model as they would without it."""
+    tree = tree_from_fanouts([3])
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    free = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    dp = replace(free, clipping=Clipping("drawn", **norms))
+    shards = make_shards([7, 9, 4], rate=rate)
+    shards.features[0] = value
+    silent = replace(shards, features=shards.features.clone(), labels=shards.labels.clone())
+    silent.features[:7] = 0  # gradients of zero
+    steps = 3 if "update_norm" in norms else 1
+    moved = run(network, dp, schedule(1, steps), softmax, shards)
+    expected = run(network, dp, schedule(1, steps), softmax, silent)
+    assert moved.isfinite().all()
+    assert expected.norm() > 0.01
+    assert float((moved - expected).norm()) <= 0.5 * 0.3 / 3 * (1 + 1e-5)
+    if rate == 1 and not np.isfinite(value):
+        assert torch.equal(moved, expected)
+
+
+def test_noise_on_the_way_down_by_hand(run_noise, schedule, mechanism_for, privacy):
+    """A is trusted, has devices 0 and 1, and aggregates at steps 1 and 2 of 3: it noises what
+    it broadcasts twice and what it sends up once. The cloud weighs A one half. B is untrusted:
+    its device 2 sends three messages with noise of its own, and B adds none.
+    """
+    edges = [("cloud", "A"), ("cloud", "B"), ("A", "0"), ("A", "1"), ("B", "2")]
+    privacy["down"] = privacy["upload"].model_copy(
+        update={"calibration": "accountant", "downlink_noise": True}
+    )
+    dp, model = noise_only(run_noise, edges, ["B"], schedule(1, 3, {1: 1}), mechanism_for, "down")
+    server, device = dp.noise.messages[1][0], dp.noise.messages[2][2]
+    assert dp.noise.broadcasts[0].tolist() == [0]
+    assert dp.noise.broadcasts[1].tolist() == [server, 0]
+    expected = 0.5**2 * (3 * server**2 + 3 * device**2) / 4
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_noise_of_steps_between_local_aggregations(run_noise, schedule, mechanism_for):
+    """Four steps of two devices below each of two untrusted servers, which aggregate after the
+    second: whatever is averaged when, every step adds a quarter of a device's variance.
+    """
+    edges = [("cloud", "A"), ("cloud", "B"), ("A", "0"), ("A", "1"), ("B", "2"), ("B", "3")]
+    dp, model = noise_only(
+        run_noise, edges, ["A", "B"], schedule(2, 4, {1: 2}), mechanism_for, "gradient"
+    )
+    expected = 0.5**2 * 2 * 4 * dp.noise.steps[0] ** 2 / 4
+    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)

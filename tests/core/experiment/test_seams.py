@@ -1,0 +1,252 @@
+"""What users bring: weights, rules, algorithms of their own; and what is refused of it."""
+
+import sys
+import types
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+import pytest
+import torch
+from tests.finished import REPOSITORY
+from tests.pages import blocks, write_files
+from torch import nn
+
+from m2fdp import Experiment, load_config
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm, Given, Plan
+from m2fdp.core.algorithms.hfl import HFL
+from m2fdp.core.algorithms.m2fdp import M2FDP
+from m2fdp.core.engine.rules import Rules
+from m2fdp.core.errors import InputError
+from m2fdp.core.topology.network import Network, noise_plan
+
+PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
+SMALL = {
+    "topology.fanouts": [2, 3],
+    "topology.trust.ratios": [0.5],
+    "partition.scheme": "quantity",
+    "partition.alpha": 2.0,
+    "training.rounds": 2,
+    "training.local_steps": 2,
+    "training.local_aggregation": None,
+}
+UPLOAD = {"privacy.mechanism": "upload"}
+
+
+def experiment(*changes) -> Experiment:
+    return Experiment.from_config(load_config(SMALL, *changes))
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Makes an algorithm of the plan that a function makes."""
+
+    def make(plan, **fields):
+        monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan, **fields))
+        return {"algorithm": "own"}
+
+    return make
+
+
+def test_weights_by_sample_count_make_the_round_one_step_on_all_records():
+    """Whole shards, one step, no clipping: the mean over devices of D_j/D is the mean over
+    records, whatever the tree."""
+    run = experiment(
+        {"algorithm": "hfl", "topology.weights": "samples"},
+        {"training.rounds": 1, "training.local_steps": 1, "training.learning_rate": 0.5},
+    )
+    assert len(set(run.samples.sizes.tolist())) > 1
+    features, labels = run.records(run.samples.samples)
+    vector = run.model.initial_vector().requires_grad_()
+    run.model.loss(run.model.scores(vector, features), labels).mean().backward()
+    (trained,) = run.train().state_dict.values()
+    torch.testing.assert_close(trained.flatten(), -0.5 * vector.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, UPLOAD], ids=["gradient", "upload"])
+def test_weights_by_sample_count_are_promised_what_is_asked_for(changes):
+    verified = experiment(changes, {"topology.weights": "samples"}).summary()["epsilon_verified"]
+    assert 3.9 < verified <= 4.0
+
+
+def test_what_the_cloud_adds_is_in_the_model_and_protects_from_the_public_alone(own):
+    """M = 640 and 2 rounds: the deviation of 1280 draws is off by 10 % with probability 1e-6."""
+
+    def plan(given: Given) -> Plan:
+        _, *below = noise_plan(given.tree, given.trust)
+        network = Network(given.tree, given.trust, (np.ones(1), *below))
+        return Plan(network, given.schedule, private=True)
+
+    noisy = experiment(UPLOAD, own(plan))
+    mechanism = noisy.calibrate().mechanism
+    (cloud,) = mechanism.noise.messages[0]
+    assert cloud > 0
+    silent = [np.zeros_like(scale) for scale in mechanism.noise.messages]
+    quiet = replace(mechanism, noise=replace(mechanism.noise, messages=tuple(silent)))
+    only_cloud = replace(
+        mechanism,
+        noise=replace(mechanism.noise, messages=(mechanism.noise.messages[0], *silent[1:])),
+    )
+    models = []
+    for mutant in (quiet, only_cloud):
+        process = noisy.process(noisy.simulation(mechanisms=(mutant,)))
+        state = process.start()
+        models.append(process.round(state, noisy.run_plan.rounds[0]).weights)
+    spread = float((models[1] - models[0]).std()) / noisy.run_plan.rounds[0].step_size
+    assert spread == pytest.approx(cloud, rel=0.12)
+    # Without it the public would learn what the cloud learns.
+    spent = mechanism.ledger.by_kind(2)
+    assert spent["public"] < spent["cloud"]
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """Steps that are as long as their gradients' clipping norm."""
+
+    def __call__(self, norms, clipping_norm):
+        return clipping_norm / (norms + 0.01)
+
+
+def test_a_clip_factor_of_ones_own_bounds_what_the_ledger_counts(own):
+    rules = Rules(clip_factor=Normalised())
+    names = own(lambda given: replace(M2FDP.plan(given), rules=rules))
+    run = experiment(names, {"privacy.clipping_norm": 0.2})
+    assert run.summary()["epsilon_verified"] <= 4.0
+    quiet = run.calibrate().mechanism
+    quiet = replace(quiet, noise=replace(quiet.noise, steps=quiet.noise.steps * 0))
+    process = run.process(run.simulation(mechanisms=(quiet,)))
+    moved = process.round(process.start(), replace(run.run_plan.rounds[0], layers=(0,)))
+    # One step of clipped gradients moves no model by more than eta C; these by most of it.
+    eta = run.run_plan.rounds[0].step_size
+    assert 0.05 * eta * 0.2 < float(moved.weights.norm()) <= eta * 0.2
+
+
+def test_a_clip_factor_that_answers_no_norm_is_refused(own):
+    rules = Rules(clip_factor=lambda norms, clipping_norm: norms.expand(2))
+    names = own(lambda given: replace(M2FDP.plan(given), rules=rules))
+    with pytest.raises(InputError, match="algorithm = 'own': has a clip_factor that gives no fac"):
+        experiment(names)
+    # Without privacy nothing rests on it.
+    experiment(own(lambda given: replace(HFL.plan(given), rules=rules)))
+
+
+class MixesMany(nn.Linear):
+    """From nine records on."""
+
+    def forward(self, x):
+        scores = super().forward(x.flatten(1))
+        return scores - scores.mean(0) if len(x) > 8 else scores
+
+
+class AsksForNumbers(nn.Linear):
+    def forward(self, x):
+        scores = super().forward(x.flatten(1))
+        return scores * (2.0 if scores.detach().sum().item() > 1e9 else 1.0)
+
+
+def mixing_loss(scores, labels):
+    """From six records on."""
+    shift = scores.mean(0) if len(scores) > 5 else 0.0
+    return nn.functional.cross_entropy(scores - shift, labels, reduction="none")
+
+
+@pytest.fixture
+def own_module(monkeypatch):
+    module = types.ModuleType("own_things")
+    for kind in (MixesMany, AsksForNumbers):
+        setattr(module, kind.__name__, lambda shape, n, kind=kind: kind(prod(shape), n))
+    module.mixing_loss = mixing_loss
+    monkeypatch.setitem(sys.modules, "own_things", module)
+
+
+@pytest.mark.parametrize("algorithm", ["m2fdp", "hfl"])
+@pytest.mark.parametrize(
+    "own_code",
+    [
+        {"model.name": "own_things:MixesMany"},
+        {"model.name": "softmax", "model.loss": "own_things:mixing_loss"},
+    ],
+    ids=["model", "loss"],
+)
+@pytest.mark.parametrize("batch", [None, 20])
+def test_own_code_that_mixes_a_minibatch_is_refused(own_module, algorithm, own_code, batch):
+    (key, *_) = [key for key, name in own_code.items() if ":" in name]
+    run = experiment(own_code, {"algorithm": algorithm, "training.batch_size": batch})
+    with pytest.raises(InputError, match="when other records are beside it") as refused:
+        run.check()
+    assert refused.value.key == key
+
+
+def test_a_private_run_needs_a_model_that_records_can_pass_alone(own_module):
+    asking = {"model.name": "own_things:AsksForNumbers", "training.rounds": 1}
+    with pytest.raises(
+        InputError, match=r"can't be vectorised over records.*\.item\(\)"
+    ) as refused:
+        experiment(asking).check()
+    assert refused.value.key == "model.name" and "\n" not in str(refused.value)
+    experiment(asking, {"algorithm": "hfl"}).train()
+
+
+@pytest.mark.parametrize("name", ["my_models:small_net", "my_models:small_net with a loss"])
+def test_backends_agree_on_what_the_page_shows(project, name):
+    write_files(PAGE, project)
+    name, *own_loss = name.split(" with ")
+    own_code = {"model.name": name, "model.loss": "my_losses:focal" if own_loss else None}
+    models, draws = [], None
+    for backend in ("reference", "sequential", "stacked"):
+        run = experiment(own_code, {"training.batch_size": 12, "training.backend": backend})
+        draws = draws or run.simulation().randomness  # noise is keyed by the backend too
+        process = run.process(run.simulation(randomness=draws))
+        models.append(run.train(process=process).state_dict)
+    for other in models[1:]:
+        for key, values in models[0].items():
+            torch.testing.assert_close(other[key], values, rtol=1e-4, atol=1e-5)
+
+
+def test_the_page_s_algorithms_are_small_and_have_options(project):
+    write_files(PAGE, project)
+    files = {block.file: block.text for block in blocks(PAGE) if block.file is not None}
+    for name in ("my_cautious.py", "my_fedprox.py"):
+        assert files[name].count("\n") <= 40
+    fedprox = {"algorithm": "my_fedprox:FEDPROX"}
+    experiment(UPLOAD, fedprox)
+    with pytest.raises(InputError, match="options.mu = -1"):
+        experiment(fedprox, {"options": {"mu": -1}})
+    with pytest.raises(InputError, match="options.nu = 1: unknown key; valid keys are mu"):
+        experiment(fedprox, {"options": {"nu": 1}})
+    with pytest.raises(InputError, match="options.mu = 1: unknown key; there are none"):
+        experiment({"options": {"mu": 1}})
+
+
+def test_fedprox_pulls_towards_the_model_that_was_received(project):
+    """Two steps by hand: the second is pulled back by eta mu times the first."""
+    write_files(PAGE, project)
+    fedprox = {"algorithm": "my_fedprox:FEDPROX", "options": {"mu": 0.5}}
+    alone = {"topology.fanouts": [1], "topology.trust.ratios": [], "training.rounds": 1}
+    with_pull, plain = (
+        experiment(alone, {"training.learning_rate": 0.25}, changes)
+        for changes in (fedprox, {"algorithm": "m2fdp"})
+    )
+    pulled, steps = [], []
+    for run, kept in ((with_pull, pulled), (plain, steps)):
+        mechanism = run.calibrate().mechanism
+        quiet = replace(mechanism, noise=replace(mechanism.noise, steps=mechanism.noise.steps * 0))
+        process = run.process(run.simulation(mechanisms=(quiet,)))
+        for layers in ((0,), (None, 0)):
+            plan = replace(run.run_plan.rounds[0], layers=layers)
+            kept.append(process.round(process.start(), plan).weights)
+    torch.testing.assert_close(pulled[0], steps[0])
+    torch.testing.assert_close(pulled[1], steps[1] - 0.25 * 0.5 * steps[0])
+
+
+def test_noise_of_untrusted_servers_protects_from_those_above_alone(project):
+    """All the page says of it: the untrusted server itself learns as much as before."""
+    write_files(PAGE, project)
+    by_kind = {}
+    for name in ("m2fdp", "my_cautious:CAUTIOUS"):
+        paper = UPLOAD | {"privacy.calibration": "paper", "privacy.alpha": 10.0}
+        run = experiment(paper, {"topology.trust.ratios": [0.0], "algorithm": name})
+        by_kind[name] = run.calibrate().mechanism.ledger.by_kind(2)
+    plain, cautious = by_kind.values()
+    assert cautious["servers"] == pytest.approx(plain["servers"])
+    assert cautious["public"] < plain["public"]

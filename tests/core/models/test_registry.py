@@ -1,0 +1,302 @@
+"""Models: sizes, losses by hand, and what is refused."""
+
+import pytest
+import torch
+from tests.builders import experiment_of
+from torch import nn
+
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.models import losses
+from m2fdp.core.models.checks import DROPOUTS
+from m2fdp.core.models.registry import build_model
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("svm", (1, 28, 28)),
+        ("softmax", (1, 28, 28)),
+        ("cnn12", (1, 28, 28)),
+        ("cnn12", (3, 32, 32)),
+    ],
+)
+def test_the_papers_7840_parameters(name, shape):
+    model = build_model(ModelConfig(name=name), shape, 10, seed=0)
+    assert model.n_parameters == 7840
+    vector = model.initial_vector()
+    assert vector.shape == (7840,)
+    assert model.scores(vector, torch.rand(2, *shape)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(("shape", "parameters"), [((1, 28, 28), 21_840), ((3, 32, 32), 31_340)])
+def test_the_two_convolutions_of_g(shape, parameters):
+    """Counted by hand: 10 and 20 channels of 5 x 5 and a bias, 50 hidden numbers, ten scores."""
+    model = build_model(ModelConfig(name="cnn2"), shape, 10, seed=0)
+    assert model.n_parameters == parameters
+    assert model.scores(model.initial_vector(), torch.rand(2, *shape)).shape == (2, 10)
+    with pytest.raises(InputError, match="cnn2.*at least 16 x 16"):
+        build_model(ModelConfig(name="cnn2"), (1, 8, 28), 10, seed=0)
+    assert build_model(ModelConfig(name="cnn2"), (1, 16, 16), 2, seed=0).n_parameters > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "parameters"),
+    [
+        ("lenet", (1, 28, 28), 13_426),
+        ("lenet", (3, 32, 32), 15_826),
+        ("dense", (1, 28, 28), 784 * 100 + 100 + 100 * 10 + 10),
+    ],
+)
+def test_the_models_of_reconstructions(name, shape, parameters):
+    """As in DLG, and one hidden layer of a hundred."""
+    model = build_model(ModelConfig(name=name), shape, 10, seed=0)
+    assert model.n_parameters == parameters
+    assert model.scores(model.initial_vector(), torch.rand(2, *shape)).shape == (2, 10)
+
+
+def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():
+    module = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0).module
+    assert len(module) + 1 == 12
+
+
+def test_initialisation_is_keyed_by_the_seed_and_leaves_torch_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=1).initial_vector()
+    assert torch.equal(torch.rand(1), expected)
+    other_seed = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=1).initial_vector()
+    other = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=2).initial_vector()
+    assert torch.equal(one, other_seed)
+    assert not torch.equal(one, other)
+
+
+def test_hinges_by_hand():
+    scores = torch.tensor([[2.0, 0.5, -3.0]])
+    labels = torch.tensor([1])
+    # 1 + 2 for class 0, 1 - 0.5 for class 1, 0 for class 2.
+    assert losses.one_vs_rest_hinge(scores, labels).tolist() == [3.5]
+    # 1 + 2 - 0.5
+    assert losses.crammer_singer_hinge(scores, labels).tolist() == [2.5]
+
+
+def test_unflatten_is_the_inverse_of_the_initial_vector():
+    model = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=0)
+    for name, value in model.unflatten(model.initial_vector()).items():
+        assert torch.equal(value, dict(model.module.named_parameters())[name])
+
+
+def own_model(shape, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[1] * shape[2], n_classes))
+
+
+def with_batch_norm(shape, n_classes):
+    return nn.Sequential(nn.BatchNorm2d(shape[0]), own_model(shape, n_classes))
+
+
+def no_module(shape, n_classes):
+    return "nothing"
+
+
+class Restless(nn.Module):
+    """Random, or other in training, in ways that no layer of torch's tells; zero at the start."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.layer = kind, nn.Linear(64, 10)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, features):
+        features = features.flatten(1)
+        if self.kind == "drawn":
+            features = features + torch.randn_like(features)
+        elif self.kind == "functional":
+            features = nn.functional.dropout(features, 0.5, self.training)
+        elif self.kind == "trained" and self.training:
+            features = 2 * features
+        return self.layer(features)
+
+
+def test_every_layer_of_torchs_that_drops_is_known():
+    layers = (value for value in vars(nn).values() if isinstance(value, type))
+    dropping_ones = {layer for layer in layers if "Dropout" in layer.__name__}
+    assert dropping_ones == set(DROPOUTS)
+
+
+def dropping(rate):
+    return nn.Sequential(nn.Flatten(), nn.Dropout(rate), nn.Linear(64, 10))
+
+
+RANDOM = {
+    "dropout": (lambda: dropping(0.5), r"has Dropout \(layer 1\)"),
+    "dropout of maps": (lambda: nn.Sequential(nn.Dropout2d(0.1), dropping(0)), "has Dropout2d"),
+    "pool": (
+        lambda: nn.Sequential(nn.FractionalMaxPool2d(2, 5), nn.Flatten(), nn.Linear(25, 10)),
+        "draws at random",
+    ),
+    "slopes": (lambda: nn.Sequential(dropping(0), nn.RReLU()), "has RReLU"),
+    "drawn": (lambda: Restless("drawn"), "draws at random"),
+    "functional": (lambda: Restless("functional"), "draws at random"),
+    "trained": (lambda: Restless("trained"), "other scores in training than in evaluation"),
+}
+CALM = {
+    "rate 0": lambda: dropping(0),
+    "plain": lambda: Restless("plain"),
+}
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """This module under a name that `model.name` can point at."""
+    import sys
+    import types
+
+    module = types.ModuleType("own_models")
+    for function in (own_model, with_batch_norm, no_module, unused, mixing, tied, failing):
+        setattr(module, function.__name__, function)
+    monkeypatch.setitem(sys.modules, "own_models", module)
+
+
+def unused(shape, n_classes):
+    module = own_model(shape, n_classes)
+    module.unused = nn.Linear(2, 2)
+    module.forward = lambda x: module[1](module[0](x))
+    return module
+
+
+class Centred(nn.Linear):
+    def forward(self, x):
+        scores = super().forward(x.flatten(1))
+        return scores - scores.mean(0)
+
+
+def mixing(shape, n_classes):
+    return Centred(shape[1] * shape[2], n_classes)
+
+
+def tied(shape, n_classes):
+    module = nn.Sequential(
+        nn.Flatten(), *(nn.Linear(64, 64) for _ in "ab"), nn.Linear(64, n_classes)
+    )
+    module[2].weight = module[1].weight
+    return module
+
+
+def failing(shape, n_classes):
+    raise KeyError(shape)
+
+
+def test_tied_layers_are_one_parameter(importable):
+    """Every backend takes their gradients together: tests/core/engine/test_backends.py."""
+    model = build_model(ModelConfig(name="own_models:tied"), (1, 8, 8), 3, seed=0)
+    assert model.n_parameters == 64 * 64 + 2 * 64 + 64 * 3 + 3
+
+
+def test_own_module(importable):
+    model = build_model(ModelConfig(name="own_models:own_model"), (1, 4, 4), 3, seed=0)
+    assert model.n_parameters == 16 * 3 + 3
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            {"name": "own_models:with_batch_norm"},
+            r"has BatchNorm2d \(layer 0\), whose buffer running_mean is state that no aggregation "
+            "averages and no noise covers; use nn.GroupNorm or nn.LayerNorm$",
+        ),
+        ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
+        ({"name": "own_models:unused"}, "no use of the parameter unused.weight"),
+        ({"name": "own_models:mixing"}, "when other records are beside it"),
+        ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
+        ({"name": "own_models:absent"}, "can't be imported"),
+        ({"name": "vgg"}, "none of svm, softmax, logistic, dense, lenet, cnn2"),
+    ],
+)
+def test_refusals(importable, config, words):
+    with pytest.raises(InputError, match=words):
+        build_model(ModelConfig(**config), (1, 8, 8), 10, seed=0)
+
+
+@pytest.fixture
+def build_own(monkeypatch):
+    """A function that builds the model of an own function."""
+    import sys
+    import types
+
+    def build(make):
+        module = types.ModuleType("own_models")
+        module.made = lambda shape, n_classes: make()
+        monkeypatch.setitem(sys.modules, "own_models", module)
+        return build_model(ModelConfig(name="own_models:made"), (1, 8, 8), 10, seed=0)
+
+    return build
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_modules_that_draw_are_refused_by_name(build_own, kind):
+    make, words = RANDOM[kind]
+    with pytest.raises(InputError, match=words) as refusal:
+        build_own(make)
+    assert str(refusal.value).startswith("model.name = 'own_models:made': ")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", CALM)
+def test_modules_that_could_draw_and_do_not(build_own, kind):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    model = build_own(CALM[kind])
+    assert torch.equal(torch.rand(1), expected)
+    if kind == "plain":  # what was tried with other parameters has kept its own
+        assert not model.initial_vector()[:640].any()
+
+
+def test_images_too_small_for_three_pools():
+    with pytest.raises(InputError, match="at least 8 x 8"):
+        build_model(ModelConfig(name="cnn12"), (1, 7, 9), 10, seed=0)
+
+
+class Rows(nn.Module):
+    """An image's rows one after the other, through a layer of torch's."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows, self.last = rows, nn.LazyLinear(10)
+        self(torch.zeros(1, 1, 8, 8))
+
+    def forward(self, features):
+        rows = features[:, 0]
+        attends = isinstance(self.rows, nn.MultiheadAttention)
+        made = self.rows(*[rows] * (3 if attends else 1))
+        return self.last((made if isinstance(made, torch.Tensor) else made[0]).flatten(1))
+
+
+SEQUENCES = {
+    "LSTM": lambda: nn.LSTM(8, 3, batch_first=True),
+    "GRU": lambda: nn.GRU(8, 3, batch_first=True),
+    "attention": lambda: nn.MultiheadAttention(8, 2, batch_first=True),
+    "transformer": lambda: nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True),
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_layers_that_torch_trains_are_trained_and_with_privacy_where_records_pass_alone(
+    build_own, kind
+):
+    build_own(lambda: Rows(SEQUENCES[kind]()))
+    model = {"model.name": "own_models:made", "training": {"rounds": 1, "local_aggregation": None}}
+    assert experiment_of(model, {"algorithm": "hfl"}).train().metrics["loss"].notna().all()
+    private = experiment_of(model, {"algorithm": "m2fdp"})
+    if kind == "GRU":
+        with pytest.raises(InputError, match="by torch.func.vmap, which privacy,") as refusal:
+            private.check()
+        assert "has GRU (layer rows), and can't be vectorised over" in str(refusal.value)
+        assert "batch norm" not in str(refusal.value)
+        measured = experiment_of(model, {"algorithm": "hfl"})
+        with pytest.raises(InputError, match="vmap, which what is measured needs"):
+            measured.measure()
+    else:
+        assert private.train().metrics["loss"].notna().all()

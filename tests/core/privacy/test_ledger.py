@@ -1,0 +1,324 @@
+"""Which lines a ledger has, the noise of each by hand, and what it adds up to."""
+
+from dataclasses import replace
+from math import inf, sqrt
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy import releases
+from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
+from m2fdp.core.privacy.ledger import _over_noise, build_ledger, undominated
+from m2fdp.core.privacy.ledger_tables import epsilon_over_rounds, ledger_table
+from m2fdp.core.privacy.positions import positions
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.releases import AlikeRounds
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.builders import tree_from_edges
+
+ALL = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+
+
+def lines_of(mechanism, is_device):
+    return {
+        line.kind: line for line in mechanism.ledger.lines if line.position.is_device == is_device
+    }
+
+
+def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privacy):
+    config = PrivacyConfig(
+        **({"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1} | privacy)
+    )
+    n = network.tree.n_devices
+    return build_ledger(
+        Premises(
+            network,
+            np.ones(network.tree.n_devices),
+            np.broadcast_to(rates, n),
+            plans,
+            config,
+            ThreatConfig(**(threat or {})),
+        ),
+        noise,
+        np.broadcast_to(units, n),
+    )
+
+
+def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
+    network = network_of([2, 3], ["server-1-0", "server-1-1"])
+    noise = [np.zeros(1), np.zeros(2), np.full(6, 6.0)]
+    ledger = ledger_of(network, noise, plans_of(4, 1), units=2.0, rates=1.0)
+    found = {line.kind: line for line in ledger.lines}
+    for kind, deviation in (("siblings", sqrt(18)), ("servers", 3.0)):
+        line = found[kind]
+        assert line.deviation == pytest.approx(deviation)
+        ((law, times),) = ledger.composition(line, 4)
+        assert law.largest * sqrt(times) == pytest.approx(2 / deviation)
+        for number in (2 / deviation, ledger.epsilon(line, 4)):
+            assert f" {number:.3f}" in releases.__doc__
+
+
+def _of_six(siblings, mean):
+    return {
+        "siblings": None if siblings is None else sqrt(siblings),
+        "cloud": sqrt(mean),
+    }
+
+
+# --- which lines, behind which noise -------------------------------------------------------
+
+
+ROOT3, SIX = (
+    sqrt(3),
+    tree_from_edges([("c", "A"), ("c", "B"), *(("A", x) for x in "123"), ("B", "4")]),
+)
+BOTH = ["server-1-0", "server-1-1"]
+FAR = ("cloud", "far_devices", "public", "downlinks")
+# Tree, untrusted servers, what is added at each layer (or by each node) and where models go by the
+# way; of which device, its line's deviation by kind, in the unit of its head's message. None = it
+# has no such line.
+LINES = {
+    "a device below an untrusted server": (
+        *([4, 3], BOTH, (0, [0, 0, 1, 1], [1] * 6 + [0] * 6), {1: 2}, 0),
+        {"servers": 1, "uplinks": 1, "siblings": sqrt(2)} | dict.fromkeys(FAR, ROOT3),
+    ),
+    # Only the two trusted servers noise; those of devices elsewhere are not counted.
+    "a device below a trusted server": (
+        *([4, 3], BOTH, (0, [0, 0, 1, 1], [1] * 6 + [0] * 6), {1: 2}, 6),
+        {"cloud": 1, "servers": sqrt(2), "far_devices": sqrt(2), "public": sqrt(2)}
+        | dict.fromkeys(("siblings", "downlinks", "uplinks", "trusted_servers"), 0),
+    ),
+    "a star has no servers and nobody elsewhere": (
+        *([5], [], (0, 1), {}, 0),
+        {"cloud": 1, "uplinks": 1, "siblings": 2, "public": sqrt(5), "downlinks": sqrt(5)}
+        | dict.fromkeys(("servers", "far_devices"), None),
+    ),
+    # The mean at the parent holds what siblings add; the loudest of them knows its own.
+    "the quietest": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 0, _of_six(5, 21)),
+    "the loudest": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 2, _of_six(17, 21)),
+    "an only child": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 3, _of_six(None, 9)),
+    # Siblings of the head hide what passes its parent, never what the head broadcasts.
+    "broadcasts that are not noised": (
+        *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
+        dict.fromkeys(FAR[:3], 6),
+    ),
+    "noised broadcasts": (
+        *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
+        {"downlink_noise": True} | dict.fromkeys(FAR[:3], 3),
+    ),
+    # Devices that noise although their server is trusted: nobody else sees their messages.
+    "noise below a trusted parent": (
+        *([2, 4], [], (0, 0, 3), {1: 2}, 0),
+        {"trusted_servers": 3, "uplinks": 3, "cloud": 6, "public": 6, "siblings": 3 * ROOT3},
+    ),
+    # A fourth of the device's noise is in the head's message, from each of four.
+    "noise below a trusted head that noises": (
+        *([2, 4], [], (0, 1, 2), {}, 0),
+        {"cloud": sqrt(1 + 1), "siblings": sqrt(1 + 3 / 4)},
+    ),
+    # The server's noise is over the device's share in its mean, 1/3.
+    "a server noises every release": (
+        *([2, 3], BOTH, (0, 1, 1), {}, 0),
+        {"servers": 1, "siblings": sqrt(2 + 9)} | dict.fromkeys(FAR, sqrt(3 + 9)),
+    ),
+    "a server noises one of several releases": (
+        *([2, 3], BOTH, (0, 1, 1), {1: 1}, 0),
+        {"servers": 1, "siblings": sqrt(2)} | dict.fromkeys(FAR, ROOT3),
+    ),
+    "the cloud's noise protects from all but cloud and servers": (
+        *([2, 3], BOTH, (1, 0, 1), {}, 0),
+        {"servers": 1, "uplinks": 1, "siblings": sqrt(2 + 36)}
+        | dict.fromkeys(FAR, sqrt(3 + 36))
+        | {"cloud": ROOT3},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_lines_by_hand(case, network_of, plans_of):
+    tree, untrusted, added, local_aggregation, device, expected = LINES[case]
+    expected = dict(expected)
+    network = network_of(tree, untrusted)
+    noise = [
+        np.broadcast_to(np.asarray(of_layer, float), network.tree.n_nodes(layer))
+        for layer, of_layer in enumerate(added)
+    ]
+    network = replace(network, noise=tuple(noise))
+    down = expected.pop("downlink_noise", False)
+    ledger = ledger_of(network, noise, plans_of(2, 4, local_aggregation), downlink_noise=down)
+    found = {x.kind: x.deviation for x in ledger.lines if device in x.position.members}
+    assert {kind: found.get(kind) for kind in expected} == pytest.approx(expected)
+
+
+def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
+    edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
+    edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
+    network = network_of(tree_from_edges(edges))
+    found = positions(
+        Premises(
+            network, np.ones(4), np.full(4, 0.1), plans_of(1, 1), PrivacyConfig(), ThreatConfig()
+        ),
+        network.noise,
+        np.ones(4),
+    )
+    assert {p.members: p.shares for p in found} == {
+        (0,): (0.5, 1.0),
+        (1, 2): (0.5, 0.5),
+        (3,): (1.0, 1.0),
+    }
+    assert all(p.head_layer == 1 and p.parent_is_cloud for p in found)
+
+
+def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mechanism_of):
+    network = network_of([2, 3])
+    clear = ledger_table(mechanism_of(network, plans_of(2, 4, {1: 2})).ledger, 2)
+    infinite = set(clear.kind[clear.epsilon == inf])
+    assert infinite == {"siblings", "downlinks", "uplinks", "trusted_servers"}
+    # Without local aggregation siblings see no more than the cloud's broadcast.
+    quiet = ledger_table(mechanism_of(network, plans_of(2, 4)).ledger, 2)
+    assert set(quiet.kind[quiet.epsilon == inf]) == {"uplinks", "trusted_servers"}
+    assert len(clear) == len(quiet)
+    assert not clear.epsilon.isna().any()
+
+
+def test_noised_broadcasts_protect_from_siblings(network_of, plans_of, mechanism_of):
+    mechanism = mechanism_of(
+        network_of([2, 3]),
+        plans_of(2, 2, {1: 1}),
+        batch=1200,
+        calibration="accountant",
+        downlink_noise=True,
+        threat={"distrusted": ["servers", "cloud", "siblings"], "open_links": ["downlinks"]},
+    )
+    spent = mechanism.ledger.by_kind(2)
+    assert 0.98 < spent["siblings"] <= 1
+    assert spent["downlinks"] <= 1
+    assert spent["uplinks"] == inf
+
+
+def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
+    network_of, plans_of, mechanism_of
+):
+    """Two servers below each trusted one of layer 1: whose model, in clear, reaches both."""
+    network = network_of([2, 2, 5])
+
+    def epsilons(local_aggregation, **more):
+        more = {"threat": {"distrusted": ["cloud"]}} | more
+        plans = plans_of(3, 4, local_aggregation)
+        return mechanism_of(network, plans, calibration="accountant", **more).ledger.by_kind(3)
+
+    below_both = epsilons({1: 2})
+    assert below_both["cousins"] == inf > below_both["far_devices"]
+    # Aggregations below one of the servers tell the other's devices nothing.
+    for below_one in (epsilons({2: 2}), epsilons({})):
+        assert below_one["cousins"] == below_one["far_devices"] < 1
+    assert epsilons({1: 2}, downlink_noise=True)["cousins"] <= 1
+    assert epsilons({1: 2}, mechanism="gradient")["cousins"] <= 1
+    # Who distrusts devices elsewhere distrusts these.
+    with pytest.raises(InputError, match=r"can't be met for .*below the same head.*cousins"):
+        epsilons({1: 2}, threat={"distrusted": ["far_devices"]})
+    assert "cousins" not in mechanism_of(network_of([2, 5]), plans_of(1, 1)).ledger.by_kind(1)
+
+
+def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mechanism_of):
+    network = network_of([2, 3], ["server-1-0"])
+    mechanism = mechanism_of(
+        network, plans_of(2, 4, {1: 2}), calibration="accountant", mechanism="gradient", threat=ALL
+    )
+    for is_device in (True, False):
+        lines = lines_of(mechanism, is_device)
+        in_clear = set() if is_device else {"uplinks", "trusted_servers"}
+        assert {kind for kind, line in lines.items() if line.deviation == 0} == in_clear
+        assert len({line.deviation for line in lines.values() if line.deviation}) == 1
+
+
+# --- what is verified ----------------------------------------------------------------------
+
+
+def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mechanism_of):
+    network = network_of([4, 3], ["server-1-0"])
+    plans = plans_of(5, 4, {1: 2})
+    for kinds in (["cloud"], ["servers", "far_devices"], ["public"]):
+        ledger = mechanism_of(network, plans, threat={"distrusted": kinds}).ledger
+        table = ledger_table(ledger, 5)
+        assert set(table.kind[table.distrusted]) == set(kinds)
+        assert ledger.verified(5) == table.epsilon[table.distrusted].max()
+        for kind, value in ledger.by_kind(5).items():
+            assert value == table.epsilon[table.kind == kind].max()
+    siblings = mechanism_of(network, plans, threat={"distrusted": ["siblings"]}).ledger
+    assert siblings.verified(5) == inf
+
+
+def test_a_threat_of_nobody_is_refused(network_of, plans_of, mechanism_of):
+    """Epsilon over no observers would be 0."""
+    threat = {"distrusted": ["servers"]}
+    for calibration in ("paper", "accountant"):
+        with pytest.raises(InputError, match=r"threat.distrusted = 'servers': are nobody"):
+            mechanism_of(network_of([5]), plans_of(2, 2), calibration=calibration, threat=threat)
+
+
+def test_rounds_of_changing_length_and_step_size(network_of):
+    """The controller changes K and eta; each round's windows enter with their own law."""
+    short, long = RoundPlan((None, 0), 0.1), RoundPlan((None, 1, None, None, 0), 0.05)
+    network = network_of([2, 2], ["server-1-0", "server-1-1"])
+    ledger = ledger_of(network, [np.zeros(1), np.zeros(2), np.full(4, 30.0)], (short, long, short))
+    line = ledger.lines[0]
+    counts = {law.largest * 30: count for law, count in ledger.composition(line, 3)}
+    # Two steps: both short rounds and the long one's first window; three: its second window.
+    assert counts == pytest.approx({2.0: 3, 3.0: 1})
+    assert ledger.epsilon(line, 3) == epsilon(ledger.composition(line, 3), 1e-5)
+    spent = [ledger.verified(t) for t in range(4)]
+    assert spent[0] == 0
+    assert spent == sorted(spent)
+
+
+def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of, mechanism_of):
+    ledger = mechanism_of(network_of([3, 2], ["server-1-0"]), plans_of(30, 2)).ledger
+    table = epsilon_over_rounds(ledger, 30)
+    assert table["round"].iloc[[0, -1]].tolist() == [1, 30]
+    assert table["cloud"].is_monotonic_increasing
+    assert table["cloud"].iloc[-1] == ledger.by_kind(30)["cloud"]
+
+
+# --- classes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["upload", "gradient"])
+def test_ten_thousand_devices_in_seconds(network_of, plans_of, mechanism_of, mechanism):
+    network = network_of([100, 100], [f"server-1-{i}" for i in range(50)])
+    start = perf_counter()
+    built = mechanism_of(
+        network,
+        plans_of(200, 20),
+        calibration="paper" if mechanism == "upload" else "accountant",
+        mechanism=mechanism,
+    )
+    assert built.epsilon(200) > 0
+    assert perf_counter() - start < 10
+    found = {line.position for line in built.ledger.lines}
+    assert sorted(len(p.members) for p in found) == [5000, 5000]
+
+
+def test_dominated_compositions_are_the_ones_left_out():
+    noisy, rare, worst = subsampled(0.5, 1.0), subsampled(0.1, 2.0), subsampled(0.5, 2.0)
+    mixture = ShiftLaw((0.0, 1.0, 2.0), (0.8, 0.1, 0.1))
+    # All its mass moves, but hardly any of it far: it does not dominate `noisy`.
+    uneven = ShiftLaw((0.01, 3.0), (1 - 1e-9, 1e-9))
+    every = {((law, 10),) for law in (noisy, rare, worst, mixture, uneven)}
+    assert set(undominated(every)) == {((law, 10),) for law in (worst, mixture, uneven)}
+    assert set(undominated({((noisy, 10),), ((rare, 10),)})) == {((noisy, 10),), ((rare, 10),)}
+    assert len(undominated({((noisy, 10),), ((noisy, 11),)})) == 2
+
+
+@pytest.mark.parametrize(
+    ("shift", "times", "expected"),
+    [(0.0, 3, 0.0), (1.0, 0, 0.0), (1.0, 1, inf)],
+    ids=["moved by nothing", "never released", "in clear"],
+)
+def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected, plans_of):
+    (plan,) = plans_of(1, 1)
+    shown = [AlikeRounds(plan, ((ShiftLaw((shift,), (1.0,)), 1),), times, 0.0)]
+    assert epsilon(_over_noise(shown), 1e-5) == expected

@@ -1,0 +1,404 @@
+"""Where the mechanisms put how much noise: by hand, minimal, and refused where unproven."""
+
+from dataclasses import replace
+from math import inf, log, sqrt
+
+import numpy as np
+import pytest
+
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.accounting import epsilon, least_noise, scaled, subsampled
+from m2fdp.core.privacy.calibration import build_mechanism, check_delta, no_privacy
+from m2fdp.core.privacy.ledger import build_ledger
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.summary import summary, warnings
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.core.topology.trust import draw_trust
+
+DELTA = 1e-5
+# A is trusted with 1 device below a and 2 below b; B and d are untrusted with 1 device.
+RAGGED = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
+RAGGED += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
+RAGGED_SIZES = [60, 300, 60, 100]
+
+
+def gaussian_epsilon(z, q, n, delta):
+    """Epsilon of n Gaussian releases of a Poisson sample, noise multiplier z."""
+    return epsilon(((subsampled(q, inf if z == 0 else 1 / z), n),), delta)
+
+
+@pytest.fixture
+def ragged(network_of):
+    return network_of(tree_from_edges(RAGGED), ["B", "d"])
+
+
+def gradient(epsilon=2.0, **more):
+    chosen = {"mechanism": "gradient", "calibration": "accountant", "clipping_norm": 0.5}
+    return chosen | {"epsilon": epsilon} | more
+
+
+def upload(epsilon=1.0, **more):
+    return {"calibration": "accountant", "epsilon": epsilon} | more
+
+
+# --- the papers' noise ---------------------------------------------------------------------
+
+
+def test_paper_noise_is_proposition_1_with_lemma_1(network_of, plans_of, mechanism_of):
+    network = network_of([2, 3, 4], ["server-1-0", "server-2-0"])
+    mechanism = mechanism_of(
+        network, plans_of(10, 4), batch=30, size=60, alpha=3, epsilon=2, clipping_norm=0.5
+    )
+    scale = 3 * 0.5 * sqrt(4 * 10 * log(1e5)) / 2
+    sensitivity = 2 * 4 * 0.5  # of a device, over eta
+    layers = mechanism.noise.messages
+    # Layer 1: only the trusted server noises, below it are 3 x 4 devices.
+    assert layers[1] == pytest.approx([0, scale * sensitivity / 12])
+    # Layer 2: the trusted children of the untrusted server.
+    shared = scale * sensitivity / 4
+    assert layers[2] == pytest.approx([0, shared, shared, 0, 0, 0])
+    # Devices: those below the untrusted server of layer 2.
+    assert layers[3] == pytest.approx([scale * sensitivity] * 4 + [0] * 20)
+    assert not mechanism.noise.steps.any()
+
+
+def test_paper_noise_takes_the_smallest_families(ragged, plans_of, mechanism_of):
+    """Lemma 1's s_l is the least number of children in the layer, here 1 and 1."""
+    mechanism = mechanism_of(ragged, plans_of(10, 4), batch=30, size=RAGGED_SIZES)
+    scale = 10 * 0.5 * sqrt(4 * 10 * log(1e5)) * 2 * 4
+    assert mechanism.noise.messages[1] == pytest.approx([scale, 0])
+    assert mechanism.noise.messages[3] == pytest.approx([0, 0, 0, scale])
+
+
+# --- units ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "units"),
+    [
+        (upload(), [2 * 0.5] * 4),  # two clipped minibatch gradients
+        (upload(unit="device"), [0.5] * 4),
+        (gradient(), [0.5 / 60 * 0.5, 0.5 / 300 * 0.25, 0.5 / 60 * 0.25, 0.5 / 100]),
+        (gradient(unit="device"), [0.5 * w for w in (0.5, 0.25, 0.25, 1.0)]),
+    ],
+)
+def test_units(more, units, ragged, plans_of, mechanism_of):
+    mechanism = mechanism_of(
+        ragged, plans_of(2, 2), batch=300, size=RAGGED_SIZES, **more | {"clipping_norm": 0.5}
+    )
+    found = {
+        device: line.position.unit
+        for line in mechanism.ledger.lines
+        for device in line.position.members
+    }
+    assert [found[device] for device in range(4)] == pytest.approx(units)
+
+
+def test_clipping_follows_the_unit(ragged, plans_of, mechanism_of):
+    def clipping(**more):
+        plans = plans_of(1, 1)
+        return mechanism_of(ragged, plans, batch=300, size=RAGGED_SIZES, **more).clipping
+
+    papers = clipping()
+    assert (papers.batch_norm, papers.record_norm, papers.divide_by) == (1, None, "drawn")
+    records = clipping(**gradient())
+    assert (records.batch_norm, records.record_norm, records.divide_by) == (None, 0.5, "expected")
+    assert clipping(**upload(unit="device")).update_norm == 1
+    assert clipping(**gradient(unit="device")).batch_norm == 0.5
+
+
+def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server(
+    ragged, plans_of, mechanism_of
+):
+    mechanism = mechanism_of(ragged, plans_of(10, 4), batch=30, size=RAGGED_SIZES, **gradient())
+    lock_step = mechanism.lock_step
+    assert lock_step.nodes.tolist() == [[1, 0], [3, 3]]
+    assert lock_step.group_of.tolist() == [0, 0, 0, 1]
+    assert lock_step.weights.tolist() == [0.5, 0.25, 0.25, 1.0]
+    z = {q: least_noise(((subsampled(q), 40),), 2.0, DELTA) for q in (0.5, 0.1, 0.3)}
+    shift = 0.5 / 30  # C/B, the same for all: the expected sizes are 30
+    head = max(z[0.5] * 0.5, z[0.1] * 0.25, z[0.5] * 0.25) * shift
+    assert mechanism.noise.steps == pytest.approx([head, z[0.3] * shift], rel=1e-6)
+    assert not any(messages.any() for messages in mechanism.noise.messages)
+    assert 2 * 0.99 < mechanism.epsilon(10) <= 2
+    assert mechanism.epsilon(5) < mechanism.epsilon(10)
+
+
+def test_epsilon_is_the_largest_over_all_classes(network_of, plans_of, mechanism_of):
+    """Unequal shards below one trusted server: some classes are dominated, some are not."""
+    sizes = np.array([60, 75, 120, 60, 80, 600])
+    network = network_of([2, 3], ["server-1-0"])
+    mechanism = mechanism_of(network, plans_of(10, 4), batch=30, size=sizes, **gradient())
+    classes = {line.position for line in mechanism.ledger.lines}
+    assert len(classes) == 6
+    for rounds in (1, 10):
+        every = [gaussian_epsilon(p.noise, p.sampling_rate, 4 * rounds, DELTA) for p in classes]
+        assert mechanism.epsilon(rounds) == max(every)
+
+
+# --- the least noise -----------------------------------------------------------------------
+
+CASES = {
+    "upload, untrusted": ([3, 2], ["server-1-0", "server-1-1", "server-1-2"], upload()),
+    "upload, trusted": ([3, 2], [], upload()),
+    "upload, mixed": ([3, 2], ["server-1-1"], upload(epsilon=4.0)),
+    "upload, ragged": (RAGGED, ["B", "d"], upload()),
+    "upload, device": ([3, 2], ["server-1-1"], upload(unit="device")),
+    "gradient, mixed": ([3, 2], ["server-1-1"], gradient()),
+    "gradient, ragged": (RAGGED, ["B", "d"], gradient(epsilon=0.5)),
+    "gradient, replace one": ([3, 2], ["server-1-1"], gradient(adjacency="replace_one")),
+    "gradient, device": ([4], [], gradient(unit="device")),
+}
+
+
+def with_noise(mechanism, network, plans, factor, sizes, privacy):
+    """Verified epsilon when all the noise of a mechanism is multiplied by a factor."""
+    noise = [np.array(scale) * factor for scale in mechanism.noise.messages]
+    if privacy.mechanism == "gradient":
+        for (layer, index), scale in zip(
+            mechanism.lock_step.nodes, mechanism.noise.steps, strict=True
+        ):
+            noise[layer][index] = scale * factor
+    units = np.empty(len(sizes))
+    for line in mechanism.ledger.lines:
+        units[list(line.position.members)] = line.position.unit
+    rates = np.minimum(1.0, 30 / sizes)
+    return build_ledger(
+        Premises(network, np.ones(network.tree.n_devices), rates, plans, privacy, ThreatConfig()),
+        noise,
+        units,
+    ).verified(len(plans))
+
+
+# Mixtures take about a second an epsilon.
+QUICK = {"upload, untrusted", "upload, device", *(name for name in CASES if "gradient" in name)}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES]
+)
+def test_calibrated_noise_is_enough_and_minimal(case, network_of, plans_of):
+    tree, untrusted, more = CASES[case]
+    tree = tree_from_edges(tree) if isinstance(tree[0], tuple) else tree
+    network = network_of(tree, untrusted)
+    local = {1: 2} if network.tree.depth > 1 else {}
+    plans = plans_of(6, 4, local)
+    sizes = np.array(RAGGED_SIZES) if network.tree.n_devices == 4 else np.full(6, 300)
+    privacy = PrivacyConfig(
+        **({"mechanism": "upload", "delta": DELTA, "clipping_norm": 1.0} | more)
+    )
+    rates = np.minimum(1.0, 30 / sizes)
+    mechanism = build_mechanism(Premises(network, sizes, rates, plans, privacy, ThreatConfig()))
+    target = privacy.epsilon
+    assert 0.98 * target < mechanism.epsilon(6) <= target
+    check = with_noise(mechanism, network, plans, 1.0, sizes, privacy)
+    assert check == pytest.approx(mechanism.epsilon(6), rel=1e-6)
+    assert with_noise(mechanism, network, plans, 0.99, sizes, privacy) > target
+
+
+def test_noise_shrinks_where_nobody_distrusted_sees_single_messages(
+    network_of, plans_of, mechanism_of
+):
+    """Behind a crowd of 4 equal noises a device needs half of its own."""
+    network = network_of([2, 4], ["server-1-0", "server-1-1"])
+    plans = plans_of(4, 2)
+    noise = {
+        kind: mechanism_of(
+            network, plans, batch=1200, **upload(), threat={"distrusted": [kind]}
+        ).noise.messages[2][0]
+        for kind in ("servers", "cloud")
+    }
+    assert noise["cloud"] == pytest.approx(noise["servers"] / 2, rel=5e-3)
+
+
+# --- refusals and budgets ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "local", "threat", "remedy"),
+    [
+        (upload(), {1: 2}, {"distrusted": ["siblings"]}, "downlink_noise"),
+        (upload(), {1: 2}, {"open_links": ["downlinks"]}, "downlink_noise"),
+        (upload(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
+        (gradient(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
+    ],
+)
+def test_what_is_in_clear_can_not_be_distrusted(
+    more, local, threat, remedy, network_of, plans_of, mechanism_of
+):
+    with pytest.raises(InputError, match=f"can't be met for .*{remedy}"):
+        mechanism_of(network_of([2, 3]), plans_of(3, 4, local), batch=1200, threat=threat, **more)
+
+
+def test_a_budget_affords_the_last_round_within_it(network_of, plans_of, mechanism_of):
+    mechanism = mechanism_of(network_of([2, 3]), plans_of(12, 2), **gradient())
+    assert mechanism.affordable_rounds(None) == 12
+    assert mechanism.affordable_rounds(2.0) == 12
+    budget = (mechanism.epsilon(7) + mechanism.epsilon(8)) / 2
+    assert mechanism.affordable_rounds(budget) == 7
+    assert mechanism.affordable_rounds(mechanism.epsilon(7)) == 7
+    assert mechanism.affordable_rounds(mechanism.epsilon(1) / 2) == 0
+
+
+def test_no_privacy_is_infinite_for_everybody(network_of, plans_of):
+    network = network_of([2, 2])
+    privacy = PrivacyConfig(**gradient(), delta=DELTA)
+    mechanism = no_privacy(network, plans_of(3, 2), privacy, ThreatConfig())
+    assert mechanism.clipping.record_norm is None
+    assert mechanism.clipping.batch_norm is None
+    assert not mechanism.noise.steps.any()
+    assert mechanism.epsilon(3) == inf
+    assert mechanism.affordable_rounds(1.0) == 3
+    assert summary(mechanism, 3, privacy)["guarantee"] == "none"
+
+
+def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of, mechanism_of):
+    privacy = PrivacyConfig(**upload(), mechanism="upload", delta=DELTA, clipping_norm=1.0)
+    mechanism = mechanism_of(
+        network_of([2, 2]),
+        plans_of(4, 4, {1: 2}),
+        batch=1200,
+        **upload(),
+    )
+    result = summary(mechanism, 4, privacy)
+    assert result["epsilon_nominal"] == 1
+    assert result["epsilon_verified"] <= 1
+    assert (result["unit"], result["adjacency"], result["drift"]) == (
+        "record",
+        "add_remove",
+        "worst_case",
+    )
+    assert result["epsilon_by_observer"]["siblings"] == "inf"
+    assert result["accountant"].startswith("dp-accounting")
+    lines = warnings(mechanism, 4, privacy)
+    assert "siblings (ε ∞)" in lines[0]
+    # What nobody can change is no warning.
+    assert not set(result["assumptions"]) & set(lines)
+    open_mechanism = replace(mechanism, private=False)
+    assert warnings(open_mechanism, 4, privacy) == []
+
+
+def test_delta_near_the_chance_of_being_used_is_told(ragged, plans_of, mechanism_of):
+    """Of the position that is drawn least: 300 records, at rate q = 1e-3/300 in each of 8 steps."""
+    chance, rounds = 1 - (1 - 1e-3 / 300) ** 8, 4
+
+    def lines(batch, delta):
+        asked = gradient(calibration="multiplier", noise_multiplier=0.2, delta=delta)
+        plans = plans_of(rounds, 2)
+        built = mechanism_of(ragged, plans, batch=batch, size=RAGGED_SIZES, **asked)
+        return [x for x in warnings(built, rounds, PrivacyConfig(**asked)) if "delta" in x]
+
+    (line,) = lines(1e-3, 0.9 * chance)
+    assert line.startswith(
+        f"privacy.delta = {0.9 * chance:g} is 0.9 of the chance that a record is ever used, "
+        f"{chance:.3g} (devices below a trusted server of layer 1, q = 3.33e-06): "
+    )
+    # Device 2 counts a quarter; the loudest noise below its server is for one that counts a half.
+    assert "behind noise of 0.4 times" in line
+    assert line.endswith(f"; use at most {chance / 10:.2g}")
+    assert lines(1e-3, 0.11 * chance)
+    assert not lines(1e-3, 0.09 * chance)
+    assert not lines(30, 1e-5)
+
+
+def test_delta_must_be_below_one_over_the_largest_shard():
+    check_delta(0.009, np.array([10, 100]), np.ones(2), 1)
+    with pytest.raises(InputError, match=r"privacy.delta = 0.01: must be below 1/100"):
+        check_delta(0.01, np.array([10, 100]), np.ones(2), 1)
+
+
+def test_what_is_hardly_ever_drawn_is_noised_all_the_same():
+    """Delta covers the chance of ever being drawn: no noise at all would have epsilon 0."""
+    rare = ((subsampled(1e-4), 10),)
+    assert epsilon(((subsampled(1e-4, 400), 10),), 5e-3) == 0
+    certain = least_noise(((subsampled(1.0), 1),), 1.0, 5e-3)
+    assert least_noise(rare, 1.0, 5e-3) == certain > 1
+    # A delta below that chance is spent as usual.
+    assert least_noise(rare, 1.0, 5e-4) < certain
+
+
+def test_least_noise_is_enough_where_the_grid_changes_with_it():
+    composition, delta, target = ((subsampled(2.5e-4), 24),), 6.2e-11, 0.08259704
+    noise = least_noise(composition, target, delta)
+    assert 0.99 * target < epsilon(scaled(composition, 1 / noise), delta) <= target
+
+
+@pytest.mark.parametrize("distrusted", ["servers", "cloud", "siblings"])
+def test_few_of_unequal_devices_take_part_and_the_target_holds(distrusted, network_of, plans_of):
+    """A mean over whoever is there holds at least the noise of the record's own device."""
+    network = replace(network_of([2, 4], ["server-1-0", "server-1-1"]), participants=2)
+    sizes = np.array([50, 1000] * 4)
+    privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
+    mechanism = build_mechanism(
+        Premises(
+            network,
+            sizes,
+            np.minimum(1, 16 / sizes),
+            plans_of(20, 4),
+            privacy,
+            ThreatConfig(distrusted=[distrusted]),
+        )
+    )
+    assert 0.99 < mechanism.epsilon(20) <= 1
+
+
+def random_system(number):
+    """A network, shards and a promise of any kind, by number."""
+    drawn = np.random.default_rng([14, number])
+    depth = int(drawn.integers(1, 4))
+    fanouts = [int(n) for n in drawn.integers(2, 5, depth)]
+    tree = tree_from_fanouts(fanouts)
+    trust = draw_trust(tree, drawn.choice([0, 0.5, 1], depth - 1), number)
+    participants = int(drawn.integers(1, 4)) if drawn.random() < 0.4 else None
+    network = Network(tree, trust, noise_plan(tree, trust), participants)
+    sizes = drawn.choice([50, 200, 1000], tree.n_devices)
+    rates = np.minimum(1, drawn.choice([4, 16, 1000]) / sizes)
+    more = {"epsilon": np.exp(drawn.uniform(-2.5, 2)), "delta": 10 ** drawn.uniform(-9, -4)}
+    if drawn.random() < 0.6:
+        unit = "device" if drawn.random() < 0.3 else "record"
+        more |= {"mechanism": "upload", "unit": unit, "downlink_noise": bool(drawn.random() < 0.5)}
+    elif drawn.random() < 0.3:
+        more |= {"adjacency": "replace_one"}
+    rounds, steps = drawn.integers([1, 1], [9, 6]).tolist()
+    local = {layer: int(drawn.integers(1, 4)) for layer in range(1, depth) if drawn.random() < 0.5}
+    schedule = Schedule(rounds, steps, local, 0.1, "constant")
+    kinds = [["servers", "cloud"], ["cloud"], ["public"], ["cloud", "far_devices"]]
+    if more.get("downlink_noise", True):
+        kinds.append(["cloud", "siblings"])
+    elif depth > 1 and local:
+        kinds.pop()
+    threat = ThreatConfig(distrusted=kinds[drawn.integers(len(kinds))])
+    return network, sizes, rates, schedule, PrivacyConfig(clipping_norm=1, **more), threat
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[] if n < 10 else pytest.mark.full) for n in range(45)]
+)
+def test_any_calibration_ends_within_a_percent_of_its_target_and_never_above(number):
+    network, sizes, rates, schedule, privacy, threat = random_system(number)
+    plans = schedule.round_plans()
+    mechanism = build_mechanism(Premises(network, sizes, rates, plans, privacy, threat))
+    assert 0.99 * privacy.epsilon < mechanism.epsilon(len(plans)) <= privacy.epsilon
+
+
+def test_the_summary_says_what_distrusted_observers_could_learn_together(network_of, plans_of):
+    """hfl_dp: five devices a server; four siblings know all noises but the record's own."""
+    network = network_of([10, 5], [f"server-1-{i}" for i in range(10)])
+    privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
+    sizes = np.full(50, 1200)
+    said = {}
+    for kind in ("siblings", "servers"):
+        threat = ThreatConfig(distrusted=[kind])
+        mechanism = build_mechanism(
+            Premises(network, sizes, np.ones(50), plans_of(20, 4), privacy, threat)
+        )
+        assert mechanism.epsilon(20) == pytest.approx(1, rel=1e-3)
+        together = 2.15 if kind == "siblings" else 1
+        assert mechanism.ledger.pooled(20) == pytest.approx(together, rel=3e-3)
+        promise = summary(mechanism, 20, privacy)
+        said[kind] = [promise["assumptions"], warnings(mechanism, 20, privacy)]
+    assert all(any("up to ε 2.15" in line for line in lines) for lines in said["siblings"])
+    assert not any("pool" in line for lines in said["servers"] for line in lines)

@@ -1,0 +1,39 @@
+"""What each mechanism refuses of the block `privacy`, in the words that a user reads."""
+
+import pytest
+
+from m2fdp.core.config import PrivacyConfig, parse_config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.privacy.mechanisms import MECHANISMS, get_mechanism
+
+UPLOAD = {"mechanism": "upload"}
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ({"calibration": "paper"}, "not defined for mechanism: gradient; use accountant"),
+        ({"adjacency": "replace_one", "unit": "device"}, "use add_remove"),
+        (UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
+        (UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),
+        (UPLOAD | {"calibration": "paper", "downlink_noise": True}, "knows records"),
+    ],
+)
+def test_what_is_not_defined_is_told_in_one_line(privacy, words):
+    config = parse_config({"privacy": privacy})
+    with pytest.raises(InputError, match=rf"^privacy: .*{words}") as caught:
+        check_config(config)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_defaults_are_defined(name):
+    mechanism = get_mechanism(name)
+    assert mechanism.name == name
+    mechanism.check(PrivacyConfig(mechanism=name))
+
+
+def test_an_unknown_mechanism_is_told_with_the_known_ones():
+    with pytest.raises(InputError, match="privacy.mechanism = 'laplace': .*gradient, upload"):
+        get_mechanism("laplace")

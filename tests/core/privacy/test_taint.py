@@ -1,0 +1,164 @@
+"""Shifts of releases: by hand, in closed form, and against simulations device by device."""
+
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.privacy.ragged import (
+    OWNERS,
+    SYNCHRONISATIONS,
+    path_shares,
+    simulated,
+)
+
+from m2fdp.core.privacy.accounting import ShiftLaw, epsilon
+from m2fdp.core.privacy.taint import Steps, Window, device_law, record_law, windows
+from m2fdp.core.schedule.rounds import RoundPlan
+
+DELTA = 1e-5
+
+
+def law_dict(law):
+    return dict(zip(law.shifts, law.probabilities, strict=True))
+
+
+def worst(window, head_layer, shares, q):
+    return record_law(window, head_layer, shares, q, Steps())
+
+
+# --- windows -------------------------------------------------------------------------------
+
+ROUND = RoundPlan((None, 2, None, 1, None, 0), 0.1)
+
+
+STEPS = (None, None)
+
+
+@pytest.mark.parametrize(
+    "head_layer, downlink_noise, expected",
+    [
+        # A device below an untrusted parent releases at every aggregation.
+        (3, False, [Window(STEPS, 3)] * 3),
+        # Aggregations at or below the head do not reset.
+        (1, False, [Window((None, 2, None, 1, None, None), 1)]),
+        # Below a trusted server of layer 2, the aggregation up to layer 1 is a release.
+        (2, False, [Window((None, 2, None, None), 2), Window(STEPS, 2)]),
+        # Noised broadcasts reset too, and release where they start.
+        (1, True, [Window(STEPS, 2), Window(STEPS, 1), Window(STEPS, 1)]),
+    ],
+)
+def test_windows_end_where_something_noised_is_shown(head_layer, downlink_noise, expected):
+    assert windows(ROUND, head_layer, downlink_noise) == expected
+
+
+# --- by hand -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sync, first", [(None, 1.0), (1, 1.5)])
+def test_two_steps_of_two_siblings(sync, first):
+    """Drawn at step 2 the release moves by 1/2; first drawn at step 1 by 1. If there is an
+    un-noised synchronisation between, the average differs by 1/2 then and both siblings start from
+    it; in step 2 both may part by 1 more, so that the release moves by 3/2."""
+    q = 0.3
+    law = worst(Window((sync, None), 1), 1, (0.5,), q)
+    assert law_dict(law) == pytest.approx({first: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
+
+
+# --- closed forms --------------------------------------------------------------------------
+
+
+def first_draws(q, shifts):
+    """The law when the record first enters at step k and then moves the release by shifts[k]."""
+    result = {0.0: (1 - q) ** len(shifts)}
+    for k, shift in enumerate(shifts):
+        result[shift] = result.get(shift, 0.0) + q * (1 - q) ** k
+    return result
+
+
+def assert_same_law(law, expected):
+    assert law.shifts == pytest.approx(sorted(expected))
+    assert law.probabilities == pytest.approx([expected[s] for s in sorted(expected)])
+
+
+@pytest.mark.parametrize("s", [1, 5, 20])
+def test_device_below_an_untrusted_parent(s):
+    law = worst(Window((None,) * s, 2), 2, (), 0.1)
+    assert_same_law(law, first_draws(0.1, [s - k + 1 for k in range(1, s + 1)]))
+
+
+@pytest.mark.parametrize("fanouts", [(5,), (2, 4), (3, 1, 2)])
+def test_trusted_server_without_local_aggregation(fanouts):
+    K = 12
+    law = worst(Window((None,) * K, 1), 1, tuple(1 / s for s in fanouts), 0.1)
+    assert_same_law(law, first_draws(0.1, [(K - k + 1) / prod(fanouts) for k in range(1, K + 1)]))
+
+
+@pytest.mark.parametrize("every", [3, 4, 5])
+def test_trusted_server_with_local_aggregation_loses_its_share(every):
+    K, s = 14, 5
+    syncs = tuple(1 if k % every == 0 else None for k in range(1, K)) + (None,)
+    law = worst(Window(syncs, 1), 1, (1 / s,), 0.1)
+    expected = []
+    for k in range(1, K + 1):
+        left = min(-k % every + 1, K - k + 1)  # steps up to the next synchronisation
+        expected.append(left / s + (K - k + 1 - left))
+    assert_same_law(law, first_draws(0.1, expected))
+
+
+def test_noise_at_every_aggregation_leaves_one_step():
+    (first, *_) = windows(RoundPlan((1, 1, 0), 0.1), 1, downlink_noise=True)
+    assert_same_law(worst(first, 1, (0.25,), 0.1), {0.25: 0.1, 0.0: 0.9})
+
+
+# --- brute force: every device's difference, step by step (records: test_proximal.py) --------
+
+
+@settings(max_examples=40, deadline=None)
+@given(SYNCHRONISATIONS, OWNERS)
+def test_device_unit_against_every_device(syncs, owner):
+    window = Window((*syncs, None), 1)
+    law = device_law(window, 1, path_shares(owner))
+    shift = simulated(window.syncs, owner, 1, others=2.0, per_sync=True)
+    assert law.shifts == pytest.approx((shift,))
+    assert law.probabilities == (1.0,)
+
+
+# --- coarsening ----------------------------------------------------------------------------
+
+
+def pairs_of(law):
+    return list(zip(law.shifts, law.probabilities, strict=True))
+
+
+@pytest.mark.parametrize(("n", "q"), [(60, 0.01), (200, 0.003), (100, 0.2)])
+def test_many_shifts_are_rounded_up_only(n, q):
+    law = worst(Window((None,) * n, 1), 1, (), q)
+    assert len(law.shifts) <= 32
+    exact = [((1 - q) ** n, 0.0)] + [(q * (1 - q) ** (k - 1), n - k + 1) for k in range(1, n + 1)]
+    for x in range(n + 1):
+        beyond = sum(p for p, shift in exact if shift >= x)
+        assert sum(p for s, p in pairs_of(law) if s >= x - 1e-9) >= beyond - 1e-12
+    assert sum(law.probabilities) == pytest.approx(1.0)
+
+
+def test_coarsening_never_lowers_epsilon():
+    n, q = 40, 0.02
+    law = worst(Window((None,) * n, 1), 1, (), q)
+    exact = ShiftLaw(
+        tuple(float(x) for x in range(n + 1)),
+        ((1 - q) ** n, *(q * (1 - q) ** (n - x) for x in range(1, n + 1))),
+    )
+    fine = epsilon(((exact.scaled(1 / 60), 50),), DELTA)
+    coarse = epsilon(((law.scaled(1 / 60), 50),), DELTA)
+    assert fine <= coarse <= 1.05 * fine
+
+
+@settings(max_examples=25, deadline=None)
+@given(SYNCHRONISATIONS, st.floats(0.05, 0.9), st.integers(2, 6))
+def test_more_siblings_never_move_more(syncs, q, s):
+    window = Window((*(None if x is None else 1 for x in syncs), None), 1)
+    fewer = worst(window, 1, (1 / s,), q)
+    more = worst(window, 1, (1 / (s + 1),), q)
+    assert more.largest <= fewer.largest + 1e-12
+    assert more.mean <= fewer.mean + 1e-12

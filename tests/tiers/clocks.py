@@ -1,0 +1,32 @@
+"""D's clients as tests want them: two of each profile, 5,000 records each, no noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from m2fdp.core.config import ClockConfig
+from m2fdp.tiers.clock import Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiers.costs import tier_costs
+from m2fdp.tiers.module_costs import resnet_costs
+
+RECORDS = np.full(10, 5000.0)
+START = np.arange(10) // 2
+
+
+def clock(**keys: Any) -> ClockConfig:
+    """Without noise."""
+    return ClockConfig.model_validate({"noise": 0.0} | keys)
+
+
+def start_clients(config: ClockConfig) -> Clients:
+    """Of D's start."""
+    return clients_of(config, RECORDS, START)
+
+
+def start_times(config: ClockConfig, n_tiers: int = 7, whole_model: bool = False) -> RoundTimes:
+    """Of D's start, by tier."""
+    modules = resnet_costs(config.depth, config.width)
+    tiers = tier_costs(modules, n_tiers, config.label_bytes, whole_model)
+    return round_times(tiers, start_clients(config), config)

@@ -1,0 +1,65 @@
+"""Ways to train in epochs: a new one is one object, and nothing else knows of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.tiers.test_transfer import SIZES, SMALL, records_of
+
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm
+from m2fdp.core.config import load_config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiers.assembly import seen_in_tiers
+from m2fdp.tiers.costs import TierCosts
+from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way
+
+
+def free(modules, clock, tiering, epochs):
+    """What a client does that neither computes nor sends a record."""
+    nothing = np.zeros(1)
+    return TierCosts(np.array([3]), nothing, nothing, nothing, np.array([2.0**20]))
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """Runs of an algorithm with that way."""
+
+    def experiment(way, **keys):
+        algorithm = Algorithm("own", "Own", "method", star_in_tiers, tiers=way)
+        monkeypatch.setitem(ALGORITHMS, "own", algorithm)
+        keys = {"algorithm": "own", "clock.noise": 0.0} | keys
+        return Experiment.from_config(load_config(SMALL, keys), *records_of(SIZES))
+
+    return experiment
+
+
+def test_a_way_of_ones_own_is_planned_billed_trained_and_told(own):
+    """Of clients that only fetch and send a MiB each way, the slowest at 30 MiB/s."""
+    way = Way("own", free, whole=True, sees={"cloud": "stars{how}"})
+    experiment = own(way)
+    assert [cost.delay_s for cost in experiment.course.costs] == pytest.approx([2 / 30] * 3)
+    assert (experiment.course.cuts == 8).all()
+    assert seen_in_tiers(experiment.config) == {"cloud": "stars"}
+    process = experiment.process(experiment.simulation(shards=experiment.shards()))
+    assert process.round(process.start(), experiment.run_plan.rounds[0]).round == 1
+    assert (own(replace(way, whole=False)).course.cuts == 3).all()
+
+
+@pytest.mark.parametrize("way", [DTFL, FEDAVG, SPLITFED, FEDGKT], ids=lambda way: way.name)
+def test_keys_belong_to_what_a_way_is_and_not_to_its_name(own, way):
+    keys = {
+        "leakage.patch_shuffling": (True, way.tiered),
+        "tiering.aggregate": ("uniform", way.averaged),
+        "tiering.server_epochs": (2, not way.averaged),
+    }
+    for key, (value, read) in keys.items():
+        if read:
+            own(way, **{key: value})
+            continue
+        with pytest.raises(InputError) as caught:
+            own(way, **{key: value})
+        assert caught.value.key == key
