@@ -21,7 +21,8 @@ from tests.adversaries.copies import (
 
 from m2fdp.adversaries.audit import audit, bounds_table, listen
 from m2fdp.adversaries.canaries import plant
-from m2fdp.core.config import AuditConfig, ThreatConfig
+from m2fdp.adversaries.config import AuditConfig
+from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.streams import Streams
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from m2fdp.adversaries.analytic import invert
+from m2fdp.adversaries.config import AttackConfig
 from m2fdp.adversaries.fidelity import labels_right, matched, psnr, ssim
 from m2fdp.adversaries.inversion import search
 from m2fdp.adversaries.kept import Arrays, Kept
 from m2fdp.adversaries.knowledge import Knowledge, labels_by_rule, sought_in
 from m2fdp.adversaries.messages import Message
-from m2fdp.core.config import AttackConfig
 from m2fdp.core.streams import Streams
 
 # Equal images have no finite ratio; 32 bits tell no more.

@@ -25,11 +25,18 @@ class Room:
     Attributes:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
+        blocks: {block of the configuration: its class, a `Block`}.
+        readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
+        decides: functions from a `Config` to the prefixes of keys that a release depends on because
+            something decides by them.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
+    blocks: Mapping[str, str] = field(default_factory=dict)
+    readers: tuple[str, ...] = ()
+    decides: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
 
 
