@@ -8,16 +8,15 @@ import pytest
 import torch
 from tests.builders import experiment_of, last_state
 
-from m2fdp.core.algorithms import ALGORITHMS, Algorithm
+from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.streams import seeded
+from m2fdp.experiment import Experiment
 from m2fdp.tiers.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.tiers.local import Client, Trainer, local_training
 from m2fdp.tiers.private_local import build_private_trainer
 from m2fdp.tiers.split_steps import Splits
-from m2fdp.tiers.ways import DTFL
 
 SETTING = {
     "algorithm": "dtfl_dp",
@@ -170,7 +169,7 @@ def test_what_has_no_promise_is_refused_in_one_line(keys, key):
     ids=["nobody splits", "a round for its epochs"],
 )
 def test_an_own_algorithm_whose_epochs_nobody_noises_or_counts_is_refused(monkeypatch, change, key):
-    own = Algorithm("own", "Own", "method", lambda given: change(DTFL_DP.plan(given)), tiers=DTFL)
+    own = replace(DTFL_DP, name="own", plan=lambda given: change(DTFL_DP.plan(given)))
     monkeypatch.setitem(ALGORITHMS, "own", own)
     with pytest.raises(InputError) as caught:
         private(algorithm="own")

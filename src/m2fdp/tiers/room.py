@@ -11,5 +11,9 @@ ROOM = Room(
         "dtfl_dp": "m2fdp.tiers.algorithms.dtfl_dp:DTFL_DP",
         "m2fdp_tiers": "m2fdp.tiers.algorithms.m2fdp_tiers:M2FDP_TIERS",
         "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
-    }
+    },
+    planned=("m2fdp.tiers.ways:with_noise",),
+    facts=("m2fdp.tiers.facts:FACTS",),
+    features=("m2fdp.tiers.facts:FEATURES",),
+    surprises=("m2fdp.tiers.facts:surprises",),
 )

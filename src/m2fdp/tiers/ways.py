@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig, TieringConfig
+from m2fdp.core.algorithms import Algorithm, Plan, get_algorithm
+from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.tiers.clock import RoundTimes
@@ -60,6 +62,40 @@ class Way:
         """
         chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
         return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
+
+
+@dataclass(frozen=True)
+class TierAlgorithm(Algorithm):
+    """An algorithm whose devices train in epochs of their own, on a star.
+
+    Attributes:
+        tiers: how they do.
+    """
+
+    tiers: Way = field(kw_only=True)
+
+
+def way_of(config: Config) -> Way | None:
+    """How the configured algorithm trains in epochs; None where it takes local steps."""
+    algorithm = get_algorithm(config.algorithm)
+    return algorithm.tiers if isinstance(algorithm, TierAlgorithm) else None
+
+
+def with_noise(plan: Plan, config: Config) -> Plan:
+    """The plan.
+
+    Raises:
+        InputError: it is private, and clients that train by its algorithm's way draw no noise.
+    """
+    way = way_of(config)
+    if plan.private and way is not None and not way.draws:
+        raise InputError(
+            "algorithm",
+            config.algorithm,
+            f"is private, but clients that train by the way {way.name} (TierAlgorithm.tiers) draw "
+            "no noise; valid: private=False, or the way dtfl",
+        )
+    return plan
 
 
 _SENT = "activations{how} and labels of every record, and un-noised models"

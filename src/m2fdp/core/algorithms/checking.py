@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Algorithm, Plan
+from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.engine.clipping import try_clip_factor
 from m2fdp.core.engine.local_rules import ProximalStep
 from m2fdp.core.engine.rules import Rules
@@ -22,7 +22,7 @@ from m2fdp.core.topology.network import Network, check_network, exposed_devices
 _PARTS = {"network": Network, "schedule": Schedule, "private": bool, "rules": Rules}
 
 
-def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
+def checked_plan(name: str, plan: object) -> Plan:
     """The plan that an algorithm has made, once nothing speaks against it.
 
     Args:
@@ -49,7 +49,7 @@ def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
     check_schedule(plan.schedule, plan.network.tree.depth, refuse)
     check_network(name, plan.network)
     if plan.private:
-        _check_noise(name, algorithm, plan.network)
+        _check_noise(name, plan.network)
         try_clip_factor(plan.rules.clip_factor, name)
     return replace(plan, rules=plan.rules.named(name))
 
@@ -67,16 +67,9 @@ def _with_its_pull(name: str, plan: Plan) -> Plan:
     return replace(plan, schedule=schedule, rules=replace(plan.rules, local=rule.local))
 
 
-def _check_noise(name: str, algorithm: Algorithm, network: Network) -> None:
+def _check_noise(name: str, network: Network) -> None:
     """Every device is behind noise before an untrusted server sees anything of it, and somebody
     draws that noise."""
-    if algorithm.tiers is not None and not algorithm.tiers.draws:
-        raise InputError(
-            "algorithm",
-            name,
-            f"is private, but clients that train by the way {algorithm.tiers.name} "
-            "(Algorithm.tiers) draw no noise; valid: private=False, or the way dtfl",
-        )
     exposed = np.flatnonzero(exposed_devices(network))
     if exposed.size:
         raise InputError(

@@ -1,0 +1,7 @@
+"""What the room of features brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    facts=("m2fdp.features.facts:FACTS",),
+)
