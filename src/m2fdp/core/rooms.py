@@ -26,11 +26,22 @@ class Room:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
+        lines: functions from `Premises` and the ledger's lines of a network to these lines as the
+            room accounts for them.
+        ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
+            room knows of the run before training.
+        noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
+            laws to the noise as the room's nodes draw it.
+        promised: functions from an `Assembly` to the `Promised` part of its privacy summary.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    noises: tuple[str, ...] = ()
+    promised: tuple[str, ...] = ()
 
 
 class Catalogue(MutableMapping[str, T], Generic[T]):
