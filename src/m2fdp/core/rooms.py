@@ -32,7 +32,9 @@ class Room:
             room knows of the run before training.
         noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
             laws to the noise as the room's nodes draw it.
-        promised: functions from an `Assembly` to the `Promised` part of its privacy summary.
+        promised: functions from an `Assembly` to what the room adds to its privacy summary, a
+            `Promised`.
+        warned: functions from an `Assembly` to lines that a user should know before training.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class Room:
     ledgers: tuple[str, ...] = ()
     noises: tuple[str, ...] = ()
     promised: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
 
 
 class Catalogue(MutableMapping[str, T], Generic[T]):

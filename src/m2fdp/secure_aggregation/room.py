@@ -2,4 +2,8 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(planned=("m2fdp.secure_aggregation.shared_noise:with_secure_sums",))
+ROOM = Room(
+    planned=("m2fdp.secure_aggregation.shared_noise:with_secure_sums",),
+    promised=("m2fdp.secure_aggregation.promised:promised",),
+    warned=("m2fdp.secure_aggregation.promised:lost_sums",),
+)

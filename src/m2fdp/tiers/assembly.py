@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from m2fdp.core.algorithms import get_algorithm
@@ -11,6 +13,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.models.checks import FEW, Shape
 from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.models.registry import Model, build_model, resnet_plan
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.network import Network
 from m2fdp.tiers.building import build_model_of
@@ -87,8 +91,14 @@ def course_of(
     return plan_course(config, way, costs, sizes, present)
 
 
-def seen_in_tiers(config: Config) -> dict[str, str]:
-    """What observers see beside un-noised models, by their kind."""
+def seen_in_clear(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger with what observers of tiers see beside un-noised models."""
     way = get_algorithm(config.algorithm).tiers
+    if way is None:
+        return ledger
     how = ", their places shuffled," if config.leakage.patch_shuffling else ""
-    return {kind: sees.format(how=how) for kind, sees in way.sees.items()} if way else {}
+    lines = (
+        replace(line, sees=way.sees[line.kind].format(how=how)) if line.kind in way.sees else line
+        for line in ledger.lines
+    )
+    return replace(ledger, lines=tuple(lines))

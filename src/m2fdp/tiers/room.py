@@ -10,5 +10,9 @@ ROOM = Room(
         "dtfl": "m2fdp.tiers.algorithms.dtfl:DTFL",
         "m2fdp_tiers": "m2fdp.tiers.algorithms.m2fdp_tiers:M2FDP_TIERS",
         "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
-    }
+    },
+    lines=("m2fdp.tiers.split_noise:lines_of_split",),
+    ledgers=("m2fdp.tiers.assembly:seen_in_clear",),
+    noises=("m2fdp.tiers.split_noise:with_client_noise",),
+    promised=("m2fdp.tiers.promised:promised",),
 )

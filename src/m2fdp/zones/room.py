@@ -10,4 +10,6 @@ ROOM = Room(
         "hdp_mixed": "m2fdp.zones.hdp_mixed:HDP_MIXED",
     },
     planned=("m2fdp.zones.super_nodes:with_elections",),
+    ledgers=("m2fdp.zones.promised:with_offices",),
+    promised=("m2fdp.zones.promised:promised",),
 )

@@ -41,6 +41,7 @@ from m2fdp.core.experiment.steps import advised, in_words, too_large, too_long
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy import ledger_tables
 from m2fdp.core.privacy.scores import score, score_deviation
+from m2fdp.zones.promised import elections_table
 from m2fdp.zones.table import COLUMNS, zones_table
 
 
@@ -98,8 +99,7 @@ class Experiment(Assembly):
 
     def elections(self) -> pd.DataFrame:
         """A row for each device where zones elect super-nodes: when it and others served."""
-        ledger, rounds = self.calibration.accounted
-        return ledger_tables.elections_table(self.network, ledger.offices, rounds)
+        return elections_table(self)
 
     def zones_table(self) -> pd.DataFrame:
         """What every observer learns in H's zones, whoever is trusted, beside H's formula. No row
@@ -117,7 +117,7 @@ class Experiment(Assembly):
 
     def summary(self) -> dict[str, Any]:
         """What the run promises, and what the promise rests on; for JSON."""
-        return promise.summarise(self, self.elections())
+        return promise.summarise(self)
 
     def exposed_links(self) -> list[str]:
         """A line on the links on which nobody may listen, if there are any."""
