@@ -76,7 +76,9 @@ def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
         DivergenceError: the run's own model is no longer made of numbers.
         TooLongError: or so long that rounding it would tell of a record.
     """
-    lines = [line for line in run.ledger.lines if 0 < line.deviation < inf and not line.account.held_out]
+    lines = [
+        line for line in run.ledger.lines if 0 < line.deviation < inf and not line.account.held_out
+    ]
     of_position = {line.position: line for line in lines}
     if not lines:
         raise InputError("audit.method", "neighbours", "finds no line of the ledger with noise")

@@ -39,9 +39,7 @@ def with_offices(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
 
 
 @lru_cache(maxsize=8)  # a calibration tries many ledgers
-def _drawn(
-    network: Network, plans: tuple[RoundPlan, ...], seed: int, colluding: int
-) -> Offices:
+def _drawn(network: Network, plans: tuple[RoundPlan, ...], seed: int, colluding: int) -> Offices:
     return draw_offices(network, seeded(seed, b"").sampling, plans, colluding + 1)
 
 

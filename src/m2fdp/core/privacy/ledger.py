@@ -94,11 +94,7 @@ class Ledger:
             only_sums = position.summed and not (devices_draw and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
-        pooling = [
-            line.behind(left).alone()
-            for line in self.lines
-            if line.kind in self.distrusted
-        ]
+        pooling = [line.behind(left).alone() for line in self.lines if line.kind in self.distrusted]
         return self._largest(pooling, rounds)
 
     def by_kind(self, rounds: int) -> dict[str, float]:
