@@ -71,63 +71,6 @@ View = Literal["message", "mean"]
 
 
 @dataclass(frozen=True)
-class Release:
-    """One line of the ledger: what one kind of observer learns of the records of one position.
-
-    Attributes:
-        position: whose records.
-        kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
-        observer: who, in words.
-        sees: what, in words.
-        deviation: deviation of the noise that the observer can't subtract, in the unit of the
-            position's laws; 0 for messages in clear.
-        assumption: what the line rests on.
-        laws: laws of the shifts.
-        elsewhere: position and deviation in the second and the further networks of the run.
-        account: how the rounds are counted.
-    """
-
-    position: Position
-    kind: str
-    observer: str
-    sees: str
-    deviation: float
-    assumption: str
-    laws: Laws
-    elsewhere: tuple[tuple[Position, float], ...] = ()
-    account: Account = field(default_factory=lambda: EVERY_ROUND)
-
-    @property
-    def views(self) -> tuple[tuple[Position, float], ...]:
-        """Position and deviation in each network of the run."""
-        return ((self.position, self.deviation), *self.elsewhere)
-
-    @property
-    def noises(self) -> tuple[float, ...]:
-        """All of its deviations."""
-        return (*(deviation for _, deviation in self.views), *self.account.noises)
-
-    def behind(self, remaining: Callable[[Position, float], float]) -> Release:
-        """The line with each of its deviations replaced."""
-        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
-        own_deviation = remaining(self.position, self.deviation)
-        account = self.account.behind(partial(remaining, self.position))
-        return replace(self, deviation=own_deviation, elsewhere=others, account=account)
-
-    def alone(self) -> Release:
-        """The line of who knows all noise but that on the device's own path."""
-        return replace(self, account=self.account.alone())
-
-    @property
-    def joins_unseen(self) -> bool:
-        """Whether the position's devices join rounds by chance and the observer can't tell when."""
-        row = KINDS.get(self.kind)
-        if row is None or row.told or not self.position.unnoticed:
-            return False
-        return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
-
-
-@dataclass(frozen=True)
 class Account:
     """From the rounds of a run to what an observer is shown: here, a line's laws behind its noise
     in every round. Rooms bring others.
@@ -205,6 +148,63 @@ class ByTurns(Account):
 
 
 EVERY_ROUND = Account()
+
+
+@dataclass(frozen=True)
+class Release:
+    """One line of the ledger: what one kind of observer learns of the records of one position.
+
+    Attributes:
+        position: whose records.
+        kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
+        observer: who, in words.
+        sees: what, in words.
+        deviation: deviation of the noise that the observer can't subtract, in the unit of the
+            position's laws; 0 for messages in clear.
+        assumption: what the line rests on.
+        laws: laws of the shifts.
+        elsewhere: position and deviation in the second and the further networks of the run.
+        account: how the rounds are counted.
+    """
+
+    position: Position
+    kind: str
+    observer: str
+    sees: str
+    deviation: float
+    assumption: str
+    laws: Laws
+    elsewhere: tuple[tuple[Position, float], ...] = ()
+    account: Account = EVERY_ROUND
+
+    @property
+    def views(self) -> tuple[tuple[Position, float], ...]:
+        """Position and deviation in each network of the run."""
+        return ((self.position, self.deviation), *self.elsewhere)
+
+    @property
+    def noises(self) -> tuple[float, ...]:
+        """All of its deviations."""
+        return (*(deviation for _, deviation in self.views), *self.account.noises)
+
+    def behind(self, remaining: Callable[[Position, float], float]) -> Release:
+        """The line with each of its deviations replaced."""
+        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
+        own_deviation = remaining(self.position, self.deviation)
+        account = self.account.behind(partial(remaining, self.position))
+        return replace(self, deviation=own_deviation, elsewhere=others, account=account)
+
+    def alone(self) -> Release:
+        """The line of who knows all noise but that on the device's own path."""
+        return replace(self, account=self.account.alone())
+
+    @property
+    def joins_unseen(self) -> bool:
+        """Whether the position's devices join rounds by chance and the observer can't tell when."""
+        row = KINDS.get(self.kind)
+        if row is None or row.told or not self.position.unnoticed:
+            return False
+        return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
 
 
 def drawn_at_heads(position: Position, view: View, kind: str) -> float:
