@@ -28,6 +28,7 @@ list_rooms(
     "m2fdp.scaffold",
     "m2fdp.secure_aggregation",
     "m2fdp.features",
+    "m2fdp.reporting",
 )
 sys.meta_path.append(Moved)
 

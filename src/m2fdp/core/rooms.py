@@ -34,6 +34,7 @@ class Room:
             laws to the noise as the room's nodes draw it.
         promised: functions from an `Assembly` to what the room adds to its privacy summary, a
             `Promised`.
+        outside: tuples of texts, each of outputs of a run that epsilon does not cover.
         warned: functions from an `Assembly` to lines that a user should know before training.
     """
 
@@ -44,6 +45,7 @@ class Room:
     ledgers: tuple[str, ...] = ()
     noises: tuple[str, ...] = ()
     promised: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
 
 

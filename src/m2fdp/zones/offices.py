@@ -7,7 +7,7 @@ one device can learn of another in office is counted in the rounds that it serve
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.accounting import Composition
 from m2fdp.core.privacy.counting import AlikeRounds, Past
+from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.releases import ByTurns, Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.secure_aggregation.elections import Exposure, exposure
@@ -99,3 +100,17 @@ class InOffice(ByTurns):
             f"{'other' if others == 1 else f'{others} others'} did while one of these devices took "
             "part"
         ]
+
+
+def in_office(ledger: Ledger, offices: Offices) -> Ledger:
+    """The ledger of these super-nodes."""
+    attendance = ledger.attendance
+    if attendance is not None:
+        attendance = replace(attendance, public=offices.serves)
+    lines = (
+        replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
+        if isinstance(line.account, ByTurns)
+        else line
+        for line in ledger.lines
+    )
+    return replace(ledger, lines=tuple(lines), attendance=attendance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import lru_cache
 
 import pandas as pd
@@ -10,14 +10,13 @@ import pandas as pd
 from m2fdp.core.config import Config
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.ledger import Ledger
-from m2fdp.core.privacy.releases import ByTurns
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.network import Network
 from m2fdp.secure_aggregation.elections import Exposure
 from m2fdp.zones.elections import draw_offices
-from m2fdp.zones.offices import InOffice, Offices
+from m2fdp.zones.offices import Offices, in_office
 
 
 def with_offices(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
@@ -25,17 +24,7 @@ def with_offices(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
     network = run_plan.networks[0]
     if not network.elected:
         return ledger
-    offices = _drawn(network, run_plan.rounds, config.seed, config.threat.colluding)
-    attendance = ledger.attendance
-    if attendance is not None:
-        attendance = replace(attendance, public=offices.serves)
-    lines = (
-        replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
-        if isinstance(line.account, ByTurns)
-        else line
-        for line in ledger.lines
-    )
-    return replace(ledger, lines=tuple(lines), attendance=attendance)
+    return in_office(ledger, _drawn(network, run_plan.rounds, config.seed, config.threat.colluding))
 
 
 @lru_cache(maxsize=8)  # a calibration tries many ledgers

@@ -11,7 +11,6 @@ from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
-from m2fdp.core.privacy.outside import outside_the_promise
 from m2fdp.core.privacy.rounding import ENFORCED, condition
 from m2fdp.core.privacy.summary import (
     assumptions_of_classes,
@@ -80,8 +79,33 @@ def summarise(assembly: Assembly) -> dict[str, Any]:
         "assumptions": promised["assumptions"] + others,
         **({"own_code": own_code} if own_code else {}),
         "records_in_clear": held,
-        "outside_the_promise": outside_the_promise(held["validation"], held["test"], by_devices),
+        "outside_the_promise": _outside_the_promise(**held, of_devices=by_devices),
     }
+
+
+def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and outputs in clear.
+
+    Args:
+        validation: how many validation records the cloud has.
+        test: how many test records the cloud has.
+        of_devices: how many records devices hold out.
+    """
+    sentences = []
+    if validation:
+        sentences.append(
+            f"{validation:,} validation records, held out of the training records, lie in clear "
+            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
+            "also where a later run trains on them"
+        )
+    if test:
+        sentences.append(f"{test:,} test records lie in clear with the cloud")
+    if of_devices:
+        sentences.append(
+            f"accuracies on the {of_devices:,} records that devices hold out are without noise "
+            "in what follows; the score alone is a release, which epsilon counts"
+        )
+    return [*sentences, *(str(clear) for listed in brought("outside") for clear in listed)]
 
 
 def exposed(assembly: Assembly) -> list[str]:

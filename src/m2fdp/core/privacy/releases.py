@@ -77,9 +77,12 @@ class Account:
 
     Attributes:
         spent: epsilon of a release that is made once, whatever the number of rounds.
+        held_out: whether it is about records that devices hold out, and not about those that they
+            train on.
     """
 
     spent: float = field(default=0.0, kw_only=True)
+    held_out: bool = field(default=False, kw_only=True)
 
     @property
     def noises(self) -> tuple[float, ...]:
@@ -90,11 +93,6 @@ class Account:
     def by_laws(self) -> bool:
         """Whether what is shown are the line's laws; else the account has releases of its own."""
         return True
-
-    @property
-    def held_out(self) -> bool:
-        """Whether it is about records that devices hold out, and not those that they train on."""
-        return False
 
     def behind(self, remaining: Callable[[float], float]) -> Account:
         """The account with each of its own deviations replaced."""

@@ -64,10 +64,6 @@ class _Once(Account):
     def by_laws(self) -> bool:
         return False
 
-    @property
-    def held_out(self) -> bool:
-        return True
-
     def shown(self, line: Release, past: Past) -> list[AlikeRounds]:
         """One round."""
         law: Composition = ((subsampled(1.0, 1 / self.unit), 1),)
@@ -87,7 +83,7 @@ def with_scores(ledger: Ledger, deviation: float) -> Ledger:
             return deviation / position.unit if known else 0.0
 
         shown = line.behind(behind)
-        once = _Once(line.position.unit, shown.deviation)
+        once = _Once(line.position.unit, shown.deviation, held_out=True)
         return replace(shown, sees=_SEES, account=once)
 
     return replace(ledger, lines=(*ledger.lines, *map(of_held_out, ledger.lines)))
