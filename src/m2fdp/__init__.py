@@ -23,7 +23,7 @@ __version__ = version("m2fdp")
 
 _ROOMS = (
     "zones global_dp tiers scaffold secure_aggregation convergence control features adversaries "
-    "processes deployment"
+    "processes deployment reporting"
 )
 list_rooms(*(f"m2fdp.{room}" for room in _ROOMS.split()))
 sys.meta_path.append(Moved)

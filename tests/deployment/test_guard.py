@@ -387,7 +387,7 @@ def test_lines_wait_for_the_disk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"privacy.mechanism": "gradient"}, {"privacy.downlink_noise": True}],
+    [{"privacy.mechanism": "gradient"}, {"privacy.mechanism": "weights"}],
     ids=["steps", "broadcasts"],
 )
 def test_servers_that_are_started_again_hand_down_the_same_noise(tmp_path, changes):

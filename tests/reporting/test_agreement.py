@@ -10,6 +10,7 @@ import pytest
 from tests.builders import experiment_of
 
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.releases import ByTurns
 from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.reporting.cards import privacy_card, subject_of
 
@@ -80,7 +81,6 @@ def changes(rng):
         "training.batch_size": one_of(None, 8.0),
         "privacy.mechanism": one_of("upload", "upload", "gradient"),
         "privacy.unit": one_of("device", "device", "record"),
-        "privacy.secure_rng": one_of(False, False, False, True),
         "threat.colluding": one_of(0, 0, 0, 1, 2),
     }
     if rng.random() < 0.5:
@@ -143,8 +143,10 @@ def check_zones(experiment):
     if table.empty:
         return
     epsilons = defaultdict(dict)
-    ledger = replace(mechanism.ledger, offices=None)
+    ledger = mechanism.ledger
     for line in ledger.lines:
+        if isinstance(line.account, ByTurns):
+            line = replace(line, account=ByTurns(line.account.otherwise))
         epsilon = ledger.epsilon(line, calibrated.affordable_rounds)
         for device in line.position.members:
             of_kind = epsilons[line.kind]

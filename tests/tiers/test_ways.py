@@ -14,7 +14,6 @@ from m2fdp.core.errors import InputError
 from m2fdp.experiment import Experiment
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
 from m2fdp.tiers.costs import TierCosts
-from m2fdp.tiers.run import seen_in_tiers
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 
 
@@ -43,7 +42,8 @@ def test_a_way_of_ones_own_is_planned_billed_trained_and_told(own):
     experiment = own(way)
     assert [cost.delay_s for cost in experiment.course.costs] == pytest.approx([2 / 30] * 3)
     assert (experiment.course.cuts == 8).all()
-    assert seen_in_tiers(experiment.config) == {"cloud": "stars"}
+    sees = experiment.ledger().set_index("kind")["sees"]
+    assert sees["cloud"] == "stars" and sees["public"] == "un-noised models"
     process = experiment.process(experiment.simulation(shards=experiment.shards()))
     assert process.round(process.start(), experiment.run_plan.rounds[0]).round == 1
     assert (own(replace(way, whole=False)).course.cuts == 3).all()

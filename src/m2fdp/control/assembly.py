@@ -16,6 +16,7 @@ from m2fdp.control.spread import Spread, sample_terms
 from m2fdp.convergence.loss_smoothness import longest_squared, smoothness_of
 from m2fdp.convergence.mean_descent import Landscape
 from m2fdp.core.costs.resources import Links
+from m2fdp.core.experiment.calibrating import threat_of
 from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -76,7 +77,8 @@ def prices_of(parts: Parts, model: Model) -> Spread:
     mechanism, norm = get_mechanism(config.privacy.mechanism), config.privacy.clipping_norm
 
     def calibrate(taking_part: Network, plans: Sequence[RoundPlan]) -> CalibratedMechanism:
-        premises = Premises(taking_part, sizes, rates, plans, config.privacy, parts.threat)
+        threat = threat_of(config, parts.plan)
+        premises = Premises(taking_part, sizes, rates, plans, config.privacy, threat)
         return build_mechanism(premises)
 
     landscape, total = _landscape(parts, model), longest(schedule, control)

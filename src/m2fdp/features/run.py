@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -11,8 +10,7 @@ from m2fdp.core.config import PIXELS
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.privacy.summary import assumptions_of_features
-from m2fdp.features.mapping import Computing, fitted_on, input_shape, map_records
+from m2fdp.features.mapping import Computing, input_shape, map_records
 from m2fdp.features.overlap import refuse_records
 from m2fdp.processes.workers import available_cores
 
@@ -36,10 +34,3 @@ class Mapped(PlainExperiment):
         if self.config.features.map != PIXELS:
             refuse_records(self.config.features.public, self.dataset)
         super().check_split(sizes)
-
-    def assumptions(self) -> list[str]:
-        return super().assumptions() + assumptions_of_features(fitted_on(self.config.features))
-
-    def in_summary(self) -> dict[str, Any]:
-        sources = fitted_on(self.config.features)
-        return super().in_summary() | ({"features_fitted_on": sources} if sources else {})

@@ -7,4 +7,6 @@ ROOM = Room(
     facts=("m2fdp.secure_aggregation.facts:FACTS",),
     features=("m2fdp.secure_aggregation.facts:FEATURES",),
     surprises=("m2fdp.secure_aggregation.facts:surprises",),
+    promised=("m2fdp.secure_aggregation.promised:promised",),
+    warned=("m2fdp.secure_aggregation.promised:lost_sums",),
 )

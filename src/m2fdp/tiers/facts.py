@@ -68,8 +68,6 @@ _MODEL_IN_PARTS = Fact("a model that can be cut in two", "model.name", " or ".jo
 _STEPS_OF_TIERS = Fact("steps of a device and its server", "training.backend", "auto",
     lambda run: run.training.backend in ("auto", "reference"))
 _ONE_BACKEND = a.where("the one way in which its two parties step", "training.backend", "auto")
-_NO_DEFENCE = Fact("no other defence, as what is sent has a promise already", "leakage",
-    "its default", lambda run: not run.changed("leakage"))
 _CLOCK_OF_STEPS = a.unless("times of single steps (D's Table 2 is of whole epochs)",
     "tiering.profile", "paper", "clock")
 # fmt: on
@@ -84,22 +82,10 @@ def _of_labels(run: Request) -> Wrong:
 
 
 def _of_tiers(run: Request) -> Wrong:
-    """Whole batches, as many epochs as the ledger counts, tiers and modules that the model has."""
+    """Whole batches, tiers and modules that the model has."""
     config, training, way = run.config, run.training, way_of(run.config)
-    name, model, tiers = config.algorithm, config.model.name, config.tiering.tiers
-    cuts, counted = SPLIT_MODELS.get(model, tiers), run.plan.schedule.local_steps
-    if run.plan.private and not exposed_splits(run.network).all():
-        text = (
-            "trains in tiers, where only devices that split their model below a server that nobody "
-            "trusts noise what they send, and has others (Network.splits); split it on all of them"
-        )
-        yield InputError("algorithm", name, text)
-    if run.plan.private and counted != training.local_epochs:
-        text = (
-            f"releases every record as often a round, and algorithm: {name} has the ledger count "
-            f"{counted} (Schedule.local_steps); make them equal"
-        )
-        yield InputError("training.local_epochs", training.local_epochs, text)
+    model, tiers = config.model.name, config.tiering.tiers
+    cuts = SPLIT_MODELS.get(model, tiers)
     if way is not None and way.tiered and tiers > cuts:
         yield InputError("tiering.tiers", tiers, f"is more than {model}'s {cuts}")
     if model != "resnet" and config.clock.model != TRAINED:
@@ -119,15 +105,12 @@ FEATURES = (
         (a.GRADIENT, a.EQUAL_COUNTS, a.OF_RECORDS, a.NOT_BY_CHANCE, a.PLAIN_MEANS),
         values=_of_labels),
     Feature("algorithm: {algorithm}, which splits models,", _splits,
-        (a.NOISE_AT_EVERY_STEP, a.OF_RECORDS, _MODEL_IN_PARTS, a.RECORDS_APART, _NO_DEFENCE,
+        (a.NOISE_AT_EVERY_STEP, a.OF_RECORDS, _MODEL_IN_PARTS, a.RECORDS_APART,
          a.SINGLE_MESSAGES, a.NOT_DRAWN, a.NOT_BY_CHANCE, a.FIXED_SERVERS, a.STEPS_APART)),
     Feature("algorithm: {algorithm}, which splits models in single steps,",
         lambda run: _splits(run) and not _in_epochs(run), (_CLOCK_OF_STEPS,)),
-    Feature("privacy.labels: randomised, drawn once a record,",
-        lambda run: _splits(run) and run.privacy.labels == "randomised", (a.REPEATED_DRAWS,),
-        "public", "privacy.labels"),
     Feature("algorithm: {algorithm}", _averages_nothing, (_ONE_BACKEND, a.AVERAGE)),
     Feature("algorithm: {algorithm}, which trains in tiers,", _in_epochs,
         (_MODEL_IN_PARTS, _STEPS_OF_TIERS, a.CONSTANT_STEPS, a.NOT_BY_CHANCE, a.NO_PULL,
-         a.EQUAL_WEIGHTS, a.SINGLE_MESSAGES, a.REPEATED_DRAWS), values=_of_tiers),
+         a.EQUAL_WEIGHTS, a.SINGLE_MESSAGES), values=_of_tiers),
 )

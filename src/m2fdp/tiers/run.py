@@ -3,10 +3,9 @@ tree."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,6 @@ from m2fdp.core.models.checks import FEW, Shape
 from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.models.registry import Model, resnet_plan
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
-from m2fdp.core.privacy.summary import assumptions_of_splits, splits_summary
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.processes.elsewhere import Sites
@@ -33,7 +31,6 @@ from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts
 from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
 from m2fdp.tiers.local import local_training
 from m2fdp.tiers.module_costs import module_costs
-from m2fdp.tiers.private_local import build_private_trainer
 from m2fdp.tiers.process import TierProcess, build_tier_process
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.split_noise import exposed_splits, randomised_response
@@ -111,10 +108,6 @@ class Tiered(PlainExperiment):
         costs = trained_costs(config.model, *self.classified)
         return plan_course(config, self.way, costs, self.samples.sizes, present)
 
-    @property
-    def sees(self) -> Mapping[str, str]:
-        return seen_in_tiers(self.config)
-
     def check_split(self, sizes: np.ndarray) -> None:
         """Also refuse batches of one record where batch norm needs two numbers."""
         super().check_split(sizes)
@@ -178,27 +171,12 @@ class Tiered(PlainExperiment):
             return super().round_in_words
         return counted(self.config.training.local_epochs, "epoch")
 
-    def assumptions(self) -> list[str]:
-        ledger = self.calibration.mechanism.ledger
-        return super().assumptions() + assumptions_of_splits(ledger, self.config.privacy)
-
-    def in_summary(self) -> dict[str, Any]:
-        ledger, in_epochs = self.calibration.mechanism.ledger, self.way is not None
-        return splits_summary(ledger, self.config.privacy, in_epochs) | super().in_summary()
-
 
 def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
     """What the modules of the trained model cost."""
     cuts = range(1, SPLIT_MODELS[config.name] + 1)
     small = build_split_model(config, shape, n_classes, None, (1,), small=True)
     return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)
-
-
-def seen_in_tiers(config: Config) -> dict[str, str]:
-    """What observers see beside un-noised models, by their kind."""
-    way = way_of(config)
-    how = ", their places shuffled," if config.leakage.patch_shuffling else ""
-    return {kind: sees.format(how=how) for kind, sees in way.sees.items()} if way else {}
 
 
 def build_process_of(
@@ -210,12 +188,9 @@ def build_process_of(
         cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
         workers: processes that share the clients, on a CPU.
     """
-    tiering, privacy, trainer = config.tiering, config.privacy, None
+    tiering = config.tiering
     settings = local_training(config, int(simulation.shards.sizes.max()))
     if not way.averaged:
         present, epochs = cuts > 0, tiering.server_epochs
         return build_transfer_process(simulation, present, settings, epochs, workers)
-    if simulation.mechanisms[0].private:
-        splits = Splits(cuts, privacy.client_share, privacy.activation_clip)
-        trainer = build_private_trainer(simulation, splits, settings)
-    return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers, trainer)
+    return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers)

@@ -6,15 +6,17 @@ Whoever plans, bills, builds or checks such a run asks its way; nobody compares 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from m2fdp.core.algorithms import Algorithm, Plan, get_algorithm
+from m2fdp.core.algorithms import Algorithm, get_algorithm
 from m2fdp.core.config import ClockConfig, Config, TieringConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import sight
+from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.sight import KINDS
+from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.tiers.clock import RoundTimes
 from m2fdp.tiers.costs import (
     ModuleCosts,
@@ -41,8 +43,6 @@ class Way:
             activations once a round, and all wait until the server's one model is trained on them.
         sees: what each kind of observer sees beside un-noised models; {how} = what was done to
             activations.
-        draws: which noises of a mechanism clients draw, by the names of `Noise`; a way that draws
-            none can't be private.
     """
 
     name: str
@@ -51,7 +51,6 @@ class Way:
     tiered: bool = False
     averaged: bool = True
     sees: Mapping[str, str] = field(default_factory=dict)
-    draws: frozenset[str] = frozenset()
 
     def seconds(self, times: RoundTimes, tiers: np.ndarray, clock: ClockConfig) -> np.ndarray:
         """What a round takes each client, (K,).
@@ -74,6 +73,14 @@ class TierAlgorithm(Algorithm):
 
     tiers: Way = field(kw_only=True)
 
+    def check_private(self, name: str) -> None:
+        raise InputError(
+            "algorithm",
+            name,
+            f"is private, but clients that train by the way {self.tiers.name} "
+            "(TierAlgorithm.tiers) draw no noise; valid: private=False",
+        )
+
 
 def way_of(config: Config) -> Way | None:
     """How the configured algorithm trains in epochs; None where it takes local steps."""
@@ -81,21 +88,17 @@ def way_of(config: Config) -> Way | None:
     return algorithm.tiers if isinstance(algorithm, TierAlgorithm) else None
 
 
-def with_noise(plan: Plan, config: Config) -> Plan:
-    """The plan.
-
-    Raises:
-        InputError: it is private, and clients that train by its algorithm's way draw no noise.
-    """
+def seen_in_clear(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger with what observers of tiers see beside un-noised models."""
     way = way_of(config)
-    if plan.private and way is not None and not way.draws:
-        raise InputError(
-            "algorithm",
-            config.algorithm,
-            f"is private, but clients that train by the way {way.name} (TierAlgorithm.tiers) draw "
-            "no noise; valid: private=False, or the way dtfl",
-        )
-    return plan
+    if way is None:
+        return ledger
+    how = ", their places shuffled," if config.leakage.patch_shuffling else ""
+    lines = (
+        replace(line, sees=way.sees[line.kind].format(how=how)) if line.kind in way.sees else line
+        for line in ledger.lines
+    )
+    return replace(ledger, lines=tuple(lines))
 
 
 _SENT = "activations{how} and labels of every record, and un-noised models"
@@ -124,7 +127,6 @@ DTFL = Way(
     ),
     tiered=True,
     sees=dict.fromkeys(_TO_SERVERS, _SENT),
-    draws=frozenset({"clients"}),
 )
 # Clients' small models and the server's large one teach each other by scores (He et al. 2020).
 FEDGKT = Way(

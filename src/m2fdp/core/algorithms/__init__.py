@@ -128,4 +128,4 @@ def _plan_of(name: str, given: Given) -> Plan:
             plan = algorithm.plan(given)
     else:
         plan = algorithm.plan(given)
-    return checked_plan(name, plan)
+    return checked_plan(name, algorithm, plan)

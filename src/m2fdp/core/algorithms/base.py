@@ -81,3 +81,13 @@ class Algorithm:
     controllable: bool = False
     options: type[Block] = NoOptions
     mechanisms: frozenset[str] | None = None
+
+    def check_private(self, name: str) -> None:
+        """Refuse private plans where the algorithm's rounds draw no noise.
+
+        Args:
+            name: the algorithm's name in the configuration, for errors.
+
+        Raises:
+            InputError: they draw none.
+        """

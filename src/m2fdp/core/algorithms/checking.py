@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Plan
+from m2fdp.core.algorithms.base import Algorithm, Plan
 from m2fdp.core.engine.clipping import try_clip_factor
 from m2fdp.core.engine.local_rules import ProximalStep
 from m2fdp.core.engine.rules import Rules
@@ -22,7 +22,7 @@ from m2fdp.core.topology.network import Network, check_network, exposed_devices
 _PARTS = {"network": Network, "schedule": Schedule, "private": bool, "rules": Rules}
 
 
-def checked_plan(name: str, plan: object) -> Plan:
+def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
     """The plan that an algorithm has made, once nothing speaks against it.
 
     Args:
@@ -49,6 +49,7 @@ def checked_plan(name: str, plan: object) -> Plan:
     check_schedule(plan.schedule, plan.network.tree.depth, refuse)
     check_network(name, plan.network)
     if plan.private:
+        algorithm.check_private(name)
         _check_noise(name, plan.network)
         try_clip_factor(plan.rules.clip_factor, name)
     return replace(plan, rules=plan.rules.named(name))

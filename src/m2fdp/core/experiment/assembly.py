@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
-from typing import Any
 
 import numpy as np
 
@@ -16,32 +15,27 @@ from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.executor import ExecutionSettings
 from m2fdp.core.engine.lengths import TooLongError, any_length
-from m2fdp.core.engine.local_rules import adds_up, keeping
+from m2fdp.core.engine.local_rules import keeping
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.training import DivergenceError, FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import steps
-from m2fdp.core.experiment.own_parts import own_parts
+from m2fdp.core.experiment.calibrating import calibrate, ledger_behind
 from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.experiment.randomness import randomness_of
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
-from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
+from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.rounding import Rounding, rounding
-from m2fdp.core.privacy.scores import score_deviation, with_scores
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.streams import Randomness, digest_of, seeded
-from m2fdp.core.topology.network import Network
+from m2fdp.core.streams import Randomness, digest_of
 from m2fdp.processes.elsewhere import Sites
 from m2fdp.processes.workers import available_cores
 
@@ -89,30 +83,8 @@ class Assembly(Parts):
             InputError: the target can't be met for an observer that `threat` or the algorithm
                 distrusts, or the budget is passed by the first round.
         """
-        privacy, (network, *_) = self.config.privacy, self.scheduled.networks
-        if self.plan.private:
-            mechanisms = build_mechanisms(
-                [self.premises(each) for each in self.scheduled.networks], self._as_drawn
-            )
-            if self.config.partition.held_out_by == "devices":
-                ledger = with_scores(mechanisms[0].ledger, score_deviation(privacy))
-                mechanisms = tuple(replace(each, ledger=ledger) for each in mechanisms)
-        else:
-            plain = no_privacy(network, self.scheduled.rounds, privacy, self.threat, self.sees)
-            mechanisms = (replace(plain, ledger=self.foreseen(plain.ledger)),)
-        rounds = mechanisms[0].affordable_rounds(privacy.budget)
-        if rounds == 0:
-            raise InputError(
-                "privacy.budget",
-                privacy.budget,
-                f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
-            )
-        return Calibration(mechanisms, rounds, own_parts(self.config, self.plan))
-
-    def premises(self, network: Network) -> Premises:
-        """What epsilon follows from in one of the run's networks."""
         devices = self.samples.sizes, self.sampling_rates
-        return Premises(network, *devices, self.scheduled.rounds, self.config.privacy, self.threat)
+        return calibrate(self.config, self.plan, self.scheduled, *devices)
 
     def ledger_behind(self, noise: Sequence[np.ndarray]) -> Ledger:
         """The ledger of a run of one network, were its noise of other deviations.
@@ -120,31 +92,8 @@ class Assembly(Parts):
         Args:
             noise: deviations by layer, as `build_ledger` takes them.
         """
-        premises = self.premises(self.scheduled.networks[0])
-        units = get_mechanism(self.config.privacy.mechanism).units(premises)
-        units = units * moved_by_joining(premises.network)
-        return self._as_drawn(build_ledger(premises, noise, units))
-
-    def _as_drawn(self, ledger: Ledger) -> Ledger:
-        """The ledger of those who will really come, and of what rules make of noise."""
-        ledger = self.foreseen(ledger)
-        return ledger if adds_up(self.plan.rules.local) else behind_own_heads(ledger)
-
-    def foreseen(self, ledger: Ledger) -> Ledger:
-        """The ledger with who joins which round, as training will draw it, where that can be known
-        and something is left to chance."""
-        network, privacy = self.scheduled.networks[0], self.config.privacy
-        if network.chance is None or privacy.secure_rng or not self.plan.private:
-            return ledger
-        streams = seeded(self.config.seed, b"").sampling
-        rounds = range(1, len(self.scheduled.rounds) + 1)
-        joined = [draw_participants(network, streams, round_) for round_ in rounds]
-        return replace(ledger, attendance=np.stack(joined))
-
-    @property
-    def sees(self) -> Mapping[str, str]:
-        """What kinds of observers see beside un-noised models, in words."""
-        return {}
+        devices = self.samples.sizes, self.sampling_rates
+        return ledger_behind(self.config, self.plan, self.scheduled, devices, noise)
 
     @property
     def noised_with(self) -> str:
@@ -157,7 +106,7 @@ class Assembly(Parts):
     @cached_property
     def rounding(self) -> Rounding:
         """What one record does to a model, beside which rounding has to be small."""
-        return rounding(self.calibration.mechanism, self.config.privacy.downlink_noise)
+        return rounding(self.calibration.mechanism)
 
     @cached_property
     def begins_too_long(self) -> bool:
@@ -282,18 +231,6 @@ class Assembly(Parts):
             )
 
     # --- in words --------------------------------------------------------------------------------
-
-    def assumptions(self) -> list[str]:
-        """What a private run's promise assumes of the rooms that it uses."""
-        return []
-
-    def in_summary(self) -> dict[str, Any]:
-        """What a private run's summary tells of the rooms that it uses; for JSON."""
-        return {}
-
-    def foreseen_losses(self) -> list[str]:
-        """A line where it is known before training that something of the devices gets lost."""
-        return []
 
     @property
     def smaller_steps(self) -> tuple[str, str]:

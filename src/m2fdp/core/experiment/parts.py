@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
-from m2fdp.core.config import Config, ThreatConfig, TrainingConfig
+from m2fdp.core.config import Config, TrainingConfig
 from m2fdp.core.data.arrays import checked
 from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.core.data.manifest import (
@@ -36,7 +36,6 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.models.checks import FEW, Shape, check_one_by_one
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import check_delta
-from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, joined_by_chance, weighted
@@ -201,21 +200,6 @@ class Parts:
             return "privacy, whose records each pass it alone,"
         backend, on_gpu = self.config.training.backend, self.config.device != "cpu"
         return "training.backend: stacked" if backend in ("stacked", *["auto"] * on_gpu) else None
-
-    @property
-    def threat(self) -> ThreatConfig:
-        """The configured threat, and whom the algorithm distrusts whatever it says.
-
-        Raises:
-            InputError: the algorithm distrusts who is no kind of observer.
-        """
-        distrusts, threat = self.plan.distrusts, self.config.threat
-        others = distrusts - OBSERVERS.keys()
-        if others:
-            problem = f"distrusts {min(others)}, who is no kind of observer; valid: "
-            raise InputError("algorithm", self.config.algorithm, problem + ", ".join(OBSERVERS))
-        added = sorted(distrusts - set(threat.distrusted))
-        return threat.model_copy(update={"distrusted": [*threat.distrusted, *added]})
 
     @property
     def repeats(self) -> Repeats:

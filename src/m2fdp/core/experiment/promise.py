@@ -11,7 +11,6 @@ from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
-from m2fdp.core.privacy.outside import outside_the_promise
 from m2fdp.core.privacy.rounding import ENFORCED, condition
 from m2fdp.core.privacy.summary import (
     assumptions_of_classes,
@@ -21,6 +20,7 @@ from m2fdp.core.privacy.summary import (
     summary,
     warnings,
 )
+from m2fdp.core.rooms import brought
 
 
 def conditions(assembly: Assembly) -> list[str]:
@@ -68,17 +68,44 @@ def summarise(assembly: Assembly) -> dict[str, Any]:
     held = {split: len(held_by_cloud(assembly.dealt, split)) for split in ("validation", "test")}
     by_devices = len(held_out(assembly.dealt, "validation")[0]) - held["validation"]
     rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
-    others = [ENFORCED] * rounded + assembly.assumptions()
-    others += assumptions_of_classes(config.dataset.name)
+    others = [ENFORCED] * rounded + assumptions_of_classes(config.dataset.name)
+    for of_room in brought("promised"):
+        added = of_room(assembly)
+        others += added.assumptions
+        promised |= added.entries
     others += [part.assumption for part in calibrated.own_parts if part.enforced]
     own_code = [part.record for part in calibrated.own_parts]
     return promised | {
         "assumptions": promised["assumptions"] + others,
-        **assembly.in_summary(),
         **({"own_code": own_code} if own_code else {}),
         "records_in_clear": held,
-        "outside_the_promise": outside_the_promise(held["validation"], held["test"], by_devices),
+        "outside_the_promise": _outside_the_promise(**held, of_devices=by_devices),
     }
+
+
+def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and outputs in clear.
+
+    Args:
+        validation: how many validation records the cloud has.
+        test: how many test records the cloud has.
+        of_devices: how many records devices hold out.
+    """
+    sentences = []
+    if validation:
+        sentences.append(
+            f"{validation:,} validation records, held out of the training records, lie in clear "
+            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
+            "also where a later run trains on them"
+        )
+    if test:
+        sentences.append(f"{test:,} test records lie in clear with the cloud")
+    if of_devices:
+        sentences.append(
+            f"accuracies on the {of_devices:,} records that devices hold out are without noise "
+            "in what follows; the score alone is a release, which epsilon counts"
+        )
+    return [*sentences, *(str(clear) for listed in brought("outside") for clear in listed)]
 
 
 def exposed(assembly: Assembly) -> list[str]:
@@ -132,7 +159,8 @@ def warn(assembly: Assembly) -> list[str]:
             f"training stops after {rounds} of {planned} rounds: the next one would pass "
             f"privacy.budget {privacy.budget:g}"
         )
-    lines += assembly.foreseen_losses()
+    for of_room in brought("warned"):
+        lines += of_room(assembly)
     held = len(held_by_cloud(assembly.dealt, "validation"))
     if mechanism.private and held:
         lines.append(

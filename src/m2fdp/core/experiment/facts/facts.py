@@ -95,7 +95,6 @@ NO_MULTIPLIER = Fact("noise that follows from an epsilon", "privacy.calibration"
     lambda run: run.privacy.noise_multiplier is None)
 EQUAL_COUNTS = unless("neighbours with as many records", "privacy.adjacency", "add_remove",
     "zero_out or replace_one")
-REPEATED_DRAWS = where("draws that a resumed run repeats", "privacy.secure_rng", False)
 
 # --- models --------------------------------------------------------------------------------------
 
