@@ -83,13 +83,13 @@ def test_a_build_that_believes_in_2c_over_m_is_caught(system):
     """Its ledger would say 1 or less of the paper's noise."""
     run = system(**of("paper"))
     (line,) = audited_lines(run.mechanism.ledger, run.schedule.rounds)
-    (account,) = line.accounts
+    (account,) = line.account.counts
     believed = replace(
         account,
         local=(account.local[0] / 100, account.local[1]),
         total=(account.total[0] / 100, account.total[1]),
     )
-    told = replace(line, accounts=(believed,))
+    told = replace(line, account=replace(line.account, counts=(believed,)))
     ledger: Ledger = replace(run.mechanism.ledger, lines=(told,))
     assert ledger.epsilon(told, 3) <= 1
     (found,) = run.audit(100)

@@ -16,15 +16,15 @@ from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.counting import Attendance, joined_unseen
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import joined_unseen
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.participation import Participation
 from m2fdp.core.topology.trust import draw_trust
-from m2fdp.zones.offices import Offices
+from m2fdp.zones.offices import Offices, in_office
 
 ZONES, RATE, DELTA, ALPHA = 40_000, 0.25, 0.01, 0.005
 
@@ -85,8 +85,8 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
     indices = np.arange(zones)
     leaders = np.where(joined, indices, -1)
     offices = Offices(indices, joined[None], leaders[None]) if elected else None
-    ledger = replace(mechanism.ledger, attendance=joined[None], offices=offices)
-    return sent[0], has_data, joined, ledger
+    ledger = replace(mechanism.ledger, attendance=Attendance(joined[None]))
+    return sent[0], has_data, joined, in_office(ledger, offices) if elected else ledger
 
 
 def lower_bound(scores, has_data):

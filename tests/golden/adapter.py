@@ -14,8 +14,9 @@ from m2fdp.adversaries.views import Vantage, place_of
 from m2fdp.core.config import parse_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.tree_process import TreeProcess
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.core.privacy.releases import ByTurns
 from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.experiment import Experiment
 
 
 def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -53,13 +54,15 @@ def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[o
     ledger = mechanism.ledger
     for line in ledger.lines:
         told = [(noise.hex(), position.members) for position, noise in line.views]
-        otherwise = None if line.otherwise is None else line.otherwise.hex()
+        otherwise = None
+        if isinstance(line.account, ByTurns):
+            otherwise = line.account.otherwise.hex()
         words = line.kind, line.observer, line.sees, line.assumption
         shown = [
             (tuple(map(float.hex, law.shifts)), tuple(map(float.hex, law.probabilities)), count)
             for law, count in ledger.composition(line, rounds)
         ]
-        yield *words, told, otherwise, line.spent.hex(), line.joins_unseen, shown
+        yield *words, told, otherwise, line.account.spent.hex(), line.joins_unseen, shown
     for plan in dict.fromkeys(ledger.plans):
         vantage = Vantage(experiment.network, mechanism.lock_step, plan)
         for observer in (*OBSERVERS, "trusted_servers"):

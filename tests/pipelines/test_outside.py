@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from tests.builders import digits
 from tests.finished import REPOSITORY, RUNS, SEED, SMALL, all_runs, only_run, report
 
-from m2fdp.core.privacy.outside import CLEAR, DIAGNOSTICS
+from m2fdp.reporting.outside import CLEAR, DIAGNOSTICS
 
 # Why the rest tells of no record what epsilon does not cover.
 COVERED = {

@@ -10,6 +10,7 @@ import pytest
 from tests.builders import experiment_of
 
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.releases import ByTurns
 from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.reporting.cards import privacy_card, subject_of
 
@@ -142,8 +143,10 @@ def check_zones(experiment):
     if table.empty:
         return
     epsilons = defaultdict(dict)
-    ledger = replace(mechanism.ledger, offices=None)
+    ledger = mechanism.ledger
     for line in ledger.lines:
+        if isinstance(line.account, ByTurns):
+            line = replace(line, account=ByTurns(line.account.otherwise))
         epsilon = ledger.epsilon(line, calibrated.affordable_rounds)
         for device in line.position.members:
             of_kind = epsilons[line.kind]

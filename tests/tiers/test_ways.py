@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from tests.tiers.test_transfer import SIZES, SMALL, records_of
 
-from m2fdp.core.algorithms import ALGORITHMS, Algorithm
+from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
-from m2fdp.tiers.assembly import seen_in_tiers
 from m2fdp.tiers.costs import TierCosts
-from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way
+from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 
 
 def free(modules, clock, tiering, epochs):
@@ -29,7 +28,7 @@ def own(monkeypatch):
     """Runs of an algorithm with that way."""
 
     def experiment(way, **keys):
-        algorithm = Algorithm("own", "Own", "method", star_in_tiers, tiers=way)
+        algorithm = TierAlgorithm("own", "Own", "method", star_in_tiers, tiers=way)
         monkeypatch.setitem(ALGORITHMS, "own", algorithm)
         keys = {"algorithm": "own", "clock.noise": 0.0} | keys
         return Experiment.from_config(load_config(SMALL, keys), *records_of(SIZES))
@@ -43,7 +42,8 @@ def test_a_way_of_ones_own_is_planned_billed_trained_and_told(own):
     experiment = own(way)
     assert [cost.delay_s for cost in experiment.course.costs] == pytest.approx([2 / 30] * 3)
     assert (experiment.course.cuts == 8).all()
-    assert seen_in_tiers(experiment.config) == {"cloud": "stars"}
+    sees = experiment.ledger().set_index("kind")["sees"]
+    assert sees["cloud"] == "stars" and sees["public"] == "un-noised models"
     process = experiment.process(experiment.simulation(shards=experiment.shards()))
     assert process.round(process.start(), experiment.run_plan.rounds[0]).round == 1
     assert (own(replace(way, whole=False)).course.cuts == 3).all()

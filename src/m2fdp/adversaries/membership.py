@@ -157,7 +157,11 @@ def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
     two worlds exchanged."""
     curves = {
         tuple(
-            (line.spent + epsilon(ledger.composition(line, rounds), delta, ledger.adjacency), delta)
+            (
+                line.account.spent
+                + epsilon(ledger.composition(line, rounds), delta, ledger.adjacency),
+                delta,
+            )
             for delta in (ledger.delta, *_DELTAS)
         )
         for line in ledger.lines

@@ -76,7 +76,9 @@ def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
         DivergenceError: the run's own model is no longer made of numbers.
         TooLongError: or so long that rounding it would tell of a record.
     """
-    lines = [line for line in run.ledger.lines if 0 < line.deviation < inf and not line.held_out]
+    lines = [
+        line for line in run.ledger.lines if 0 < line.deviation < inf and not line.account.held_out
+    ]
     of_position = {line.position: line for line in lines}
     if not lines:
         raise InputError("audit.method", "neighbours", "finds no line of the ledger with noise")
@@ -173,28 +175,24 @@ def _nearness(row: Tried) -> tuple[bool, float]:
 
 def _weaker(run: TriedRun, line: Release, really: Release) -> float:
     """The noise that is credited over that of the same line as it was drawn."""
-    if line.accounts:
+    if not line.account.by_laws:
         pairs = list(zip(_strengths(run, really), _strengths(run, line), strict=True))
     else:
-        noises = (line.deviation, line.otherwise or 0.0)
-        pairs = list(zip(noises, (really.deviation, really.otherwise or 0.0), strict=True))
+        pairs = list(zip(line.noises, really.noises, strict=True))
     return max((one / other if other else inf for one, other in pairs if one), default=0.0)
 
 
 def _strengths(run: TriedRun, line: Release) -> list[float]:
-    """The largest shift of a line's releases over its noise, by each account of them."""
-    counted = Counter(run.ledger.plans[: run.rounds])
-    accounts = [account(counted) for account in line.accounts]
-    accounts = accounts or [list(run.ledger.released(line, run.rounds))]
+    """The largest shift of a line's releases over its noise, by each way to count them."""
     factor = 2.0 if run.ledger.adjacency == "replace_one" else 1.0
     return [
         max(
             (
                 factor * law.largest / rounds.deviation if rounds.deviation else inf
-                for rounds in account
+                for rounds in way
                 for law, _ in rounds.laws
             ),
             default=0.0,
         )
-        for account in accounts
+        for way in run.ledger.ways(line, run.rounds)
     ]

@@ -30,6 +30,20 @@ class Room:
         decides: functions from a `Config` to the prefixes of keys that a release depends on because
             something decides by them.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
+        facts: tuples of the `Fact`s of a run that the room's keys break.
+        features: tuples of the `Feature`s that the room gives a run.
+        verb_features: tuples of the `Feature`s of what the room does with a run.
+        surprises: functions from a `Config` and a `Plan` to lines on what is seldom meant.
+        lines: functions from `Premises` and the ledger's lines of a network to these lines as the
+            room accounts for them.
+        ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
+            room knows of the run before training.
+        noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
+            laws to the noise as the room's nodes draw it.
+        promised: functions from an `Assembly` to what the room adds to its privacy summary, a
+            `Promised`.
+        outside: tuples of texts, each of outputs of a run that epsilon does not cover.
+        warned: functions from an `Assembly` to lines that a user should know before training.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
@@ -38,6 +52,16 @@ class Room:
     readers: tuple[str, ...] = ()
     decides: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    verb_features: tuple[str, ...] = ()
+    surprises: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    noises: tuple[str, ...] = ()
+    promised: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
 
 
 class Catalogue(MutableMapping[str, T], Generic[T]):

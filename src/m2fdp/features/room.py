@@ -2,4 +2,8 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(blocks={"features": "m2fdp.features.config:FeaturesConfig"})
+ROOM = Room(
+    blocks={"features": "m2fdp.features.config:FeaturesConfig"},
+    promised=("m2fdp.features.promised:promised",),
+    facts=("m2fdp.features.facts:FACTS",),
+)

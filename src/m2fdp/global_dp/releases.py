@@ -32,9 +32,10 @@ from math import inf, sqrt
 
 from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
+from m2fdp.core.privacy.counting import AlikeRounds, Laws, Past
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Account, AlikeRounds, Laws, Release, in_clear, trusted_above
+from m2fdp.core.privacy.releases import Account, Release, in_clear, trusted_above
 from m2fdp.core.privacy.sight import Reading, readings
 from m2fdp.core.schedule.rounds import RoundPlan
 
@@ -109,7 +110,7 @@ def composition(plan: RoundPlan, law: BallLaw) -> Composition:
 
 @dataclass(frozen=True)
 class EveryRelease:
-    """An account of all that is shown.
+    """A way to count all that is shown.
 
     Attributes:
         local: what local aggregations show; None = they are not shown.
@@ -122,7 +123,7 @@ class EveryRelease:
     total: Seen
     unit: float
 
-    def __call__(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
+    def shown(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
         """What is shown in so many rounds of each plan."""
         shown = []
         for plan, times in counted.items():
@@ -151,7 +152,7 @@ class EveryRelease:
 
 @dataclass(frozen=True)
 class SomeReleases:
-    """An account of releases that are caught: how many of them, and what they show.
+    """A way to count releases that are caught: how many of them, and what they show.
 
     Attributes:
         local, total, unit: as those of `EveryRelease`.
@@ -162,7 +163,7 @@ class SomeReleases:
     total: tuple[int, Seen]
     unit: float
 
-    def __call__(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
+    def shown(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
         """What is caught of so many rounds of each plan."""
         shown = []
         for top, (most, (shift, variance)) in ((1, self.local), (0, self.total)):
@@ -175,6 +176,29 @@ class SomeReleases:
                 deviation = sqrt(max(variance, 0.0)) / self.unit
                 shown.append(AlikeRounds(next(iter(counted)), ((law, 1),), times, deviation))
         return shown
+
+
+@dataclass(frozen=True)
+class OfModels(Account):
+    """The account of who reads clipped models, whose releases differ in shift and noise.
+
+    Attributes:
+        counts: ways to count them.
+        on_path: the way of who knows all noise but that on the device's own path.
+    """
+
+    counts: tuple[EveryRelease | SomeReleases, ...]
+    on_path: EveryRelease
+
+    @property
+    def by_laws(self) -> bool:
+        return False
+
+    def alone(self) -> OfModels:
+        return replace(self, counts=(self.on_path,))
+
+    def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
+        return [each.shown(past.counted) for each in self.counts]
 
 
 @dataclass(frozen=True)
@@ -297,26 +321,26 @@ class ModelLines:
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:
-        """An account of all releases; shifts are over 2C."""
+        """A way to count all releases; shifts are over 2C."""
         moved = None if local is None else (local[0] * self.diameter, local[1])
         at_cloud = (total[0] * self.diameter, total[1])
         return EveryRelease(self.law, moved, at_cloud, self.position.unit)
 
     def some(self, local: tuple[int, float], total: tuple[int, float]) -> SomeReleases:
-        """An account of so many releases behind noise of a variance, each moved by 2C."""
+        """A way to count so many releases behind noise of a variance, each moved by 2C."""
         caught = [(times, (self.diameter, variance)) for times, variance in (local, total)]
         return SomeReleases(self.law, caught[0], caught[1], self.position.unit)
 
     def line(
         self,
         kind: str,
-        *accounts: Account,
+        *counts: EveryRelease | SomeReleases,
         sees: str = "noised means of clipped models",
         rests: str = "–",
     ) -> Release:
-        """Of an observer, by its accounts."""
+        """Of an observer, by the ways to count what it is shown."""
         has_local = 1 in self.premises.traffic.layers
-        leasts = [one.least(has_local) for one in accounts if isinstance(one, EveryRelease)]
+        leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
         return Release(
             self.position,
             kind,
@@ -325,8 +349,7 @@ class ModelLines:
             max(leasts),
             rests,
             self.laws,
-            accounts=accounts,
-            alone=self.alone(kind),
+            account=OfModels(counts, self.alone(kind)),
         )
 
     def alone(self, kind: str) -> EveryRelease:

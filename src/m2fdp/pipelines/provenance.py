@@ -18,8 +18,8 @@ from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import Config, own_names
 from m2fdp.core.engine.checkpoints import differences
 from m2fdp.core.own_code import imported_since, sources
-from m2fdp.core.privacy.outside import DIAGNOSTICS
 from m2fdp.features.mapping import fitted_on
+from m2fdp.reporting.outside import DIAGNOSTICS
 
 # What sums are computed by, and what draws, checks and files them.
 COMPUTING = ("numpy", "pandas", "scikit-learn", "torch", "torchvision")

@@ -17,12 +17,11 @@ from torch import Tensor
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Clipping
-from m2fdp.core.privacy.summary import LARGEST_GRID
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.sums import readers
 from m2fdp.secure_aggregation.failures import BelowThreshold
 from m2fdp.secure_aggregation.protocol import secure_sum
-from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
+from m2fdp.secure_aggregation.terms import LARGEST_GRID, Group, Input, Scale, Terms
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,8 @@ import numpy as np
 from m2fdp.core.errors import InputError
 from m2fdp.secure_aggregation.failures import BelowThreshold
 
+# The grid of masked sums, over the deviation of their noise.
+LARGEST_GRID = 1e-3
 _LEAST_POINTS = 2**8
 _LEAST_REACH = 1e-200
 

@@ -92,7 +92,7 @@ class Procedure:
         for ledger in (self.released, *self.searched):
             lines: dict[tuple[str, bool], dict[int, Release]] = {}
             for line in ledger.lines:
-                of_observer = lines.setdefault((line.kind, line.held_out), {})
+                of_observer = lines.setdefault((line.kind, line.account.held_out), {})
                 of_observer.update(dict.fromkeys(line.position.members, line))
             result.append(lines)
         return result
@@ -105,7 +105,7 @@ def _composed(ledgers: Sequence[Ledger], lines: Sequence[Release]) -> tuple[floa
         for law, count in ledger.composition(line, len(ledger.plans)):
             sums[law] += count
     ordered = sorted(sums.items(), key=lambda each: each[0].shifts)
-    return sum(line.spent for line in lines), tuple(ordered)
+    return sum(line.account.spent for line in lines), tuple(ordered)
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,18 @@ FEDGKT = "algorithm: fedgkt"
 CLOCK = "the pipeline clock"
 SCHEDULED = "algorithms that put devices in tiers (dtfl, m2fdp_tiers) and the pipeline clock"
 BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
+
+
+def _way(run: Any) -> Any:
+    """How the algorithm of a run trains in tiers, if it does."""
+    return getattr(run.algorithm, "tiers", None)
+
+
 READERS: dict[str, Callable[[Any], bool]] = {
-    IN_TIERS: lambda run: run.way is not None,
-    OWN_LOSSES: lambda run: run.way is not None and run.way.tiered,
-    AVERAGED_TIERS: lambda run: run.way is not None and run.way.averaged,
-    FEDGKT: lambda run: run.way is not None and not run.way.averaged,
+    IN_TIERS: lambda run: _way(run) is not None,
+    OWN_LOSSES: lambda run: _way(run) is not None and _way(run).tiered,
+    AVERAGED_TIERS: lambda run: _way(run) is not None and _way(run).averaged,
+    FEDGKT: lambda run: _way(run) is not None and not _way(run).averaged,
     SPLITTING: lambda run: run.network.splits is not None,
     CLOCK: lambda run: "clock" in run.pipelines,
     SCHEDULED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, OWN_LOSSES)),

@@ -25,12 +25,13 @@ from math import exp, inf, sqrt
 
 import numpy as np
 
-from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
 from m2fdp.core.privacy.mechanisms.base import ClientNoise, LockStep, Noise
+from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import Account, Release
 from m2fdp.core.privacy.sight import COLLUDING, KINDS, ON_LINKS, TO_TRUSTED, sent_by_head
+from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of
 
 LABELS = "labels"
@@ -48,12 +49,6 @@ def activation_multiplier(gradients: float, share: float) -> float:
         share: a; 1 / zeta_z^2 is a / (1 - a) of 1 / zeta_g^2.
     """
     return gradients * sqrt((1 - share) / share)
-
-
-def split_law(share: float, releases: int) -> Composition:
-    """The releases of so many epochs, or local steps, in units of what a record moves the client's
-    gradient by."""
-    return ((ShiftLaw((1 / sqrt(1 - share),), (1.0,)), releases),)
 
 
 def exposed_splits(network: Network) -> np.ndarray:
@@ -88,16 +83,24 @@ def with_client_noise(
     return replace(noise, steps=steps, clients=clients)
 
 
-def lines_of_split(lines: Sequence[Release], privacy: PrivacyConfig) -> list[Release]:
+def lines_of_split(premises: Premises, lines: Sequence[Release]) -> list[Release]:
     """The lines of a ledger where some devices split their model: what each observer then sees of
     these, and what becomes of labels that go to a server that nobody trusts.
 
     Args:
         lines: the mechanism's, position by position.
     """
+    privacy = premises.privacy
+    # In units of what a record moves the client's gradient by.
+    law = ShiftLaw((1 / sqrt(1 - privacy.activation_share),), (1.0,))
+
+    def laws(position: Position, plan: RoundPlan) -> Composition:
+        """Of activations and gradient together: one release an epoch, or a local step."""
+        return ((law, len(plan.layers)),)
+
     result: list[Release] = []
     randomised = privacy.labels == "randomised"
-    spent = privacy.label_epsilon if randomised else 0.0
+    account = Account(spent=privacy.label_epsilon if randomised else 0.0)
     for line in lines:
         position, row = line.position, KINDS[line.kind]
         if position.splits and not position.is_device:
@@ -108,12 +111,12 @@ def lines_of_split(lines: Sequence[Release], privacy: PrivacyConfig) -> list[Rel
                 sees = "randomised labels" if randomised else "labels in clear"
                 rests = "drawn once a record" if randomised else "labels: public, not protected"
                 noise = inf if randomised else 0.0
-                labels = Release(position, LABELS, _HOST, sees, noise, rests, line.laws)
-                result.append(replace(labels, spent=spent))
+                labels = Release(position, LABELS, _HOST, sees, noise, rests, laws)
+                result.append(replace(labels, account=account))
             reads = row.reads(sent_by_head(position)) and row.drew != COLLUDING
             sees = _BOTH if reads else _FOLLOWS
             rests = "as if every release were seen"
-            line = replace(line, sees=sees, assumption=rests, spent=spent)
+            line = replace(line, sees=sees, assumption=rests, laws=laws, account=account)
         result.append(line)
     return result
 

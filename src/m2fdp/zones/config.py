@@ -16,7 +16,9 @@ from m2fdp.core.blocks import (
 
 # Who reads it.
 ZONED = "algorithm: hdp_mixed"
-READERS: dict[str, Callable[[Any], bool]] = {ZONED: lambda run: run.algorithm.zoned}
+READERS: dict[str, Callable[[Any], bool]] = {
+    ZONED: lambda run: getattr(run.algorithm, "zoned", False)
+}
 
 
 class ZonesConfig(Block):

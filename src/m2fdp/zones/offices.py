@@ -6,11 +6,18 @@ one device can learn of another in office is counted in the rounds that it serve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from m2fdp.core.formatting import counted
+from m2fdp.core.privacy.accounting import Composition
+from m2fdp.core.privacy.counting import AlikeRounds, Past
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.releases import ByTurns, Release
+from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.secure_aggregation.elections import Exposure, exposure
 
 
@@ -30,6 +37,11 @@ class Offices:
     leaders: np.ndarray
     coalition: int = 1
 
+    @property
+    def serves(self) -> np.ndarray:
+        """bool (T, N_L), the devices that serve their zone."""
+        return self.leaders[:, self.zones] == np.arange(len(self.zones))
+
     def exposure(self, rounds: tuple[int, ...]) -> Exposure:
         """Of all devices, in some of the rounds, counted from 0: int64 (N_L,) each."""
         return _exposure(self, rounds)
@@ -47,3 +59,58 @@ def _exposure(offices: Offices, rounds: tuple[int, ...]) -> Exposure:
         of_zone = exposure(offices.present[chosen][:, members], places, offices.coalition)
         counts[:, members] = of_zone.served, of_zone.under_one_other, of_zone.under_coalition
     return Exposure(*counts)
+
+
+@dataclass(frozen=True)
+class InOffice(ByTurns):
+    """The account of an elected super-node: the rounds that the worst ones serve, and all others
+    that the device joins."""
+
+    offices: Offices
+
+    def shown(self, line: Release, past: Past) -> Iterator[AlikeRounds]:
+        """Rounds with the same laws are counted together, for no super-node is worst in all.
+
+        We take the largest number of rounds served and the largest number joined over the
+        position's devices. Both are upper bounds for each device.
+        """
+        plans: dict[tuple[int, Composition], list[RoundPlan]] = {}
+        for plan in past.counted:
+            position, _ = line.views[plan.network]
+            plans.setdefault((plan.network, line.laws(position, plan)), []).append(plan)
+        members = list(line.position.members)
+        for (network, laws), same_plans in plans.items():
+            its_rounds = past.rounds(*same_plans)
+            exposed = self.offices.exposure(tuple(its_rounds.tolist()))
+            served = int(exposed.under_coalition[members].max())
+            joined = len(its_rounds)
+            if line.position.joins is not None:
+                joined = int(self.offices.present[its_rounds][:, members].sum(axis=0).max())
+            _, deviation = line.views[network]
+            for times, noise in ((served, deviation), (joined - served, self.otherwise)):
+                if times:
+                    yield AlikeRounds(same_plans[0], laws, times, noise)
+
+    def words(self, line: Release, shown: list[AlikeRounds], past: Past) -> list[str]:
+        others = self.offices.coalition
+        most_served = self.offices.exposure(tuple(range(past.total))).under_coalition
+        return [
+            f"serving in {most_served[list(line.position.members)].max()} of "
+            f"{counted(past.total, 'round')}, the most that any "
+            f"{'other' if others == 1 else f'{others} others'} did while one of these devices took "
+            "part"
+        ]
+
+
+def in_office(ledger: Ledger, offices: Offices) -> Ledger:
+    """The ledger of these super-nodes."""
+    attendance = ledger.attendance
+    if attendance is not None:
+        attendance = replace(attendance, public=offices.serves)
+    lines = (
+        replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
+        if isinstance(line.account, ByTurns)
+        else line
+        for line in ledger.lines
+    )
+    return replace(ledger, lines=tuple(lines), attendance=attendance)

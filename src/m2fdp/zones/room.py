@@ -12,4 +12,8 @@ ROOM = Room(
     blocks={"zones": "m2fdp.zones.config:ZonesConfig"},
     readers=("m2fdp.zones.config:READERS",),
     planned=("m2fdp.zones.super_nodes:with_elections",),
+    facts=("m2fdp.zones.facts:FACTS",),
+    features=("m2fdp.zones.facts:FEATURES",),
+    ledgers=("m2fdp.zones.promised:with_offices",),
+    promised=("m2fdp.zones.promised:promised",),
 )

@@ -15,7 +15,7 @@ from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import EVERY_ROUND, Release
 from m2fdp.core.privacy.sight import PUBLIC
 from m2fdp.core.topology.network import Network, heads_of
 from m2fdp.tiers.split_noise import exposed_splits
@@ -79,7 +79,7 @@ def zones_table(
     if any(top for plan in plans for top in plan.layers) or len({p.network for p in plans}) > 1:
         return empty
     lines = list(one_line_each(ledger).values())
-    if any(line.accounts for line in lines):  # of releases with noises of their own
+    if not all(line.account.by_laws for line in lines):  # releases have noises of their own
         return empty
     if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
         return empty
@@ -135,7 +135,7 @@ def _zones(
         drawn[1],
         float(drawn[0][0]),
         network.odds,
-        _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
+        _attendance(network, drawn[2], None if joined is None else joined.joins[:rounds]),
         network.elected,
         network.sums,
     )
@@ -181,7 +181,7 @@ def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
     def counted(unnoticed: bool) -> Composition:
         sums: Counter[ShiftLaw] = Counter()
         position = replace(line.position, unnoticed=unnoticed)
-        as_if = replace(line, kind=PUBLIC, position=position, otherwise=None)
+        as_if = replace(line, kind=PUBLIC, position=position, account=EVERY_ROUND)
         for alike in ledger.released(as_if, rounds):
             for law, count in alike.laws:
                 sums[law.scaled(1.0 / largest)] += count * alike.times

@@ -12,9 +12,9 @@ from scipy.stats import norm
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining
+from m2fdp.core.privacy.counting import Attendance, joined_unseen
 from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import joined_unseen
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
@@ -47,9 +47,8 @@ def built(network, rounds, attendance=None, threat=None, steps=5, **privacy):
     config, threat = PrivacyConfig(**(H | privacy)), ThreatConfig(**(threat or {}))
     rates = np.ones(len(sizes))
     premises = Premises(network, sizes, rates, plans, config, threat)
-    (mechanism,) = build_mechanisms(
-        [premises], lambda ledger: replace(ledger, attendance=attendance)
-    )
+    drawn = None if attendance is None else Attendance(attendance)
+    (mechanism,) = build_mechanisms([premises], lambda ledger: replace(ledger, attendance=drawn))
     return mechanism
 
 

@@ -21,7 +21,6 @@ from m2fdp.core.topology.trust import all_untrusted, build_trust
 from m2fdp.tiers.split_noise import (
     activation_multiplier,
     randomised_response,
-    split_law,
 )
 
 RECORDS, BATCH = 400, 20
@@ -129,7 +128,10 @@ def test_every_line_is_balle_and_wang_at_the_joint_shift(
 
 
 def test_the_law_is_the_joint_shift_in_units_of_the_gradients():
-    ((law, count),) = split_law(0.3, 7)
+    config = config_of(**{"training.local_steps": 7, "privacy.activation_share": 0.3})
+    line, *_ = mechanism_of(config).ledger.lines
+    (plan, *_) = build_schedule(config.training, 1).round_plans()
+    ((law, count),) = line.laws(line.position, plan)
     gradients = 2.0
     activations = activation_multiplier(gradients, 0.3)
     together = sqrt(1 / gradients**2 + 1 / activations**2)

@@ -17,7 +17,7 @@ from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.zones.elections import draw_offices
-from m2fdp.zones.offices import Offices
+from m2fdp.zones.offices import Offices, in_office
 
 MECHANISMS = ["gradient", "upload"]
 SUMS = {"secure_aggregation.layers": [2], "secure_aggregation.noise": "shared"}
@@ -46,7 +46,9 @@ def mechanism_of(config, offices=None, drawn=True):
         streams = KeyedStreams(config.seed)
         offices = draw_offices(network, streams, plans, config.threat.colluding + 1)
     premises = Premises(network, np.full(n, 100), np.ones(n), plans, config.privacy, config.threat)
-    (mechanism,) = build_mechanisms([premises], lambda ledger: replace(ledger, offices=offices))
+    (mechanism,) = build_mechanisms(
+        [premises], lambda ledger: in_office(ledger, offices) if offices else ledger
+    )
     return mechanism
 
 
@@ -141,7 +143,8 @@ def test_rounds_are_those_of_the_worst_pair():
         }
     )
     ledger = experiment.calibrate().mechanism.ledger
-    offices, table = ledger.offices, experiment.elections().set_index("device")
+    offices, table = line_of(ledger, "super_nodes").account.offices, experiment.elections()
+    table = table.set_index("device")
     for device in range(6):
         zone, line = device // 3, line_of(ledger, "super_nodes", device)
         worst = max(

@@ -1,6 +1,7 @@
 """The mechanism `weights` (G): its rule, its ledger, and the least noise, against numbers that
 other programs found, and against the formulas written out anew."""
 
+from dataclasses import replace
 from math import inf, log, sqrt
 
 import numpy as np
@@ -154,7 +155,7 @@ def test_one_upload_of_fifty_iterations():
     (law,) = (
         mechanism_of(plans=plans_of(rounds=1, steps=1, local=None), exposures={"uplinks": 1})
         .ledger.lines[0]
-        .accounts
+        .account.counts
     )
     assert law.total[0] == 30.0
 
@@ -243,17 +244,13 @@ def test_the_cloud_takes_the_smaller_of_two_counts():
     assert quiet.ledger.by_kind(ROUNDS)["siblings"] == inf
     loud = mechanism_of()
     both = next(line for line in loud.ledger.lines if line.kind == "cloud")
-    assert len(both.accounts) == 2
+    counts = both.account.counts
+    assert len(counts) == 2
     alone = [
-        loud.ledger.epsilon(replace_accounts(both, account), ROUNDS) for account in both.accounts
+        loud.ledger.epsilon(replace(both, account=replace(both.account, counts=(one,))), ROUNDS)
+        for one in counts
     ]
     assert loud.ledger.epsilon(both, ROUNDS) == min(alone) < max(alone)
-
-
-def replace_accounts(line, account):
-    from dataclasses import replace
-
-    return replace(line, accounts=(account,))
 
 
 def test_what_an_edge_server_draws_does_not_protect_from_it():
@@ -341,7 +338,7 @@ def test_minibatches_that_never_draw_a_record_move_nothing():
     assert [law.moved for law in laws] == [pytest.approx(1 - 0.99**2)]
     assert drawn(mechanism)[0] < 0.3 * drawn(whole)[0]
     cloud = next(line for line in mechanism.ledger.lines if line.kind == "cloud")
-    (shown,) = cloud.accounts[1]({plans_of()[0]: 3})
+    (shown,) = cloud.account.counts[1].shown({plans_of()[0]: 3})
     ((law, _),) = shown.laws
     assert law.moved == pytest.approx(1 - 0.99**4)
     device = mechanism_of(rate=0.01, unit="device").ledger

@@ -16,16 +16,15 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.own_parts import own_parts
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
+from m2fdp.core.privacy.counting import Attendance
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.scores import score_deviation, with_scores
 from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.streams import seeded
-from m2fdp.tiers.assembly import seen_in_tiers
-from m2fdp.zones.elections import draw_offices
-from m2fdp.zones.offices import Offices
 
 
 def calibrate(
@@ -43,20 +42,19 @@ def calibrate(
             distrusts, or the budget is passed by the first round.
     """
     privacy, threat = config.privacy, threat_of(config, plan)
-    offices = _offices(config, run_plan)
     if plan.private:
         inputs = shard_sizes, rates, run_plan.rounds, privacy, threat
         mechanisms = build_mechanisms(
             [Premises(network, *inputs) for network in run_plan.networks],
-            partial(_as_drawn, _attendance(config, run_plan), offices, plan),
+            partial(_as_drawn, config, plan, run_plan, _attendance(config, run_plan)),
         )
         if config.partition.held_out_by == "devices":
             ledger = with_scores(mechanisms[0].ledger, score_deviation(privacy))
             mechanisms = tuple(replace(each, ledger=ledger) for each in mechanisms)
     else:
-        sees = seen_in_tiers(config)
-        mechanism = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat, sees)
-        mechanisms = (replace(mechanism, ledger=replace(mechanism.ledger, offices=offices)),)
+        mechanism = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
+        ledger = _as_known(config, run_plan, mechanism.ledger)
+        mechanisms = (replace(mechanism, ledger=ledger),)
     rounds = mechanisms[0].affordable_rounds(privacy.budget)
     if rounds == 0:
         raise InputError(
@@ -84,35 +82,33 @@ def ledger_behind(
     premises = Premises(network, *devices, run_plan.rounds, privacy, threat_of(config, plan))
     units = get_mechanism(privacy.mechanism).units(premises) * moved_by_joining(network)
     ledger = build_ledger(premises, noise, units)
-    return _as_drawn(_attendance(config, run_plan), _offices(config, run_plan), plan, ledger)
+    return _as_drawn(config, plan, run_plan, _attendance(config, run_plan), ledger)
 
 
 def _as_drawn(
-    attendance: np.ndarray | None, offices: Offices | None, plan: Plan, ledger: Ledger
+    config: Config, plan: Plan, run_plan: RunPlan, attendance: Attendance | None, ledger: Ledger
 ) -> Ledger:
     """The ledger of those who will really come, and of what rules make of noise."""
-    ledger = replace(ledger, attendance=attendance, offices=offices)
+    ledger = _as_known(config, run_plan, replace(ledger, attendance=attendance))
     return ledger if adds_up(plan.rules.local) else behind_own_heads(ledger)
 
 
-def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
-    """Who joins which round, bool (T, N_L), as training will draw it; None where
-    nothing is left to chance."""
+def _as_known(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger with what rooms know of the run before training."""
+    for of_room in brought("ledgers"):
+        ledger = of_room(config, run_plan, ledger)
+    return ledger
+
+
+def _attendance(config: Config, run_plan: RunPlan) -> Attendance | None:
+    """Who joins which round, as training will draw it; None where nothing is left to chance."""
     (network, *_) = run_plan.networks
     if network.chance is None:
         return None
     streams = seeded(config.seed, b"").sampling
     rounds = range(1, len(run_plan.rounds) + 1)
-    return np.stack([draw_participants(network, streams, round_) for round_ in rounds])
-
-
-def _offices(config: Config, run_plan: RunPlan) -> Offices | None:
-    """Who is elected in which round, as training will draw it; None where nobody is."""
-    (network, *_) = run_plan.networks
-    if not network.elected:
-        return None
-    streams = seeded(config.seed, b"").sampling
-    return draw_offices(network, streams, run_plan.rounds, config.threat.colluding + 1)
+    joins = (draw_participants(network, streams, round_) for round_ in rounds)
+    return Attendance(np.stack(list(joins)))
 
 
 def threat_of(config: Config, plan: Plan) -> ThreatConfig:

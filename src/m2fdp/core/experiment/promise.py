@@ -6,35 +6,21 @@ from math import inf
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_by_cloud, held_out
-from m2fdp.core.engine.step_sums import step_in_sums
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
-from m2fdp.core.privacy.outside import outside_the_promise
 from m2fdp.core.privacy.rounding import ENFORCED, condition
 from m2fdp.core.privacy.summary import (
     assumptions_of_classes,
-    assumptions_of_elections,
-    assumptions_of_features,
-    assumptions_of_splits,
-    assumptions_of_sums,
     conditions_of,
     drowned,
-    elections_summary,
     exposed_links,
-    splits_summary,
     summary,
     warnings,
 )
-from m2fdp.core.streams import seeded
-from m2fdp.features.mapping import fitted_on
-from m2fdp.secure_aggregation.survivors import count_lost
-
-# Which sums are lost is drawn before training; more local steps are not looked at.
-_MOST_STEPS_COUNTED = 20_000
+from m2fdp.core.rooms import brought
 
 
 def conditions(assembly: Assembly) -> list[str]:
@@ -72,12 +58,8 @@ def asked(privacy: PrivacyConfig) -> str:
     return f"epsilon {privacy.epsilon:g}"
 
 
-def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
-    """What the run promises, ready for JSON; see `m2fdp.core.privacy.summary.summary`.
-
-    Args:
-        served: table of `m2fdp.core.privacy.ledger_tables.elections_table`.
-    """
+def summarise(assembly: Assembly) -> dict[str, Any]:
+    """What the run promises, ready for JSON; see `m2fdp.core.privacy.summary.summary`."""
     config, calibrated = assembly.config, assembly.calibration
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     promised = summary(mechanism, rounds, config.privacy, conditions(assembly))
@@ -85,42 +67,45 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
         return promised
     held = {split: len(held_by_cloud(assembly.dealt, split)) for split in ("validation", "test")}
     by_devices = len(held_out(assembly.dealt, "validation")[0]) - held["validation"]
-    of_sums = assumptions_of_sums(config.secure_aggregation, config.threat.colluding)
-    sources = fitted_on(config.features)
     rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
-    others = [ENFORCED] * rounded + of_sums
-    others += assumptions_of_elections(served) + assumptions_of_features(sources)
-    others += assumptions_of_classes(config.dataset.name)
-    others += assumptions_of_splits(mechanism.ledger, config.privacy)
+    others = [ENFORCED] * rounded + assumptions_of_classes(config.dataset.name)
+    for of_room in brought("promised"):
+        added = of_room(assembly)
+        others += added.assumptions
+        promised |= added.entries
     others += [part.assumption for part in calibrated.own_parts if part.enforced]
     own_code = [part.record for part in calibrated.own_parts]
     return promised | {
-        **splits_summary(mechanism.ledger, config.privacy),
         "assumptions": promised["assumptions"] + others,
-        **({"features_fitted_on": sources} if sources else {}),
         **({"own_code": own_code} if own_code else {}),
         "records_in_clear": held,
-        "outside_the_promise": outside_the_promise(held["validation"], held["test"], by_devices),
-        **elections_summary(served),
+        "outside_the_promise": _outside_the_promise(**held, of_devices=by_devices),
     }
 
 
-def _of_lost_sums(assembly: Assembly) -> list[str]:
-    """How many sums nobody will read; not where counting takes long."""
-    config, run_plan, calibrated = assembly.config, assembly.run_plan, assembly.calibration
-    (network, *_), mechanism = run_plan.networks, calibrated.mechanism
-    plans = run_plan.rounds[: calibrated.affordable_rounds]
-    steps = sum(len(plan.layers) for plan in plans)
-    if not network.sums.dropout or steps > _MOST_STEPS_COUNTED:
-        return []
-    every_step = step_in_sums(network, mechanism)
-    lost, total = count_lost(network, plans, seeded(config.seed, b"").sampling, every_step)
-    if not lost:
-        return []
-    return [
-        f"{lost:,} of {total:,} sums lose too many senders to be read: training goes on as if "
-        "none of them had moved (secure_aggregation.dropout, threshold)"
-    ]
+def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[str]:
+    """What epsilon says nothing about: the cloud's own records, and outputs in clear.
+
+    Args:
+        validation: how many validation records the cloud has.
+        test: how many test records the cloud has.
+        of_devices: how many records devices hold out.
+    """
+    sentences = []
+    if validation:
+        sentences.append(
+            f"{validation:,} validation records, held out of the training records, lie in clear "
+            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
+            "also where a later run trains on them"
+        )
+    if test:
+        sentences.append(f"{test:,} test records lie in clear with the cloud")
+    if of_devices:
+        sentences.append(
+            f"accuracies on the {of_devices:,} records that devices hold out are without noise "
+            "in what follows; the score alone is a release, which epsilon counts"
+        )
+    return [*sentences, *(str(clear) for listed in brought("outside") for clear in listed)]
 
 
 def exposed(assembly: Assembly) -> list[str]:
@@ -174,7 +159,8 @@ def warn(assembly: Assembly) -> list[str]:
             f"training stops after {rounds} of {planned} rounds: the next one would pass "
             f"privacy.budget {privacy.budget:g}"
         )
-    lines += _of_lost_sums(assembly)
+    for of_room in brought("warned"):
+        lines += of_room(assembly)
     held = len(held_by_cloud(assembly.dealt, "validation"))
     if mechanism.private and held:
         lines.append(

@@ -207,26 +207,24 @@ def _loss_distribution(
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 
-    from m2fdp.core.privacy.loss_sums import quick
     from m2fdp.core.privacy.mixtures import mixture_distribution
 
     # One shift, certain or not. (As a mixture, a certain one can defeat dp-accounting's rounding.)
     if sum(shift > 0 for shift in law.shifts) == 1:
-        return quick(
-            privacy_loss_distribution.from_gaussian_mechanism(
-                1.0 / law.largest,
-                sampling_prob=law.probabilities[-1],
-                value_discretization_interval=spacing,
-                neighboring_relation=(
-                    NeighboringRelation.REPLACE_ONE
-                    if adjacency == "replace_one"
-                    else NeighboringRelation.ADD_OR_REMOVE_ONE
-                ),
-            )
+        replaced = adjacency == "replace_one"
+        return privacy_loss_distribution.from_gaussian_mechanism(
+            1.0 / law.largest,
+            sampling_prob=law.probabilities[-1],
+            value_discretization_interval=spacing,
+            neighboring_relation=(
+                NeighboringRelation.REPLACE_ONE
+                if replaced
+                else NeighboringRelation.ADD_OR_REMOVE_ONE
+            ),
         )
     if adjacency == "replace_one":
         raise ValueError("replace_one is proven for subsampled laws only")
-    return quick(mixture_distribution(law.shifts, law.probabilities, spacing))
+    return mixture_distribution(law.shifts, law.probabilities, spacing)
 
 
 def _grid(releases: Composition) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import expm1, inf, log, log1p
@@ -25,12 +25,12 @@ from m2fdp.core.privacy.mechanisms import (
 from m2fdp.core.privacy.multiplier import largest_shifts
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import EVERY_ROUND, ByTurns, Release
 from m2fdp.core.privacy.sight import KINDS
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of, no_noise
 from m2fdp.core.topology.sums import OPEN
-from m2fdp.tiers import split_noise as splits
 
 # For layer l = 0…L, float64 (N_l,): standard deviations, over eta; of models that are bounded
 # themselves, (N_l, 2), in the model's unit: at a global and at a local aggregation.
@@ -81,16 +81,11 @@ def no_privacy(
     plans: Sequence[RoundPlan],
     privacy: PrivacyConfig,
     threat: ThreatConfig,
-    sees: Mapping[str, str] | None = None,
 ) -> CalibratedMechanism:
-    """The local step of the configured mechanism with clipping and noise off.
-
-    Args:
-        sees: what some kinds of observers see, in words, if it is more than models.
-    """
+    """The local step of the configured mechanism with clipping and noise off."""
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
-    ledger = open_ledger(network, plans, privacy, threat, sees)
+    ledger = open_ledger(network, plans, privacy, threat)
     return CalibratedMechanism(Clipping(divisor), single, silence(network, single), False, ledger)
 
 
@@ -153,7 +148,8 @@ def build_mechanisms(
     for each, deviations, unit in zip(premises, noises, units, strict=True):
         lock_step = lock_step_of(mechanism, each.network, each.plans)
         noise = mechanism.noise(each, lock_step, deviations)
-        noise = splits.with_client_noise(each, lock_step, noise, unit)
+        for amended in brought("noises"):
+            noise = amended(each, lock_step, noise, unit)
         if not all(np.isfinite(deviations).all() for deviations in noise.every):
             problem = "draws noise whose deviation is no finite number"
             raise InputError("privacy.mechanism", privacy.mechanism, problem)
@@ -266,7 +262,7 @@ def _needed_where_nobody_joins(
     empty = np.bincount(head_of, needed)[head_of] == 0
     if not empty.any():
         return needed
-    first_round = replace(laws, plans=laws.plans[:1], attendance=None, offices=None)
+    first_round = replace(laws, plans=laws.plans[:1], attendance=None)
     return np.where(empty, _needed_by_device(first_round, privacy), needed)
 
 
@@ -286,12 +282,12 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     result = np.zeros(sum(len(position.members) for position in positions))
     for position, line in positions.items():
         others = tuple((other, 1.0) for other, _ in line.elsewhere)
-        at_one = replace(line, deviation=1.0, elsewhere=others, accounts=())
+        at_one = replace(line, deviation=1.0, elsewhere=others, account=EVERY_ROUND)
         composition = laws.composition(at_one, len(laws.plans))
         unit = 1.0
         if position.joins is not None:  # many weights, one law
             unit, composition = _in_its_largest(composition)
-        target = privacy.epsilon - line.spent
+        target = privacy.epsilon - line.account.spent
         result[list(position.members)] = unit * least(composition, target)
     return result
 
@@ -301,7 +297,8 @@ def _positions(ledger: Ledger) -> dict[Position, Release]:
     that counts rounds in which a device is known to join; never one whose rounds differ."""
 
     def asks_more(line: Release) -> tuple[bool, ...]:
-        return not line.by_turns, line.kind in ledger.distrusted, not line.joins_unseen
+        always = not isinstance(line.account, ByTurns)
+        return always, line.kind in ledger.distrusted, not line.joins_unseen
 
     return {line.position: line for line in sorted(ledger.lines, key=asks_more)}
 

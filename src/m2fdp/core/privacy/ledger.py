@@ -9,7 +9,7 @@ infinite epsilon, never dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import inf
@@ -26,18 +26,20 @@ from m2fdp.core.privacy.accounting import (
     epsilon,
     subsampled,
 )
+from m2fdp.core.privacy.counting import AlikeRounds, Attendance, Past
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import AlikeRounds, Release, in_clear, joined_unseen
+from m2fdp.core.privacy.releases import Release, in_clear
 from m2fdp.core.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.tiers.split_noise import lines_of_split
-from m2fdp.zones.offices import Offices
 
+# What everybody sees of a run without noise.
+IN_CLEAR = "un-noised models"
 # A law that moves the release for certain, without noise.
-_IN_CLEAR = ShiftLaw((inf,), (1.0,))
+_CERTAIN = ShiftLaw((inf,), (1.0,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +49,8 @@ class Ledger:
     Attributes:
         plans: the rounds t = 1…T, in order.
         distrusted: the kinds of observers that must not learn more than the target, there or not.
-        attendance: bool (T, N_L), who joins which round, where that is left to chance and already
-            drawn; None counts every device in every round.
-        offices: who serves as super-node in which round, where they are elected and already drawn;
-            None counts every round that the device takes part in.
+        attendance: who joins which round, where chance decides and is already drawn; None counts
+            every device in every round.
     """
 
     lines: tuple[Release, ...]
@@ -59,8 +59,7 @@ class Ledger:
     delta: float
     adjacency: Adjacency
     unit: Unit
-    attendance: np.ndarray | None = None
-    offices: Offices | None = None
+    attendance: Attendance | None = None
 
     @cached_property
     def kinds(self) -> frozenset[str]:
@@ -75,7 +74,8 @@ class Ledger:
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
-        return line.spent + epsilon(self.composition(line, rounds), self.delta, self.adjacency)
+        spent, composition = line.account.spent, self.composition(line, rounds)
+        return spent + epsilon(composition, self.delta, self.adjacency)
 
     def verified(self, rounds: int) -> float:
         """The largest epsilon over records and distrusted observers after some rounds."""
@@ -94,13 +94,7 @@ class Ledger:
             only_sums = position.summed and not (devices_draw and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
-        pooling = [
-            replace(
-                line.behind(left), accounts=line.accounts if line.alone is None else (line.alone,)
-            )
-            for line in self.lines
-            if line.kind in self.distrusted
-        ]
+        pooling = [line.behind(left).alone() for line in self.lines if line.kind in self.distrusted]
         return self._largest(pooling, rounds)
 
     def by_kind(self, rounds: int) -> dict[str, float]:
@@ -114,79 +108,22 @@ class Ledger:
         """What the observer sees in so many rounds, over the noise."""
         return _over_noise(self.released(line, rounds))
 
-    def released(self, line: Release, rounds: int) -> Iterator[AlikeRounds]:
-        """What an observer is shown in so many rounds."""
-        if line.accounts:
-            yield from self._least_told(line, rounds)
-            return
-        if line.otherwise is not None and self.offices is not None:
-            yield from self._by_turns(line, line.otherwise, rounds, self.offices)
-            return
-        for plan, times in self._counted[rounds].items():
-            position, deviation = line.views[plan.network]
-            laws = line.laws(position, plan)
-            unseen = None
-            if position.joins is not None and line.joins_unseen:
-                unseen = joined_unseen(laws, position.joins, self.adjacency, self.unit)
-            joined = times
-            if position.joins is not None:
-                joined = self._known_to_join(position, plan, rounds, unseen is not None)
-            if joined:
-                yield AlikeRounds(plan, laws, joined, deviation)
-            if unseen is not None and joined < times:
-                hidden = times - joined
-                yield AlikeRounds(plan, unseen, hidden, deviation, joins_unseen=True)
-
-    def _known_to_join(self, position: Position, plan: RoundPlan, rounds: int, unseen: bool) -> int:
-        """The most of a plan's rounds that a device of the position joins for all that an observer
-        knows: those that were drawn, or, where nobody tells, those that it serves, for who is
-        elected is public. Not having been elected only makes it less likely that it joined."""
-        its_rounds = self._rounds_of[plan]
-        its_rounds = its_rounds[: np.searchsorted(its_rounds, rounds)]
-        members = list(position.members)
-        if unseen and not position.network.elected:
-            return 0
-        if unseen and self.offices is not None:
-            served = self.offices.exposure(tuple(its_rounds.tolist())).served
-            return int(served[members].max())
-        if unseen or self.attendance is None:
-            return len(its_rounds)
-        return int(self.attendance[its_rounds][:, members].sum(axis=0).max())
-
-    def _least_told(self, line: Release, rounds: int) -> Sequence[AlikeRounds]:
-        """Of the ways to count what an observer is shown, that with the least epsilon."""
-        ways = [account(self._counted[rounds]) for account in line.accounts]
+    def released(self, line: Release, rounds: int) -> list[AlikeRounds]:
+        """What an observer is shown in so many rounds: of the ways to count it, that with the least
+        epsilon."""
+        ways = self.ways(line, rounds)
         if len(ways) == 1:
             return ways[0]
         return min(ways, key=lambda way: epsilon(_over_noise(way), self.delta, self.adjacency))
 
-    def _by_turns(
-        self, line: Release, otherwise: float, rounds: int, offices: Offices
-    ) -> Iterator[AlikeRounds]:
-        """The rounds that the worst super-nodes serve, and all others in which the device joins;
-        those with the same laws are counted together, for none of them is worst in all.
+    def ways(self, line: Release, rounds: int) -> list[list[AlikeRounds]]:
+        """What an observer is shown in so many rounds, by each way to count it."""
+        return line.account.ways(line, self.past(rounds))
 
-        Counted are the most that any device of the position is served and the most that any joins,
-        which is no less than either of each.
-        """
-        plans: dict[tuple[int, Composition], list[RoundPlan]] = {}
-        for plan in self._counted[rounds]:
-            position, _ = line.views[plan.network]
-            plans.setdefault((plan.network, line.laws(position, plan)), []).append(plan)
-        members = list(line.position.members)
-        for (network, laws), same_plans in plans.items():
-            its_rounds = np.sort(np.concatenate([self._rounds_of[plan] for plan in same_plans]))
-            its_rounds = its_rounds[its_rounds < rounds]
-            served = int(
-                offices.exposure(tuple(its_rounds.tolist())).under_coalition[members].max()
-            )
-            joined = len(its_rounds)
-            if line.position.joins is not None:
-                joined = int(offices.present[its_rounds][:, members].sum(axis=0).max())
-            _, deviation = line.views[network]
-            for times, noise in ((served, deviation), (joined - served, otherwise)):
-                if times:
-                    yield AlikeRounds(same_plans[0], laws, times, noise)
+    def past(self, rounds: int) -> Past:
+        """The first rounds of the run."""
+        known = self._rounds_of, self.attendance, self.delta, self.adjacency, self.unit
+        return Past(rounds, self._counted[rounds], *known)
 
     @property
     def chance(self) -> float | None:
@@ -197,27 +134,20 @@ class Ledger:
         """The most rounds, of the first so many, that any device joins, as far as is known."""
         if self.attendance is None:
             return rounds
-        return int(self.attendance[:rounds].sum(axis=0).max(initial=0))
+        return int(self.attendance.joins[:rounds].sum(axis=0).max(initial=0))
 
     def _largest(self, lines: Sequence[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
         of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
         for line in lines:
-            noises = tuple(deviation for _, deviation in line.views)
-            seen_alike = (
-                line.position,
-                line.laws,
-                line.joins_unseen,
-                line.by_turns,
-                line.accounts,
-                line.spent,
-            )
-            of_position.setdefault(seen_alike, {})[noises] = line
+            counted = line.account.behind(lambda noise: 1.0)
+            seen_alike = line.position, line.laws, line.joins_unseen, counted
+            of_position.setdefault(seen_alike, {})[line.noises] = line
         compositions: dict[float, set[Composition]] = {}
         for by_noise in of_position.values():
             for noises, line in by_noise.items():
                 if not any(_quieter(other, noises) for other in by_noise):
-                    compositions_of = compositions.setdefault(line.spent, set())
+                    compositions_of = compositions.setdefault(line.account.spent, set())
                     compositions_of.add(self.composition(line, rounds))
         return max(
             (
@@ -257,7 +187,7 @@ def _over_noise(rounds: Iterable[AlikeRounds]) -> Composition:
             if shown_rounds.deviation:
                 law = law.scaled(1.0 / shown_rounds.deviation)
             elif law.largest:  # what nothing moves shows nothing, noised or not
-                law = _IN_CLEAR
+                law = _CERTAIN
             sums[law] += count * shown_rounds.times
     return tuple(sums.items())
 
@@ -281,7 +211,9 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     privacy, threat = premises.privacy, premises.threat
     mechanism = get_mechanism(privacy.mechanism)
     laws = lru_cache(maxsize=None)(mechanism.laws(premises))
-    lines = lines_of_split(mechanism.releases(premises, noise, units, laws), privacy)
+    lines = mechanism.releases(premises, noise, units, laws)
+    for amended in brought("lines"):
+        lines = amended(premises, lines)
     distrusted = distrusted_kinds(threat, premises.network.elected)
     present = {line.kind for line in lines}
     if not distrusted & present:
@@ -316,17 +248,9 @@ def behind_own_heads(ledger: Ledger) -> Ledger:
 
 
 def open_ledger(
-    network: Network,
-    plans: Sequence[RoundPlan],
-    privacy: PrivacyConfig,
-    threat: ThreatConfig,
-    sees: Mapping[str, str] | None = None,
+    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
 ) -> Ledger:
-    """The ledger of a run without noise: everybody sees everything in clear.
-
-    Args:
-        sees: what some kinds of observers see, in words, if it is more than models.
-    """
+    """The ledger of a run without noise: everybody sees everything in clear."""
     everybody = Position(
         replace(network, participation=None),  # nobody counts rounds
         members=tuple(range(network.tree.n_devices)),
@@ -341,10 +265,7 @@ def open_ledger(
     )
     kinds = observers(threat.colluding > 0, network.elected)
     return Ledger(
-        tuple(
-            in_clear(everybody, kind, (sees or {}).get(kind, "un-noised models"), _one_release)
-            for kind in kinds
-        ),
+        tuple(in_clear(everybody, kind, IN_CLEAR, _one_release) for kind in kinds),
         tuple(plans),
         distrusted_kinds(threat, network.elected),
         privacy.delta,

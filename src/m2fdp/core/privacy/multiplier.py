@@ -14,9 +14,10 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw, epsilon
+from m2fdp.core.privacy.counting import joined_unseen
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.releases import Release, joined_unseen
+from m2fdp.core.privacy.releases import Release
 
 
 def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:

@@ -23,22 +23,12 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   one kind of observer, the cloud another), and only if it is there at every release: a message of
   layer m is sent when models travel to a layer above m, and what the cloud adds is there when
   every release is a global aggregation.
-- Noise below the head counts against everybody, less what the loudest of the devices there draws
-  against these devices, and not against untrusted servers below a trusted cloud, who read it.
+- Noise added below the head also hides the record. Exceptions: a device there knows its own noise,
+  so the largest such share is left out; untrusted servers below a trusted cloud see the messages,
+  so for them it counts as zero.
 
-Where devices join rounds by chance, their lowest server, its other devices, and whoever listens on
-their links are told who does, and learn of a record in the rounds that its device joins: those are
-counted. Others learn that it joined only if something shows it. The device's other records do, so
-the chance hides whole devices alone (`unit: device`). Noise of the device does, for it comes with
-it; noise of servers is there in every round, and then a release is one in which the device has a
-part with its chance (`joined_unseen`). Of other devices' noise nothing is counted, for how many
-join is not certain. Who is elected is public, and joins: rounds that a device serves itself are
-counted for everybody.
-
-An elected super-node is a sibling that reads, in the rounds that it serves, what the lowest server
-reads: the message of the record's device, or the sum, of which it drew some. In all other rounds
-it is shown what siblings are. Rounds count as served if it served while the record's device took
-part. Devices of other zones may serve these, and know what is sent and added there.
+How often a release counts is an account's affair (`Account`). An observer that sees more in some
+rounds is shown in the others what its kind's `off_duty` is. It draws some of what it reads itself.
 
 One line with its numbers: two untrusted servers below the cloud, three devices each, mechanism
 `upload` with G = 1, all records in each of 4 rounds of one step. Each device adds noise of
@@ -52,12 +42,13 @@ Its server, whose v is the message itself, learns 2 / 3 = 0.667, epsilon 2.753.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, sqrt
 from typing import Literal
 
-from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit, subsampled
+from m2fdp.core.privacy.counting import AlikeRounds, Laws, Past, joined, words_of_joining
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Traffic
 from m2fdp.core.privacy.sight import (
@@ -70,7 +61,6 @@ from m2fdp.core.privacy.sight import (
     NOBODY,
     SERVERS,
 )
-from m2fdp.core.schedule.rounds import RoundPlan
 
 # What others get of messages that are read as a sum only.
 WORDS = "uniformly random words"
@@ -78,31 +68,84 @@ _MASKED = "secure aggregation hides the terms of its sums, computationally"
 
 # Of a record's path: the head's own message, or the mean that its parent forms.
 View = Literal["message", "mean"]
-# The laws of the shifts of a position's releases in one round, with their counts.
-Laws = Callable[[Position, RoundPlan], Composition]
 
 
 @dataclass(frozen=True)
-class AlikeRounds:
-    """Rounds of one plan, as an observer of a position is shown them.
+class Account:
+    """From the rounds of a run to what an observer is shown: here, a line's laws behind its noise
+    in every round. Rooms bring others.
 
     Attributes:
-        laws: laws of the releases of one of them.
-        times: how many of them count.
-        deviation: deviation of the noise that the observer can't subtract.
-        joins_unseen: whether the laws hold the chance that the device joins at all; else only
-            rounds that it joins count.
+        spent: epsilon of a release that is made once, whatever the number of rounds.
+        held_out: whether it is about records that devices hold out, and not about those that they
+            train on.
     """
 
-    plan: RoundPlan
-    laws: Composition
-    times: int
-    deviation: float
-    joins_unseen: bool = False
+    spent: float = field(default=0.0, kw_only=True)
+    held_out: bool = field(default=False, kw_only=True)
+
+    @property
+    def noises(self) -> tuple[float, ...]:
+        """The account's own deviations, beside the line's."""
+        return ()
+
+    @property
+    def by_laws(self) -> bool:
+        """Whether what is shown are the line's laws; else the account has releases of its own."""
+        return True
+
+    def behind(self, remaining: Callable[[float], float]) -> Account:
+        """The account with each of its own deviations replaced."""
+        return self
+
+    def alone(self) -> Account:
+        """See `Release.alone`."""
+        return self
+
+    def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
+        """What the observer of a line is shown, by each way to count it. Each is an upper bound:
+        the least counts."""
+        return [list(self.shown(line, past))]
+
+    def shown(self, line: Release, past: Past) -> Iterable[AlikeRounds]:
+        """What the observer of a line is shown, where there is one way to count it."""
+        for plan, times in past.counted.items():
+            position, deviation = line.views[plan.network]
+            alike = AlikeRounds(plan, line.laws(position, plan), times, deviation)
+            yield from joined(position, alike, line.joins_unseen, past)
+
+    def words(self, line: Release, shown: list[AlikeRounds], past: Past) -> list[str]:
+        """What the counting rests on.
+
+        Args:
+            shown: what the observer is shown.
+        """
+        return words_of_joining(line.position.joins, shown, past.total)
 
 
-# From how often each plan has occurred to what an observer is shown; hashable.
-Account = Callable[[Mapping[RoundPlan, int]], Sequence[AlikeRounds]]
+@dataclass(frozen=True)
+class ByTurns(Account):
+    """An account of an observer that sees more in some of the rounds, counted as if in all of them:
+    nobody knows in which.
+
+    Attributes:
+        otherwise: the deviation in all other rounds.
+    """
+
+    otherwise: float
+
+    @property
+    def noises(self) -> tuple[float, ...]:
+        return (self.otherwise,)
+
+    def behind(self, remaining: Callable[[float], float]) -> Account:
+        return replace(self, otherwise=remaining(self.otherwise))
+
+    def words(self, line: Release, shown: list[AlikeRounds], past: Past) -> list[str]:
+        return ["as if it served in every round: nobody knows who will be elected"]
+
+
+EVERY_ROUND = Account()
 
 
 @dataclass(frozen=True)
@@ -119,13 +162,7 @@ class Release:
         assumption: what the line rests on.
         laws: laws of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
-        otherwise: the deviation in rounds that the observer does not serve, if it does by turns.
-        spent: epsilon of a release that is made once, whatever the number of rounds.
-        accounts: ways to count what the observer is shown where releases differ in shift and
-            noise, in place of `laws` and `deviation`. Each is an upper bound: the least counts.
-        alone: such an account of who knows all noise but that on the device's own path.
-        held_out: whether it is about records that devices hold out, and not about those that they
-            train on; see `m2fdp.core.privacy.scores`.
+        account: how the rounds are counted.
     """
 
     position: Position
@@ -136,28 +173,28 @@ class Release:
     assumption: str
     laws: Laws
     elsewhere: tuple[tuple[Position, float], ...] = ()
-    otherwise: float | None = None
-    spent: float = 0.0
-    accounts: tuple[Account, ...] = ()
-    alone: Account | None = None
-    held_out: bool = False
+    account: Account = EVERY_ROUND
 
     @property
     def views(self) -> tuple[tuple[Position, float], ...]:
         """Position and deviation in each network of the run."""
         return ((self.position, self.deviation), *self.elsewhere)
 
+    @property
+    def noises(self) -> tuple[float, ...]:
+        """All of its deviations."""
+        return (*(deviation for _, deviation in self.views), *self.account.noises)
+
     def behind(self, remaining: Callable[[Position, float], float]) -> Release:
         """The line with each of its deviations replaced."""
-        off_duty = None if self.otherwise is None else remaining(self.position, self.otherwise)
         others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
         own_deviation = remaining(self.position, self.deviation)
-        return replace(self, deviation=own_deviation, elsewhere=others, otherwise=off_duty)
+        account = self.account.behind(partial(remaining, self.position))
+        return replace(self, deviation=own_deviation, elsewhere=others, account=account)
 
-    @property
-    def by_turns(self) -> bool:
-        """Whether the observer sees more in the rounds that it serves as a super-node."""
-        return self.otherwise is not None
+    def alone(self) -> Release:
+        """The line of who knows all noise but that on the device's own path."""
+        return replace(self, account=self.account.alone())
 
     @property
     def joins_unseen(self) -> bool:
@@ -213,34 +250,6 @@ def _inside(position: Position, drew: str) -> float:
     return 0.0 if reads_it else position.inside[NOBODY]
 
 
-def joined_unseen(
-    laws: Composition, rate: float, adjacency: Adjacency, unit: Unit
-) -> Composition | None:
-    """The releases of one round that the device joins with a probability, for an observer who is
-    not told whether it does; None where no such law is proven.
-
-    One chance is drawn for all of the round's releases. Several Gaussians whose shifts are certain
-    are one, moved by the root of the summed squares, adaptively chosen ones too (Dong et al. 2022),
-    and a mixture with what would be without the device keeps that order.
-
-    Of a single record no chance is credited. Without it the device still joins, and its other
-    records, which may move the release by many times as much, show that it did: the two worlds
-    then differ in the rounds that it joins as if that were known.
-
-    Args:
-        laws: laws of the releases of a round that it joins.
-    """
-    if unit == "record":
-        return None
-    if sum(count for _, count in laws) == 1:
-        return tuple((law.thinned(rate), count) for law, count in laws)
-    certain = all(len(law.shifts) == 1 for law, _ in laws)
-    if not certain or adjacency == "replace_one":
-        return None
-    largest = sqrt(sum(count * law.largest**2 for law, count in laws))
-    return ((subsampled(rate, largest), 1),)
-
-
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """A line of messages without noise."""
     return Release(position, kind, KINDS[kind].words, sees, 0.0, "–", laws)
@@ -277,4 +286,5 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
         f"{traffic.colluding} others tell it what they draw, and what they see when they serve"
     ]
     parts = [line.assumption, *collusion * bool(traffic.colluding)]
-    return replace(line, assumption="; ".join(parts).removeprefix("–; "), otherwise=otherwise)
+    assumption = "; ".join(parts).removeprefix("–; ")
+    return replace(line, assumption=assumption, account=ByTurns(otherwise))

@@ -9,17 +9,16 @@ record is in the one release or in the others, never in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, least_noise, subsampled
+from m2fdp.core.privacy.counting import AlikeRounds, Past
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.releases import AlikeRounds, Release
-from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.privacy.releases import Account, Release
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network, heads_of
 
@@ -51,8 +50,8 @@ def score(
 
 
 @dataclass(frozen=True)
-class _Once:
-    """What an observer is shown of a score: one release, whatever the number of rounds.
+class _Once(Account):
+    """The account of a score: one release, whatever the number of rounds.
 
     Attributes:
         unit: that of the position's laws, in which a ledger states shifts and noise.
@@ -61,9 +60,14 @@ class _Once:
     unit: float
     deviation: float
 
-    def __call__(self, counted: Mapping[RoundPlan, int]) -> Sequence[AlikeRounds]:
+    @property
+    def by_laws(self) -> bool:
+        return False
+
+    def shown(self, line: Release, past: Past) -> list[AlikeRounds]:
+        """One round."""
         law: Composition = ((subsampled(1.0, 1 / self.unit), 1),)
-        return [AlikeRounds(plan, law, 1, self.deviation) for plan in list(counted)[:1]]
+        return [AlikeRounds(plan, law, 1, self.deviation) for plan in list(past.counted)[:1]]
 
 
 def with_scores(ledger: Ledger, deviation: float) -> Ledger:
@@ -79,7 +83,7 @@ def with_scores(ledger: Ledger, deviation: float) -> Ledger:
             return deviation / position.unit if known else 0.0
 
         shown = line.behind(behind)
-        once = _Once(line.position.unit, shown.deviation)
-        return replace(shown, sees=_SEES, accounts=(once,), alone=once, spent=0.0, held_out=True)
+        once = _Once(line.position.unit, shown.deviation, held_out=True)
+        return replace(shown, sees=_SEES, account=once)
 
     return replace(ledger, lines=(*ledger.lines, *map(of_held_out, ledger.lines)))

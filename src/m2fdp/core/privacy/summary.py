@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
-
-import pandas as pd
 
 from m2fdp.core.config import Config, PrivacyConfig
 from m2fdp.core.formatting import EPSILON_NAMES, for_json, hardly_protects
@@ -18,10 +17,7 @@ from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.multiplier import nominal_epsilon
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.sight import LINKS, OBSERVERS
-from m2fdp.tiers.split_noise import LABELS
 
-# The grid of masked sums, over the deviation of their noise.
-LARGEST_GRID = 1e-3
 # A record should be used with a chance of at least so many deltas: less, and delta pays for much.
 _FEWEST_DELTAS = 10
 # The data set whose number of classes is that of its training labels.
@@ -31,6 +27,19 @@ SMOOTHNESS_ESTIMATED = (
     "(control.smoothness declares beta instead)"
 )
 TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
+
+
+@dataclass(frozen=True)
+class Promised:
+    """What a room adds to what a run promises.
+
+    Attributes:
+        assumptions: sentences that epsilon rests on.
+        entries: for JSON, by name.
+    """
+
+    assumptions: tuple[str, ...] = ()
+    entries: Mapping[str, Any] = field(default_factory=dict)
 
 
 def conditions_of(config: Config) -> list[str]:
@@ -179,95 +188,6 @@ def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
             "with or without its data a device joins the same rounds, and adds its noise in them"
         )
     return lines
-
-
-def assumptions_of_sums(sums: Any, colluding: int) -> list[str]:
-    """What epsilon rests on where messages are read as sums only."""
-    if not sums.layers:
-        return []
-    colluders = f", of whom at most {colluding} tell what noise they drew" if colluding else ""
-    lines = [
-        "secure aggregation: parties follow the protocol, and of those who send the reader learns "
-        f"their sum and who is in it, nothing else{colluders}",
-    ]
-    if sums.noise == "shared":
-        lines.append("no sum is read without the noise of as many honest senders as are counted on")
-    if sums.protocol == "masks":
-        lines += [
-            "masks hide what they cover: X25519, HKDF and ChaCha20 are what they are held to be",
-            f"a sum of Gaussians on a grid of less than {LARGEST_GRID:g} of their deviation "
-            "behaves as a Gaussian",
-            "vectors that are summed without noise of their own, M numbers each, count as if not "
-            "rounded: on a grid 1/f a record moves them by up to sqrt(M)/f more",
-        ]
-    return lines
-
-
-def elections_summary(served: pd.DataFrame) -> dict[str, Any]:
-    """How unevenly elections have fallen, where there are any: the most rounds that a device
-    served, and that one other, or the worst others who collude, served it.
-
-    Args:
-        served: the table of `m2fdp.core.privacy.ledger_tables.elections_table`.
-    """
-    if served.empty:
-        return {}
-    counts = served[["served", "under_one_other", "under_coalition"]].max().dropna()
-    return {"elections": {f"most_{name}": int(count) for name, count in counts.items()}}
-
-
-def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
-    """What epsilon rests on where zones elect their super-nodes."""
-    if served.empty:
-        return []
-    return [
-        "elections are uniform: of a zone's devices no more collude than "
-        "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
-        "who is elected when is public and known before training; super-nodes tell nobody but "
-        "those counted as colluding what they have seen in office",
-    ]
-
-
-def splits_summary(ledger: Ledger, privacy: PrivacyConfig) -> dict[str, Any]:
-    """How records come to who is sent their activations, and what becomes of their labels; nothing
-    where nobody is who is not trusted.
-    """
-    if not _sends_activations(ledger):
-        return {}
-    share = privacy.activation_share
-    return {
-        "sampling": "poisson, seen by who is sent activations",
-        "labels": privacy.labels,
-        "activations": {"clip": privacy.activation_clip, "share_of_budget": share},
-    }
-
-
-def assumptions_of_splits(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
-    """What epsilon rests on where activations go to a server that nobody trusts."""
-    if not _sends_activations(ledger):
-        return []
-    if privacy.labels == "public":
-        return ["neighbours differ in a record's features: its label is public (privacy.labels)"]
-    return [
-        f"labels are drawn once a record and for ever: {privacy.label_epsilon:g} of epsilon is "
-        "theirs, and another run on the same records draws, and spends, anew"
-    ]
-
-
-def _sends_activations(ledger: Ledger) -> bool:
-    return any(line.kind == LABELS for line in ledger.lines)
-
-
-def assumptions_of_features(sources: Mapping[str, str]) -> list[str]:
-    """What features that were fitted on public images add; nothing where there are none.
-
-    Args:
-        sources: what they were fitted on, by name.
-    """
-    if not sources:
-        return []
-    named = ", ".join(sources)
-    return [f"what the features were fitted on ({named}) is public: no device's record is in it"]
 
 
 def assumptions_of_classes(dataset: str) -> list[str]:

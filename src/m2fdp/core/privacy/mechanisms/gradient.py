@@ -17,6 +17,7 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.accounting import Composition, subsampled
+from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
     LockStep,
@@ -28,7 +29,6 @@ from m2fdp.core.privacy.mechanisms.base import (
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import (
-    Laws,
     Release,
     View,
     drawn_at_heads,
@@ -41,7 +41,6 @@ from m2fdp.core.privacy.sight import ELECTED, KINDS, TO_TRUSTED, Reading, readin
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.tiers.split_noise import split_law
 
 _BELOW_THE_HEAD = "clipped gradients on their way to the head"
 _NO_PAPER = "calibration: paper is not defined for mechanism: gradient; use accountant"
@@ -120,12 +119,10 @@ class Gradient:
         )
 
     def laws(self, premises: Premises) -> Laws:
-        """One release a local step; where activations are noised too, both together are it."""
+        """One release a local step."""
         privacy = premises.privacy
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
-            if position.splits and position.is_device:
-                return split_law(privacy.activation_share, len(plan.layers))
             rate = 1.0 if privacy.unit == "device" else position.sampling_rate
             return ((subsampled(rate), len(plan.layers)),)
 

@@ -112,26 +112,3 @@ CLEAR = (
     ),
 )
 DIAGNOSTICS = frozenset(name for clear in CLEAR for name in clear.datasets)
-
-
-def outside_the_promise(n_validation: int, n_test: int, n_of_devices: int = 0) -> list[str]:
-    """What epsilon says nothing about: the cloud's own records, and all of `CLEAR`.
-
-    Args:
-        n_of_devices: how many records devices hold out.
-    """
-    sentences = []
-    if n_validation:
-        sentences.append(
-            f"{n_validation:,} validation records, held out of the training records, lie in clear "
-            "with the cloud; a schedule chosen on them is a release that epsilon does not count, "
-            "also where a later run trains on them"
-        )
-    if n_test:
-        sentences.append(f"{n_test:,} test records lie in clear with the cloud")
-    if n_of_devices:
-        sentences.append(
-            f"accuracies on the {n_of_devices:,} records that devices hold out are without noise "
-            "in what follows; the score alone is a release, which epsilon counts"
-        )
-    return [*sentences, *map(str, CLEAR)]
