@@ -15,10 +15,10 @@ from torch import nn
 from m2fdp.core.config import DatasetConfig, ModelConfig, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.engine.executor import ExecutionSettings
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.models.registry import Model

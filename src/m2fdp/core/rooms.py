@@ -26,11 +26,17 @@ class Room:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
+        rounds: functions from a `Simulation` and `ExecutionSettings` to what the room does its own
+            way in a round, a subclass of `Round`; None where it does nothing.
+        executed: functions from a `TreeProcess`, and from who else computes, to the process as the
+            room has it computed.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
+    rounds: tuple[str, ...] = ()
+    executed: tuple[str, ...] = ()
 
 
 class Catalogue(MutableMapping[str, T], Generic[T]):

@@ -2,4 +2,7 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(algorithms={"scaffold": "m2fdp.scaffold.algorithm:SCAFFOLD"})
+ROOM = Room(
+    algorithms={"scaffold": "m2fdp.scaffold.algorithm:SCAFFOLD"},
+    rounds=("m2fdp.scaffold.slots:with_slots",),
+)

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.core.engine.executor import splitter_of
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.streams import Streams
 from m2fdp.tiers.local import Client, LocalTraining
+from m2fdp.tiers.split_rounds import splitter_of
 from m2fdp.tiers.split_steps import Splits, Splitter
 
 
@@ -95,7 +95,7 @@ def build_private_trainer(
         TypeError: the model is not split.
     """
     backend, shards = "reference" if settings.two_party else "sequential", simulation.shards
-    splitter = splitter_of(replace(simulation, splits=splits), backend)
+    splitter = splitter_of(simulation.having(splits), backend)
     if splitter is None:
         raise TypeError(f"a split model, not {simulation.model.name}")
     return PrivateTrainer(splitter, settings, shards.rates * shards.sizes)

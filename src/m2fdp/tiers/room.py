@@ -11,5 +11,6 @@ ROOM = Room(
         "dtfl_dp": "m2fdp.tiers.algorithms.dtfl_dp:DTFL_DP",
         "m2fdp_tiers": "m2fdp.tiers.algorithms.m2fdp_tiers:M2FDP_TIERS",
         "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
-    }
+    },
+    rounds=("m2fdp.tiers.split_rounds:in_splits",),
 )

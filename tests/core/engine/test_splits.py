@@ -17,6 +17,7 @@ from m2fdp.core.models.losses import cross_entropy
 from m2fdp.core.streams import seeded
 from m2fdp.tiers import split_noise as splits
 from m2fdp.tiers.split_models import SplitChain, SplitModel
+from m2fdp.tiers.split_rounds import overheard
 
 SETTING = {
     "model.name": "cnn12",
@@ -195,8 +196,7 @@ def heard(**keys) -> tuple[np.ndarray, np.ndarray, Experiment]:
         activations[device] = float(sent[0].flatten() @ along_z)
         gradients[device] = float(gradient @ along_g)
 
-    _, means = process.executor.whole
-    means.splitter = replace(means.splitter, host=host)
+    process = replace(process, kind=overheard(process.kind, host))
     last_state(process, experiment.run_plan.rounds)
     privacy = experiment.config.privacy
     return activations / privacy.activation_clip, gradients / privacy.clipping_norm, experiment

@@ -18,13 +18,13 @@ from m2fdp.core.costs.clock import totals
 from m2fdp.core.costs.resources import LinkClock, Links
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
-from m2fdp.core.engine.executor import ExecutionSettings
 from m2fdp.core.engine.lengths import any_length
 from m2fdp.core.engine.local_rules import keeping
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.server_rules import adding
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.training import FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
@@ -169,7 +169,8 @@ class Assembly(Parts):
                 release depends on; noise must not be that of another simulation.
         """
         config, n_classes = self.config, self.dataset.n_classes
-        sums = config.secure_aggregation
+        sums = SumRules(stop=config.secure_aggregation.on_loss == "stop")
+        parts = sums, tree_tiers.splits_of(config, self.splits)
         records = self.inputs, self.samples, self.held_out
         draws = randomness or randomness_of(config, self.network, *records)
         return Simulation(
@@ -181,8 +182,7 @@ class Assembly(Parts):
             ),
             draws,
             self.rules,
-            SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks"),
-            tree_tiers.splits_of(config, self.splits),
+            tuple(part for part in parts if part is not None),
         )
 
     def process(

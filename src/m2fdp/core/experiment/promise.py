@@ -11,7 +11,6 @@ import pandas as pd
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_by_cloud, held_out
-from m2fdp.core.engine.step_sums import step_in_sums
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
 from m2fdp.core.privacy.outside import outside_the_promise
@@ -32,7 +31,7 @@ from m2fdp.core.privacy.summary import (
 )
 from m2fdp.core.streams import seeded
 from m2fdp.features.mapping import fitted_on
-from m2fdp.secure_aggregation.survivors import count_lost
+from m2fdp.secure_aggregation.survivors import count_lost, step_in_sums
 
 # Which sums are lost is drawn before training; more local steps are not looked at.
 _MOST_STEPS_COUNTED = 20_000
