@@ -119,6 +119,11 @@ def process_of(
     return build_process(simulation, ExecutionSettings(**settings))
 
 
+def executed(experiment: Experiment, **settings) -> TreeProcess:
+    """The rounds of an experiment, executed as `ExecutionSettings` say."""
+    return build_process(experiment.simulation(), ExecutionSettings(**settings))
+
+
 class CutOff:
     """A process that does `end()` in the place of one of its rounds."""
 

@@ -1,4 +1,4 @@
-"""Rounds whose blocks of subtrees several processes compute: those of this machine, or of others."""
+"""Rounds whose blocks of subtrees several processes compute, of this machine or of others."""
 
 from __future__ import annotations
 

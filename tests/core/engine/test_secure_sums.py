@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import experiment_of, last_state
+from tests.builders import executed, experiment_of, last_state
 
-from m2fdp.core.engine.tiles import ExecutionSettings
-from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.sums import SecureSums, readers
@@ -196,7 +194,7 @@ def test_who_falls_silent_moves_nothing():
 
 def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
     experiment, simulation = simulation_of("steps of edge servers, some silent")
-    (network,), (mechanism,) = simulation.networks, simulation.mechanisms
+    (mechanism,) = simulation.mechanisms
     process = experiment.process(simulation)
     plan = experiment.run_plan.rounds[0]
     steps = process.kind.draw(simulation, plan, process.start()).steps
@@ -230,9 +228,8 @@ def test_a_run_goes_on_without_what_is_lost():
 
 def test_results_depend_neither_on_workers_nor_on_tiles():
     experiment = experiment_of(BASE)
-    simulation, plans = experiment.simulation(), experiment.run_plan.rounds
-    settings = {}, {"chunk_size": 1, "workers": 2}
-    processes = (build_process(simulation, ExecutionSettings(**each)) for each in settings)
+    processes = executed(experiment), executed(experiment, chunk_size=1, workers=2)
+    plans = experiment.run_plan.rounds
     assert torch.equal(*(last_state(process, plans).weights for process in processes))
 
 

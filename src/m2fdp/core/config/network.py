@@ -72,8 +72,8 @@ class SecureAggregationConfig(Block):
     )
     protocol: Literal["ideal", "masks"] = Field(
         default="ideal",
-        description="Sums as they are, without their terms (ideal), or masked in every round as "
-        "real devices would (masks), which is slower and ends in the same sums.",
+        description="Sums as they are, without their terms (ideal), or of what senders mask "
+        "(masks), as real nodes must; a simulated run takes the same sums as they are.",
         json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
     noise: Literal["separate", "shared"] = Field(

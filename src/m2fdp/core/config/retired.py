@@ -23,6 +23,14 @@ _DRIFT = "was removed in 0.20: worst_case is what every run has; leave it out"
 RETIRED = {
     "privacy.drift": Retired("worst_case", "privacy.unit", _DRIFT),
     "privacy.smoothness": Retired(None, "privacy.unit", _DRIFT),
+    "training.example_cap": Retired(
+        None, None, "was removed in 0.21: every device weighs 1, as with null; leave it out"
+    ),
+    "training.chunk_size": Retired(
+        None,
+        "training.backend",
+        "was removed in 0.21: as many learners are stepped at a time as fit the cache; leave it out",
+    ),
 }
 
 

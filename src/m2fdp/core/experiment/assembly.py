@@ -203,7 +203,7 @@ class Assembly(Parts):
         way = get_algorithm(self.config.algorithm).tiers
         if way is not None and self.course is not None:
             return build_process_of(way, self.config, simulation, self.course.cuts, workers)
-        settings = ExecutionSettings(training.backend, training.chunk_size, workers)
+        settings = ExecutionSettings(training.backend, workers=workers)
         return build_process(simulation, settings, sites)
 
     def run(self, process: SimulationProcess | None = None) -> Run:

@@ -33,7 +33,7 @@ from m2fdp.core.experiment.inputs import compute_inputs, records_of
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.core.topology.network import Network, joined_by_chance, weighted
+from m2fdp.core.topology.network import Network, weighted
 from m2fdp.core.topology.tree import Tree
 from m2fdp.features.mapping import input_shape
 from m2fdp.features.overlap import Repeats, count_repeats
@@ -210,9 +210,5 @@ class Parts:
     def network(self) -> Network:
         """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
         network, weights = self.plan.network, self.config.topology.weights
-        training = self.config.training
         # Uniform weights ask for no record: rounds can be planned before any is loaded.
-        if weights == "uniform" and training.example_cap is None:
-            return network
-        sizes = self.samples.sizes
-        return joined_by_chance(weighted(network, sizes, weights), training, sizes)
+        return network if weights == "uniform" else weighted(network, self.samples.sizes, weights)

@@ -62,7 +62,7 @@ CONTROLLABLE = Fact("algorithm", " or ".join(_ABLE),
 
 NOT_BY_CHANCE = Fact("training.participation", "null", "devices that do not join by chance",
     lambda run: run.joining is None, lambda run: run.joining)
-PLAIN_MEANS = Fact("training.estimator", "mean, and example_cap: null",
+PLAIN_MEANS = Fact("training.estimator", "mean",
     "plain means of what devices send", lambda run: run.weighing is None, lambda run: run.weighing)
 NOT_DRAWN = Fact("training.participants", "null", "devices of which no fixed number is drawn",
     lambda run: run.participants is None, lambda run: run.participants)
