@@ -29,7 +29,7 @@ RETIRED = {
     "training.chunk_size": Retired(
         None,
         "training.backend",
-        "was removed in 0.21: as many learners are stepped at a time as fit the cache; leave it out",
+        "was removed in 0.21: as many learners are stepped at once as fit the cache; leave it out",
     ),
 }
 
