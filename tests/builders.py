@@ -15,10 +15,10 @@ from torch import nn
 from m2fdp.core.config import DatasetConfig, ModelConfig, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.engine.executor import ExecutionSettings
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -117,6 +117,11 @@ def process_of(
         rules or Rules(),
     )
     return build_process(simulation, ExecutionSettings(**settings))
+
+
+def executed(experiment: Experiment, **settings) -> TreeProcess:
+    """The rounds of an experiment, executed as `ExecutionSettings` say."""
+    return build_process(experiment.simulation(), ExecutionSettings(**settings))
 
 
 class CutOff:

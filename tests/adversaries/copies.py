@@ -11,7 +11,7 @@ from m2fdp.core.engine.tree_process import build_process
 def changed(canaries, **changes):
     """The copies of another simulation."""
     simulation = replace(canaries.process.simulation, **changes)
-    process = build_process(simulation, canaries.process.executor.settings)
+    process = build_process(simulation, canaries.process.settings)
     return replace(canaries, process=process)
 
 

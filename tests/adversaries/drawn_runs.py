@@ -83,7 +83,6 @@ FAMILIES = (
         "privacy.unit": "device",
         "training.participation": 0.6,
         "training.estimator": "clipped",
-        "training.example_cap": 10,
         "training.least_weight": 0.5,
     },
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "trusted", **SPLIT},

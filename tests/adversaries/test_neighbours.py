@@ -16,7 +16,8 @@ from tests.builders import records_of
 from m2fdp import Experiment, load_config
 from m2fdp.adversaries.audits import tried_run
 from m2fdp.adversaries.neighbours import try_neighbours
-from m2fdp.core.engine import clipping, learners, minibatches, noise, stretches
+from m2fdp.core.engine import clipping, learners, minibatches, noise
+from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.backends import linear, sequential
 from m2fdp.core.engine.local_rules import ProximalStep
 from m2fdp.core.engine.rules import Rules
@@ -119,7 +120,7 @@ def reading_before_noise(patch, run):
             descend(models)
             models.copy_(before + 20 * (models - before))
 
-    patch.setattr(stretches, "noises_inside", lambda local, noise: False)
+    patch.setattr(rounds, "adds_up", lambda local: True)
     return changed(run, rules=Rules(local=Longer()))
 
 
@@ -187,13 +188,13 @@ def clipped_to_the_longest(patch, run):
 
 def spent_twice(patch, run):
     """Two gradient steps behind one noise."""
-    once = stretches.gradient_step
+    once = rounds.gradient_step
 
     def twice(*given):
         once(*given)
         once(*given)
 
-    patch.setattr(stretches, "gradient_step", twice)
+    patch.setattr(rounds, "gradient_step", twice)
     return run
 
 
@@ -230,13 +231,13 @@ def centred(patch, run):
 
 def stopping_early(patch, run):
     """Local steps that end once a gradient is small."""
-    whole = stretches.local_steps
+    whole = rounds.local_steps
 
     def some(rules, models, anchors, batches, first=1):
         few = int(batches[0].counts.sum()) < sum(SIZES)
         whole(rules, models, anchors, batches[:1] if few else batches, first)
 
-    patch.setattr(stretches, "local_steps", some)
+    patch.setattr(rounds, "local_steps", some)
     return run
 
 

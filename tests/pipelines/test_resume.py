@@ -218,8 +218,7 @@ def test_another_configuration_is_refused_with_the_keys_that_differ(project, ked
         "give the former values",
         arguments=(
             "--params",
-            "resume=true,threads=2,training.chunk_size=3,training.learning_rate=0.25,"
-            "features.map=scattering",
+            "resume=true,threads=2,training.learning_rate=0.25,features.map=scattering",
         ),
     )
 

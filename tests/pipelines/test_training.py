@@ -97,8 +97,8 @@ def test_every_baseline(project, kedro_run, algorithm):
         assert run.data.tags["privacy"] == "verified"
 
 
-def test_bytes_repeat_and_depend_neither_on_chunks_nor_on_threads(project, kedro_run, finished_run):
-    params = f"{SMALL},cell=other,threads=3,training.chunk_size=5"
+def test_bytes_repeat_and_do_not_depend_on_threads(project, kedro_run, finished_run):
+    params = f"{SMALL},cell=other,threads=3"
     kedro_run("--params", params, code=0)
     assert files_of(project, "other") == files_of(finished_run(*RUNS["training"]).project)
 

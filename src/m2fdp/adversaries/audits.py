@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -40,14 +39,12 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
 
 
 def tried_run(assembly: Assembly) -> TriedRun:
-    """The run as it is tried on neighbours: with draws that repeat, and sums as they are, whatever
-    protocol hides their terms."""
+    """The run as it is tried on neighbours: with draws that repeat."""
     from m2fdp.adversaries.tried_runs import TriedRun
 
     config, calibrated = assembly.config, assembly.calibration
     draws = seeded(config.seed, f"neighbours of {assembly.trained_on}".encode())
     simulation = assembly.simulation(randomness=draws)
-    simulation = replace(simulation, sums=replace(simulation.sums, masks=False))
     rounds = calibrated.affordable_rounds
     return TriedRun(
         simulation,

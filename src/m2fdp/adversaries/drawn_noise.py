@@ -18,7 +18,8 @@ import numpy as np
 from m2fdp.adversaries.listening import Heard, record, replay
 from m2fdp.adversaries.tried_runs import TriedRun
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.step_sums import step_sums
+from m2fdp.core.engine.tiles import ExecutionSettings
+from m2fdp.core.engine.tree_process import kind_of
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
@@ -55,7 +56,7 @@ class DrawnNoise:
             heard = first
             if again:  # a pair of its own: differences from one run are not independent
                 heard, _ = record(process_under(2 * again), state, plan)
-            planned = _planned(run, state.round + 1, plan, heard)
+            planned = _planned(run, state, plan, heard)
 
             def compare(before: Heard, now: Heard) -> None:
                 what, deviations = next(planned)  # noqa: B023 - called within this turn
@@ -118,13 +119,14 @@ class DrawnNoise:
 
 
 def _planned(
-    run: TriedRun, number: int, plan: RoundPlan, heard: Sequence[Heard]
+    run: TriedRun, state: State, plan: RoundPlan, heard: Sequence[Heard]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The name of the noise in what is heard of round t = `number`, place by place, and its
+    """The name of the noise in what is heard of the round after a state, place by place, and its
     deviation in a model, row by row: 0 of who does not come."""
-    noise, depth, present = run.protection.noise, run.network.tree.depth, run.present(number)
+    noise, depth = run.protection.noise, run.network.tree.depth
     scale = noise.scale(plan.step_size)
-    sums = step_sums(run.simulation, plan, present, number)
+    drawn = kind_of(run.simulation, ExecutionSettings()).draw(run.simulation, plan, state)
+    present, sums = drawn.present, drawn.steps
     groups = {tuple(node): at for at, node in enumerate(run.protection.lock_step.nodes.tolist())}
     steps: Counter[tuple[int, int]] = Counter()
     stretch = 0
@@ -136,10 +138,7 @@ def _planned(
         if now.what == "step":
             first = now.layer, int(now.nodes[0])
             of_nodes = [groups[now.layer, node] for node in now.nodes.tolist()]
-            # With what is left of earlier steps' noise, if anything is.
-            earlier = (number - 1) * len(plan.layers) + steps[first]
-            past = sum(part**2 for part in noise.past[:earlier])
-            planned = sums[steps[first]].noise[of_nodes] * sqrt(1 + past)
+            planned = sums[steps[first]].noise[of_nodes]
             steps[first] += 1
         elif now.what == "down":
             planned, stretch = noise.broadcasts[now.layer], stretch + 1

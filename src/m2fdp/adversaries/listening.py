@@ -11,8 +11,10 @@ import numpy as np
 from torch import Size, Tensor
 
 from m2fdp.core.engine.process import Process, State
+from m2fdp.core.engine.simulation import Alone
+from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.processes.workers import Workers
+from m2fdp.tiers.split_rounds import overheard
 
 
 class OtherwiseError(Exception):
@@ -115,11 +117,11 @@ def _listened_to(
     """The state after a round, computed here, where it can be listened to."""
     ear, executor = _Listener(hear), process.executor
     stepping: Any = getattr(executor, "trainer", None)
-    if hasattr(executor, "whole"):
-        _, stepping = executor.whole
-    if (splitter := getattr(stepping, "splitter", None)) is not None:
-        depth = process.simulation.networks[0].tree.depth
-        executor.workers = Workers(1)
-        stepping.splitter = replace(splitter, host=partial(ear.host, stepping, depth))
+    host = partial(ear.host, stepping, process.simulation.networks[0].tree.depth)
+    if isinstance(process, TreeProcess):
+        process = replace(process, kind=overheard(process.kind, host))
+    elif (splitter := getattr(stepping, "splitter", None)) is not None:
+        executor.workers = Alone()
+        stepping.splitter = replace(splitter, host=host)
     listened: Process = process
     return listened.round(state, plan, ear)

@@ -44,6 +44,10 @@ class Room:
             `Promised`.
         outside: tuples of texts, each of outputs of a run that epsilon does not cover.
         warned: functions from an `Assembly` to lines that a user should know before training.
+        rounds: functions from a `Simulation` and `ExecutionSettings` to what the room does its own
+            way in a round, a subclass of `Round`; None where it does nothing.
+        executed: functions from a `TreeProcess`, and from who else computes, to the process as the
+            room has it computed.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +66,8 @@ class Room:
     promised: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     warned: tuple[str, ...] = ()
+    rounds: tuple[str, ...] = ()
+    executed: tuple[str, ...] = ()
 
 
 class Catalogue(MutableMapping[str, T], Generic[T]):

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.checkpoints import Checkpoint, load_latest, save
-from m2fdp.core.engine.executor import Executor
 from m2fdp.core.engine.process import Slots, State, Tap
-from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.simulation import Execution, Simulation, SimulationProcess
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress
-from m2fdp.core.engine.tree_process import IN_ROUNDS
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing
@@ -29,6 +28,7 @@ from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import NodePlan
 from m2fdp.deployment.nodes import Server
+from m2fdp.deployment.rehearsed import as_nodes
 from m2fdp.experiment import Experiment
 
 # Of a list of names, so many are told.
@@ -55,14 +55,14 @@ class TreeOfNodes:
         return self.simulated.simulation
 
     @property
-    def executor(self) -> Executor:
+    def executor(self) -> Execution:
         """What evaluates."""
-        return self.simulated.executor  # type: ignore[return-value]
+        return self.simulated.executor
 
     @property
     def draws(self) -> frozenset[str]:
         """What nodes draw."""
-        return IN_ROUNDS - {"past"}
+        return Round.draws
 
     def start(self) -> State:
         """w^(1), with what the server rule begins with."""
@@ -161,9 +161,7 @@ def reference(experiment: Experiment) -> tuple[Tensor, pd.DataFrame]:
 
     Every message has a noise of its own, and servers add up gradients by device.
     """
-    simulation = experiment.simulation()
-    sums = replace(simulation.sums, by_device=True)
-    process = experiment.process(replace(simulation, sums=sums))
+    process = as_nodes(experiment.process())
     state = process.start()
     try:
         for plan in experiment.run_plan.rounds[: experiment.calibration.affordable_rounds]:

@@ -30,10 +30,9 @@ from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question,
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, ProtocolError
-from m2fdp.secure_aggregation.masked_sums import group_terms
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import Roster
-from m2fdp.secure_aggregation.model_sums import model_spread
+from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Group, Input, Terms
 

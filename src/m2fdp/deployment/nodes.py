@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.backends import Backend, build_backend
-from m2fdp.core.engine.executor import ALIGNED_ROWS
 from m2fdp.core.engine.learner import (
     StepRules,
     Units,
@@ -29,6 +28,7 @@ from m2fdp.core.engine.lengths import refuse_too_long
 from m2fdp.core.engine.minibatches import Minibatches, Shards
 from m2fdp.core.engine.noise import RoundNoise
 from m2fdp.core.engine.server_sums import weighed_sum
+from m2fdp.core.engine.tiles import ALIGNED_ROWS
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
 from m2fdp.deployment.links import (

@@ -41,8 +41,7 @@ from m2fdp.deployment.missing import ROUNDING, experiment_of
 from m2fdp.deployment.needs import check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.overlap import refuse_records
-from m2fdp.secure_aggregation.masked_sums import group_terms
-from m2fdp.secure_aggregation.model_sums import model_spread
+from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 
 # Images (N, H, W, C) and labels (N,).
 Records = tuple[np.ndarray, np.ndarray]
@@ -334,10 +333,6 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
     )
     experiment = experiment_of(config)(config, dataset, manifest, plan)
     _ = experiment.manifest  # reads the tree's file
-    mechanism = experiment.calibration.mechanism
-    if mechanism.noise.past:
-        problem = "adds noise of earlier steps again, and nodes keep none; use gradient"
-        raise InputError("privacy.mechanism", config.privacy.mechanism, problem)
     _check_grids(experiment)
     return Recomputed(experiment, facts)
 

@@ -1,7 +1,7 @@
 """Blocks of a simulation that are computed elsewhere, in processes that share no memory with this
 one: what travels there and back.
 
-A part of the simulation goes once to whoever computes it. Then, every round, the announcement
+A part of the simulation goes once to whoever computes it. Then, every round, what is drawn of it
 travels there with what the part's learners keep, and the blocks' sums come back with it. The cloud
 stays here. A round of a part follows from these values alone, so it can be computed again by
 somebody else, to the same bytes.
@@ -16,15 +16,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from m2fdp.core.engine.announcements import Announcement
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.executor import Executor, Means, build_means
-from m2fdp.core.engine.part_rounds import run_part
 from m2fdp.core.engine.process import Named
-from m2fdp.core.engine.subtrees import Part, part_of
-from m2fdp.core.errors import InputError
+from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.tiles import Means, build_means
+from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.processes.packing import packed, unpacked
+from m2fdp.processes.subtrees import Part, part_of
 from m2fdp.processes.workers import even_ranges
 
 _NUMBERS = count()
@@ -50,14 +50,14 @@ class Sites(Protocol):
 
     def compute(
         self,
-        announced: bytes,
+        drawn: bytes,
         kept: Mapping[Piece, bytes],
         content_of: Callable[[Piece], bytes],
     ) -> Mapping[Piece, bytes]:
         """Have every piece computed by a site (`Site.compute`).
 
         Args:
-            announced: the round's announcement, packed.
+            drawn: what is drawn of the round, packed.
             kept: what the learners of each piece keep, packed.
             content_of: makes what a site has to hold to compute a piece.
 
@@ -71,15 +71,15 @@ class Site:
 
     def __init__(self) -> None:
         set_exact_arithmetic()
-        self._parts: dict[Piece, tuple[Part, Means]] = {}
+        self._parts: dict[Piece, tuple[Part, Means, type[Round]]] = {}
 
     def compute(
-        self, piece: Piece, announced: bytes, kept: bytes, content: bytes | None = None
+        self, piece: Piece, drawn: bytes, kept: bytes, content: bytes | None = None
     ) -> bytes:
         """A round of a piece.
 
         Args:
-            announced: the round's announcement, packed.
+            drawn: what is drawn of the round, packed.
             kept: what the piece's learners keep, packed.
             content: what has to be held to compute this piece, from now on; None = it is.
 
@@ -87,11 +87,13 @@ class Site:
             Packed: what each block adds to the cloud's sum, (n, M), and what learners keep.
         """
         if content is not None:
-            part, settings = unpacked(content)
-            self._parts[piece] = part, build_means(part, settings)
-        part, means = self._parts[piece]
+            part, settings, kinds = unpacked(content)
+            means = build_means(part.simulation, part.place, settings)
+            self._parts[piece] = part, means, round_of(kinds)
+        part, means, kind = self._parts[piece]
         slots = unpacked(kept)
-        return packed((run_part(part, means, unpacked(announced), slots, None), slots))
+        current = kind(part.simulation, means, part.of(unpacked(drawn)), slots)
+        return packed((current.below(), slots))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,17 +101,17 @@ class Elsewhere:
     """The means to have a simulation's blocks computed by sites.
 
     Attributes:
-        executor: the cloud's own means.
+        process: the cloud's own.
         groups: places of each piece's lock-step groups among all, int64 (g,).
     """
 
     sites: Sites
-    executor: Executor
+    process: TreeProcess
     groups: Mapping[Piece, np.ndarray]
 
-    def compute(self, announced: Announcement, slots: Named) -> None:
-        """Have all blocks computed, and put what they add to the cloud's sum, and what learners
-        keep, where the cloud has them.
+    def compute(self, drawn: Drawn, slots: Named, sums: Tensor) -> None:
+        """Have all blocks computed, and put what they add to the cloud's sum, (n, M), and what
+        learners keep, where the cloud has them.
 
         Raises:
             SitesLostError: no site is left.
@@ -119,28 +121,26 @@ class Elsewhere:
             piece: packed({name: of_all[of_piece] for name, of_all in slots.items()})
             for piece, of_piece in rows.items()
         }
-        for piece, content in self.sites.compute(packed(announced), kept, self._content).items():
-            sums, new_slots = unpacked(content)
-            self.executor.sums[piece.blocks.start : piece.blocks.stop] = sums
+        for piece, content in self.sites.compute(packed(drawn), kept, self._content).items():
+            of_blocks, new_slots = unpacked(content)
+            sums[piece.blocks.start : piece.blocks.stop] = of_blocks
             for name, of_piece in new_slots.items():
                 slots[name][rows[piece]] = of_piece
 
     def _content(self, piece: Piece) -> bytes:
         """The part of a piece's blocks, and how it is executed."""
-        whole, _ = self.executor.whole
-        return packed((part_of(whole.simulation, piece.blocks), self.executor.settings))
+        process = self.process
+        part = part_of(process.simulation, piece.blocks)
+        return packed((part, process.settings, process.kind.kinds))
 
 
-def build_elsewhere(executor: Executor, sites: Sites) -> Elsewhere:
-    """The means to have a simulation's blocks computed by sites, each about as much.
+def build_elsewhere(process: TreeProcess, sites: Sites, costs: np.ndarray) -> Elsewhere:
+    """The means to have blocks computed by sites, each about as much.
 
-    Raises:
-        InputError: the simulation can't be cut into blocks.
+    Args:
+        costs: float64 (n,), of each block.
     """
-    if not executor.in_blocks:
-        problem = "computes subtrees apart, and here the cloud has part in every step; use local"
-        raise InputError("execution.engine", "ray", problem)
-    whole, _ = executor.whole
-    number, ranges = next(_NUMBERS), even_ranges(executor.costs, sites.count)
-    groups = {Piece(number, blocks): part_of(whole.simulation, blocks).groups for blocks in ranges}
-    return Elsewhere(sites, executor, groups)
+    number, ranges = next(_NUMBERS), even_ranges(costs, sites.count)
+    simulation = process.simulation
+    groups = {Piece(number, blocks): part_of(simulation, blocks).groups for blocks in ranges}
+    return Elsewhere(sites, process, groups)

@@ -24,9 +24,9 @@ from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
+from m2fdp.core.engine.process import Work
 from m2fdp.processes.packing import packed, unpacked
 
-Work = Callable[[range], None]
 # The warning's own words, so that no other one is silenced.
 WARNING = r".*is multi-threaded, use of fork\(\) may lead to deadlocks"
 

@@ -5,4 +5,5 @@ from m2fdp.core.rooms import Room
 ROOM = Room(
     blocks={"execution": "m2fdp.processes.config:ExecutionConfig"},
     features=("m2fdp.processes.facts:FEATURES",),
+    executed=("m2fdp.processes.blocks:shared",),
 )

@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.processes.pool import Pool, Work
+from m2fdp.core.engine.process import Work
+from m2fdp.processes.pool import Pool
 
 # What takes less is not worth a message to another process and back, let alone a fork.
 _WORTH_SHARING_S = 0.01

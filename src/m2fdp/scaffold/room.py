@@ -5,4 +5,5 @@ from m2fdp.core.rooms import Room
 ROOM = Room(
     algorithms={"scaffold": "m2fdp.scaffold.algorithm:SCAFFOLD"},
     features=("m2fdp.scaffold.facts:FEATURES",),
+    rounds=("m2fdp.scaffold.slots:with_slots",),
 )

@@ -1,7 +1,8 @@
-"""What a local rule keeps of every learner from round to round, and what learners report of it."""
+"""Rounds in which local rules keep something of every learner, and what learners report of it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -10,64 +11,89 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.learners import learning_groups
-from m2fdp.core.engine.local_rules import keeping
+from m2fdp.core.engine.local_rules import KeepingRule, LocalRule, keeping
+from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import Named, Slots, State
+from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.server_rules import HearingRule
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.simulation import Simulation, Workers
+from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.privacy.mechanisms import LockStep
-from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.processes.workers import Workers
 
 
-def slots_in_use(simulation: Simulation, workers: Workers, state: State) -> Named:
-    """The devices' slots at the start of a round, (G, M) each, for steps to write: on a CPU in
-    memory that is shared with other processes."""
-    rule = keeping(simulation.rules.local)
-    if rule is None:
-        return {}
-    groups, weights = len(simulation.mechanisms[0].lock_step.nodes), state.weights
-    slots: dict[str, Tensor] = {}
-    for name, first in rule.first(weights).items():
-        begun = state.slots.device.get(name, first.expand(groups, -1))
-        if weights.device.type == "cpu":
-            room = workers.room(f"slot {name}", groups, len(weights), weights.dtype)
-            slots[name] = room.copy_(begun)
-        else:
-            slots[name] = begun.clone()
-    return slots
+class Keeping(Round):
+    """A round whose local rule keeps slots."""
+
+    slots_of_tile: Mapping[str, Tensor] = {}
+
+    @classmethod
+    def slots_in_use(cls, simulation: Simulation, state: State, workers: Workers) -> Named:
+        """On a CPU they are in memory that processes share."""
+        rule = cast(KeepingRule, keeping(simulation.rules.local))
+        groups, weights = len(simulation.mechanisms[0].lock_step.nodes), state.weights
+        slots: dict[str, Tensor] = {}
+        for name, first in rule.first(weights).items():
+            begun = state.slots.device.get(name, first.expand(groups, -1))
+            if weights.device.type == "cpu":
+                room = workers.room(f"slot {name}", groups, len(weights), weights.dtype)
+                slots[name] = room.copy_(begun)
+            else:
+                slots[name] = begun.clone()
+        return slots
+
+    def step(
+        self,
+        first: int,
+        last: int,
+        top: int,
+        batches: tuple[Minibatches, ...],
+        tile: range,
+        models: Tensor,
+        anchors: Tensor | None,
+    ) -> None:
+        groups = self.learners.groups[tile.start : tile.stop]
+        rows = torch.as_tensor(groups, device=models.device)
+        self.slots_of_tile = {name: values[rows] for name, values in self.slots.items()}
+        super().step(first, last, top, batches, tile, models, anchors)
+        for name, values in self.slots_of_tile.items():
+            self.slots[name][rows] = values
+        self.slots_of_tile = {}
+
+    @property
+    def local(self) -> LocalRule:
+        rule = super().local
+        if not self.slots_of_tile:
+            return rule
+        return cast(KeepingRule, rule).of(self.slots_of_tile, self.drawn.received)
+
+    def kept(self, before: Slots) -> Slots:
+        """All slots once the cloud has heard what learners report.
+
+        Reports travel with the models, by the same weights, those of who stays away being nothing.
+        """
+        rule = cast(KeepingRule, super().local)
+        lock_step, depth = self.mechanism.lock_step, self.tree.depth
+        groups = learning_groups(lock_step, self.drawn.present, depth)
+        rows = torch.as_tensor(groups, device=self.drawn.model.device)
+        in_use = {name: slots[rows] for name, slots in self.slots.items()}
+        new_slots, reported = rule.report(in_use, len(self.plan.layers), self.plan.step_size)
+        device = {
+            name: self.slots[name].clone().index_copy_(0, rows, new_slots[name])
+            for name in new_slots
+        }
+        shares = _shares(replace(self.network, participants=None), lock_step)[groups]
+        sums = {
+            name: torch.as_tensor(shares, dtype=vectors.dtype, device=vectors.device) @ vectors
+            for name, vectors in reported.items()
+        }
+        server = cast(HearingRule, self.simulation.rules.server)
+        return Slots(server.hear(before.server, sums) if sums else before.server, device)
 
 
-def slots_after(
-    simulation: Simulation, plan: RoundPlan, present: np.ndarray, written: Named, before: Slots
-) -> Slots:
-    """All slots at the end of a round, once the cloud has heard what learners report.
-
-    Reports travel with the models, by the same weights, those of who stays away being nothing.
-
-    Args:
-        present: bool (N_L,), the devices that took part.
-        written: those of the devices as their steps left them.
-        before: all of them at the start of the round.
-    """
-    rule, lock_step = keeping(simulation.rules.local), simulation.mechanisms[plan.network].lock_step
-    if rule is None:
-        return before
-    network = simulation.networks[plan.network]
-    groups = learning_groups(lock_step, present, network.tree.depth)
-    rows = torch.as_tensor(groups, device=simulation.shards.features.device)
-    in_use = {name: slots[rows] for name, slots in written.items()}
-    new_slots, reported = rule.report(in_use, len(plan.layers), plan.step_size)
-    device = {
-        name: written[name].clone().index_copy_(0, rows, new_slots[name]) for name in new_slots
-    }
-    shares = _shares(replace(network, participants=None), lock_step)[groups]
-    sums = {
-        name: torch.as_tensor(shares, dtype=vectors.dtype, device=vectors.device) @ vectors
-        for name, vectors in reported.items()
-    }
-    server = cast(HearingRule, simulation.rules.server)
-    return Slots(server.hear(before.server, sums) if sums else before.server, device)
+def with_slots(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
+    """The rounds of a simulation whose local rule keeps slots."""
+    return None if keeping(simulation.rules.local) is None else Keeping
 
 
 def _shares(network: Network, lock_step: LockStep) -> np.ndarray:

@@ -1,70 +1,43 @@
-"""Sums of the models that nodes send, by the protocol of secure aggregation (`protocol: masks`)."""
+"""How large what nodes put into a masked sum of models can be, and the grid that follows from it.
+
+A sum on the grid 1/f differs from the ideal one by less than n/f in a coordinate: of each of n
+members half a point is rounded off, or up to one cut off where it draws no noise.
+"""
 
 from __future__ import annotations
 
-import numpy as np
-import torch
-from torch import Tensor
+from dataclasses import dataclass
+from math import sqrt
 
-from m2fdp.core.engine.aggregation import References
-from m2fdp.core.engine.stretches import Round
-from m2fdp.core.privacy.mechanisms import Protection
+import numpy as np
+
+from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.mechanisms import Clipping, Protection
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.sums import readers
-from m2fdp.secure_aggregation.masked_sums import (
-    Messages,
-    Spread,
-    masked_sums,
-    noise_bound,
-    step_bound,
-)
+from m2fdp.secure_aggregation.terms import LARGEST_GRID, Group, Scale, Terms
+
+# A Gaussian vector of M coordinates is longer than sqrt(M) + 8 deviations once in 1e13 at most.
+_TAIL = 8
+# A clipped norm may be so much larger by the rounding of 32 bits.
+_ROUNDING = 1e-4
 
 
-def model_sums(
-    current: Round, step: int, layer: int, models: Tensor, noise: Tensor, references: References
-) -> Tensor:
-    """The weighed sums (N_reader, M) of the updates of a layer's nodes, as they get to their
-    readers.
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How large what the nodes of a layer put in can be, as anybody can tell; float64 (N_l,) each.
 
-    Args:
-        step: the number k of the local step that the aggregation comes after.
-        models: (N_l, M), what the nodes would send.
-        noise: (N_l, M), what they add to it.
-        references: the models that updates are counted from.
+    Attributes:
+        bounds: largest norms of the vectors.
+        deviations: the noise's standard deviations.
+        held: the deviations of what noise vectors hold already, at least.
     """
-    network = current.network
-    top = network.sums.reader_layer(layer)
-    weights = torch.as_tensor(network.shares(layer, top)).to(models)[:, None]
-    of_node = torch.as_tensor(readers(network.tree, network.sums, layer), device=models.device)
-    messages = Messages(
-        (models - references.of(top)[of_node]) * weights,
-        noise * weights,
-        model_spread(
-            network,
-            current.mechanism,
-            current.plan,
-            current.simulation.shards.rates,
-            layer,
-            models.shape[1],
-        ),
-    )
-    alive, present = current.alive[step][layer], _sends(current, layer)
-    label = current.simulation.sums.label(current.number, step)
-    return masked_sums(network, layer, messages, present, alive & present, label)
 
-
-def _sends(current: Round, layer: int) -> np.ndarray:
-    """Which nodes of a layer send models: those below whom nobody steps together with a node nearer
-    the cloud."""
-    tree, lock_step = current.network.tree, current.mechanism.lock_step
-    sends = np.zeros(tree.n_nodes(layer), dtype=bool)
-    devices = lock_step.nodes[lock_step.group_of, 0] >= layer
-    if layer == tree.depth:
-        devices = devices & current.learners.present
-    sends[tree.ancestors[layer][devices]] = True
-    return sends
+    bounds: np.ndarray
+    deviations: np.ndarray
+    held: np.ndarray
 
 
 def model_spread(
@@ -107,3 +80,62 @@ def _held(network: Network, mechanism: Protection, layer: int) -> np.ndarray:
     drawn[layer] = np.hypot(drawn[layer], noise.broadcasts[layer])
     below_node = mean_variances(network, drawn, np.ones(network.tree.n_devices))[layer]
     return drawn[layer] ** 2 + below_node
+
+
+def group_terms(
+    network: Network,
+    layer: int,
+    members: np.ndarray,
+    spread: Spread,
+    n_parameters: int,
+    label: str,
+) -> Terms:
+    """What all parties of one sum know before it begins.
+
+    Args:
+        members: int64 (n,), nodes of the layer with one reader.
+        label: names run and steps; no other sum has it.
+
+    Raises:
+        InputError: a sum that hides nothing, no grid for it, or one that its noise does not cover.
+    """
+    sums, tree = network.sums, network.tree
+    threshold = int(sums.least_members(np.array([len(members)]))[0])
+    reader = tree.names[sums.reader_layer(layer)][readers(tree, sums, layer)[members[0]]]
+    group = Group(reader, len(members), threshold)
+    scale = Scale(float(spread.bounds[members].max()), float(spread.deviations[members].max()))
+    terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
+    _check_grid(terms, float(np.hypot(spread.deviations, spread.held)[members].max()))
+    return terms
+
+
+def _check_grid(terms: Terms, deviation: float) -> None:
+    """Refuse noise so small against what it hides that its grid shows.
+
+    Args:
+        deviation: the loudest member's, of all noise in its vector.
+    """
+    if deviation and not deviation * terms.points * LARGEST_GRID >= 1:
+        raise InputError(
+            "secure_aggregation.protocol",
+            "masks",
+            f"puts noise of deviation {deviation:.3g} on a grid of {1 / terms.points:.3g}, which "
+            "is too coarse to count as a Gaussian; use ideal, or more noise",
+        )
+
+
+def step_bound(clipping: Clipping, rates: np.ndarray) -> np.ndarray:
+    """What bounds the norm of each device's part of one local step, over eta: float64 (N_L,).
+
+    Args:
+        rates: float64 (N_L,), q_j. All records drawn, over the expected number of them, are most.
+    """
+    if clipping.record_norm is not None:
+        return clipping.record_norm / rates * (1 + _ROUNDING)
+    norm = clipping.batch_norm or clipping.update_norm or np.inf
+    return np.full(len(rates), norm * (1 + _ROUNDING))
+
+
+def noise_bound(deviation: np.ndarray, n_parameters: int) -> np.ndarray:
+    """A norm that a Gaussian vector does not pass but with a negligible chance."""
+    return deviation * (sqrt(n_parameters) + _TAIL)

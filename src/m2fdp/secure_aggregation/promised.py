@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from m2fdp.core.engine.step_sums import step_in_sums
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.streams import seeded
-from m2fdp.secure_aggregation.survivors import count_lost
+from m2fdp.secure_aggregation.survivors import count_lost, step_in_sums
 from m2fdp.secure_aggregation.terms import LARGEST_GRID
 
 # Which sums are lost is drawn before training; more local steps are not looked at.

@@ -10,4 +10,8 @@ ROOM = Room(
     surprises=("m2fdp.secure_aggregation.facts:surprises",),
     promised=("m2fdp.secure_aggregation.promised:promised",),
     warned=("m2fdp.secure_aggregation.promised:lost_sums",),
+    rounds=(
+        "m2fdp.secure_aggregation.rounds:steps_in_sums",
+        "m2fdp.secure_aggregation.rounds:sums_that_lose",
+    ),
 )

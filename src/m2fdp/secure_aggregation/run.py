@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.secure_aggregation.survivors import SumRules
@@ -13,6 +11,5 @@ class Summed(PlainExperiment):
     """A run whose messages may be read in sums only (`secure_aggregation`)."""
 
     def simulated(self, simulation: Simulation) -> Simulation:
-        sums = self.config.secure_aggregation
-        rules = SumRules(stop=sums.on_loss == "stop", masks=sums.protocol == "masks")
-        return replace(super().simulated(simulation), sums=rules)
+        rules = SumRules(stop=self.config.secure_aggregation.on_loss == "stop")
+        return super().simulated(simulation).having(rules)

@@ -6,14 +6,14 @@ what it would have added counts as zero, and all denominators stay what they are
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
@@ -40,22 +40,16 @@ class SumRules:
     Attributes:
         stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
             of them had moved.
-        masks: whether the protocol is run; else sums are taken as they are.
-        by_device: whether servers add up a gradient of every device on its way to the head of its
-            lock-step group, as servers of their own do; else the head has all records at hand. The
-            two are equal up to the rounding of sums.
-        run: name of 64 random bits. Masks are bound to it, and two runs of one configuration, or
-            one that is resumed, share none; no result depends on it, as masks cancel.
     """
 
     stop: bool = False
-    masks: bool = False
-    by_device: bool = False
-    run: str = field(default_factory=lambda: os.urandom(8).hex(), compare=False)
 
-    def label(self, round_: int, step: int) -> str:
-        """Names the sums of a local step: no other step has it, of this run or of another."""
-        return f"run {self.run}, round {round_}, step {step}"
+
+def step_in_sums(network: Network, mechanism: Protection) -> bool:
+    """Whether groups below a reader of sums move in lock step."""
+    drawn, nodes = mechanism.noise.heads, mechanism.lock_step.nodes
+    in_lock_step = (drawn[layer][index] == 0 for layer, index in nodes)
+    return network.sums.shared and any(of_layer.any() for of_layer in drawn) and any(in_lock_step)
 
 
 def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -> np.ndarray:

@@ -24,4 +24,5 @@ ROOM = Room(
     facts=("m2fdp.tiers.facts:FACTS",),
     features=("m2fdp.tiers.facts:FEATURES",),
     surprises=("m2fdp.tiers.facts:surprises",),
+    rounds=("m2fdp.tiers.split_rounds:in_splits",),
 )

@@ -132,7 +132,7 @@ class Tiered(PlainExperiment):
         simulation, privacy = super().simulated(simulation), self.config.privacy
         if self.splits is not None:
             splits = Splits(self.splits.tiers, privacy.client_share, privacy.activation_clip)
-            simulation = replace(simulation, splits=splits)
+            simulation = simulation.having(splits)
         exposed, shards = exposed_splits(self.run_plan.networks[0]), simulation.shards
         if privacy.labels == "public" or not exposed.any():
             return simulation

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tests.builders import experiment_of, last_state
+from tests.builders import executed, experiment_of, last_state
 
-from m2fdp.core.engine import stretches
+from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.checkpoints import Checkpoint, load_latest, save
 from m2fdp.core.engine.process import Slots, State
 from m2fdp.core.engine.sampling import draw_participants
@@ -139,9 +139,9 @@ def same(one: State, other: State) -> bool:
 def test_no_result_depends_on_chunks_or_workers(monkeypatch, changes):
     monkeypatch.setattr("m2fdp.processes.workers._WORTH_SHARING_S", 0.0)
     states = []
-    for means in ({}, {"training.chunk_size": 1}, {"training.chunk_size": 2, "threads": 2}):
-        experiment = experiment_of(SMALL, {"training.local_aggregation.1": 2}, changes, means)
-        process = experiment.process()
+    for means in ({}, {"chunk_size": 1}, {"chunk_size": 2, "workers": 2}):
+        experiment = experiment_of(SMALL, {"training.local_aggregation.1": 2}, changes)
+        process = executed(experiment, **means)
         states.append(last_state(process, experiment.run_plan.rounds))
         process.executor.workers.end()
     assert same(states[0], states[1]) and same(states[0], states[2])
@@ -293,7 +293,7 @@ def test_what_messages_and_reports_tell_stays_below_the_ledger(audit_of, listen)
 
 def test_control_variates_of_gradients_before_noise_are_caught(audit_of, monkeypatch):
     """Noise comes after the step, as for rules that add up, and messages are what they were."""
-    monkeypatch.setattr(stretches, "adds_up", lambda rule: True)
+    monkeypatch.setattr(rounds, "adds_up", lambda rule: True)
     found = audit_of(reported, **{"audit.repetitions": 300})
     assert (found["epsilon_lower"] > found["epsilon_upper"]).all()
     assert (found["repetitions"] <= 100).all()

@@ -212,7 +212,6 @@ def test_every_later_key_is_tried_here():
         "secure_aggregation.on_loss": "skip",
         "training.participation": None,
         "training.estimator": "mean",
-        "training.example_cap": None,
         "training.least_weight": None,
         "training.local_epochs": 1,
         "training.optimizer": "adam",

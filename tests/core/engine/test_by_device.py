@@ -1,10 +1,10 @@
 """Gradients that servers add up by device: the head's own sum, but for rounding."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from tests.builders import experiment_of
+
+from m2fdp.deployment.rehearsed import as_nodes
 
 
 @pytest.mark.parametrize("unit", ["record", "device"])
@@ -21,9 +21,8 @@ def test_the_sum_by_device_is_the_heads_up_to_rounding(unit):
     assert experiment.calibration.mechanism.lock_step.nodes[:, 0].tolist() == [1]
     ends = []
     for by_device in (False, True):
-        simulation = experiment.simulation()
-        sums = replace(simulation.sums, by_device=by_device)
-        process = experiment.process(replace(simulation, sums=sums))
+        process = experiment.process()
+        process = as_nodes(process) if by_device else process
         state = process.start()
         for plan in experiment.run_plan.rounds:
             state = process.round(state, plan, lambda direction, layer, models: None)

@@ -16,7 +16,7 @@ from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.streams import KeyedStreams, seeded
 from m2fdp.core.topology.builders import tree_from_edges
-from m2fdp.core.topology.participation import Participation, capped_weights
+from m2fdp.core.topology.participation import Participation
 from m2fdp.core.topology.trust import all_untrusted, draw_trust
 
 # Two layers of servers, ragged; server B2 has one device, which often stays away.
@@ -202,9 +202,7 @@ def test_nobody_joins_by_a_shared_draw():
     assert np.abs(np.array(pairs) - 0.09).max() < 5.2 * np.sqrt(0.09 * 0.91 / 10_000)
 
 
-def test_weights_of_capped_shards():
-    assert capped_weights(np.array([5, 20, 40]), 20).tolist() == [0.25, 1.0, 1.0]
-    assert capped_weights(np.array([5, 20, 40]), None).tolist() == [1.0, 1.0, 1.0]
+def test_weights_of_devices():
     zones = np.array([0, 0, 1])
     fixed = Participation(0.5, np.array([0.25, 1.0, 0.5]))
     assert fixed.of_all(zones).tolist() == [0.2, 0.8, 1.0]

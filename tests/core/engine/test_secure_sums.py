@@ -1,18 +1,16 @@
-"""Sums that hide their terms, in training: who is in them, behind which noise, and by masks."""
+"""Sums that hide their terms, in training: who is in them, and behind which noise."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from tests.builders import experiment_of, last_state
+from tests.builders import executed, experiment_of, last_state
 
-from m2fdp.core.engine.sampling import draw_participants
-from m2fdp.core.engine.step_sums import step_sums
 from m2fdp.core.errors import InputError
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.sums import SecureSums, readers
-from m2fdp.secure_aggregation import masked_sums, model_sums
+from m2fdp.deployment.rehearsed import as_nodes
 from m2fdp.secure_aggregation.survivors import LostSumError, SumRules, draw_survivors
 from m2fdp.secure_aggregation.terms import Group, Scale
 
@@ -73,13 +71,13 @@ SYSTEMS = {
 
 
 def simulation_of(system, **rules):
-    """In float64, with one noise whatever the protocol."""
+    """In float64, with one noise."""
     experiment = experiment_of(BASE, SYSTEMS[system] if isinstance(system, str) else system)
     shards = experiment.shards()
     simulation = experiment.simulation(
         shards=replace(shards, features=shards.features.double()), randomness=seeded(0, b"one")
     )
-    return experiment, replace(simulation, sums=SumRules(**rules))
+    return experiment, simulation.having(SumRules(**rules))
 
 
 def final(experiment, simulation, tap=None):
@@ -87,37 +85,32 @@ def final(experiment, simulation, tap=None):
     return last_state(process, experiment.run_plan.rounds, tap).weights
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_masked_sums_end_where_ideal_ones_do(system, monkeypatch):
-    """Up to the grid: n/f in each coordinate of each sum."""
-    scales = []
-    points = Scale.points
+@pytest.mark.parametrize(
+    "changes",
+    [
+        UPLOAD,
+        UPLOAD
+        | {
+            "algorithm": "hfl_dp",
+            "secure_aggregation.layers": [1, 2],
+            "training.local_aggregation": {1: 2},
+        },
+    ],
+)
+def test_masked_sums_end_where_ideal_ones_do(changes, monkeypatch):
+    """Up to the grid, n/f in each coordinate of each sum: what real nodes mask, and what is
+    simulated."""
+    scales, points = [], Scale.points
     monkeypatch.setattr(
         Scale, "points", lambda scale, n: scales.append((points(scale, n), n)) or points(scale, n)
     )
-    ideal = final(*simulation_of(system), tap=lambda *_: None)
-    assert not scales
-    masked = final(*simulation_of(system, masks=True))
-    assert scales
+    experiment, simulation = simulation_of(changes)
+    process, plans = experiment.process(simulation), experiment.run_plan.rounds
+    ideal, masked = (
+        last_state(each, plans, lambda *_: None).weights for each in (process, as_nodes(process))
+    )
     bound = sum(n / f for f, n in scales)
-    difference = (ideal - masked).abs().max()
-    assert 0 < difference <= bound < 1e-3 * (ideal.abs().max())
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_no_two_sums_of_one_run_or_of_two_have_one_name(system, monkeypatch):
-    """Else keys that repeat would make masks that repeat. No result depends on names."""
-    named, secure_sum = [], masked_sums.secure_sum
-
-    def listening(terms, inputs):
-        named.append((terms.label, terms.group.name))
-        return secure_sum(terms, inputs)
-
-    monkeypatch.setattr(masked_sums, "secure_sum", listening)
-    first, second = (final(*simulation_of(system, masks=True)) for _ in range(2))
-    assert torch.equal(first, second)
-    assert len(set(named)) == len(named) > 0
-    assert len({label.split(",")[0] for label, _ in named}) == 2  # runs
+    assert 0 < (ideal - masked).abs().max() <= bound < 1e-3 * (ideal.abs().max())
 
 
 @pytest.mark.parametrize(
@@ -143,14 +136,13 @@ def test_a_listener_changes_no_law(system):
     assert variances[0] / variances[1] == pytest.approx(1, abs=0.17)
 
 
-@pytest.mark.parametrize("masks", [False, True])
-def test_a_trusted_server_beside_zones_that_are_summed_noises_what_it_sends(masks):
+def test_a_trusted_server_beside_zones_that_are_summed_noises_what_it_sends():
     """Of three zones one has a head of its own: what each sends holds all noise of its steps.
 
     Coordinates of a pixel that is always dark hold noise alone; 10 times 4 of them tell a deviation
     to 11 %, so that a right one is missed with a chance below 1e-4 of each.
     """
-    experiment, simulation = simulation_of("steps of zones beside a trusted one", masks=masks)
+    experiment, simulation = simulation_of("steps of zones beside a trusted one")
     (mechanism,), sent = simulation.mechanisms, []
     start = experiment.process(simulation).start().weights
 
@@ -202,13 +194,12 @@ def test_who_falls_silent_moves_nothing():
 
 def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
     experiment, simulation = simulation_of("steps of edge servers, some silent")
-    (network,), (mechanism,) = simulation.networks, simulation.mechanisms
+    (mechanism,) = simulation.mechanisms
     process = experiment.process(simulation)
     plan = experiment.run_plan.rounds[0]
-    present = draw_participants(network, simulation.randomness.sampling, 1)
-    steps = step_sums(simulation, plan, present, 1)
+    steps = process.kind.draw(simulation, plan, process.start()).steps
     sizes = {int(step.members[1].sum()) for step in steps}
-    assert len(steps) == 3 and process is not None
+    assert len(steps) == 3
     for step in steps:
         share = mechanism.noise.heads[1] / 3
         expected = np.sqrt((share[step.members[1]] ** 2).sum())
@@ -230,34 +221,16 @@ def test_a_run_stops_where_a_sum_is_lost_if_it_is_to():
 
 def test_a_run_goes_on_without_what_is_lost():
     """Nobody is ever left: the model stays where it was."""
-    for masks in (False, True):
-        experiment, simulation = simulation_of({"secure_aggregation.dropout": 0.999}, masks=masks)
-        start = experiment.process(simulation).start().weights
-        assert torch.equal(final(experiment, simulation), start)
+    experiment, simulation = simulation_of({"secure_aggregation.dropout": 0.999})
+    start = experiment.process(simulation).start().weights
+    assert torch.equal(final(experiment, simulation), start)
 
 
 def test_results_depend_neither_on_workers_nor_on_tiles():
-    for changes in ({}, {"secure_aggregation.protocol": "masks"}):
-        states = [
-            experiment_of(BASE, changes, options).train().state_dict["1.weight"]
-            for options in ({"threads": 1}, {"threads": 2, "training.chunk_size": 1})
-        ]
-        assert torch.equal(*states)
-
-
-def test_an_update_beyond_its_bound_is_shortened_and_stays_in_the_sum(caplog, monkeypatch):
-    """Who is in a sum tells nothing of norms; what is left of updates here is their noise."""
-    spread = model_sums.model_spread
-
-    def too_small(*arguments):
-        found = spread(*arguments)
-        return replace(found, bounds=np.full_like(found.bounds, 1e-9))
-
-    monkeypatch.setattr(model_sums, "model_spread", too_small)
-    experiment, simulation = simulation_of("models of edge servers", masks=True)
-    start = experiment.process(simulation).start().weights
-    assert not torch.equal(final(experiment, simulation), start)
-    assert "left" not in caplog.text
+    experiment = experiment_of(BASE)
+    processes = executed(experiment), executed(experiment, chunk_size=1, workers=2)
+    plans = experiment.run_plan.rounds
+    assert torch.equal(*(last_state(process, plans).weights for process in processes))
 
 
 def test_groups_of_one_are_refused():
@@ -288,8 +261,7 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
                 counts[at, layer] = remaining == 0
         return alive
 
-    monkeypatch.setattr("m2fdp.core.engine.step_sums.draw_survivors", listening)
-    monkeypatch.setattr("m2fdp.core.engine.announcements.draw_survivors", listening)
+    monkeypatch.setattr("m2fdp.secure_aggregation.rounds.draw_survivors", listening)
     simulation = replace(simulation, randomness=seeded(experiment.config.seed, b""))
     final(experiment, simulation)
     read = {
@@ -302,21 +274,3 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
     assert lost > 0
     (line,) = [line for line in experiment.warnings() if "sums lose" in line]
     assert line.startswith(f"{lost} of {total} sums lose too many senders")
-
-
-@pytest.mark.parametrize(
-    "system", ["one step a round", "steps of edge servers", "models of edge servers"]
-)
-def test_noise_too_quiet_for_its_grid_is_told_in_one_line(system):
-    experiment, simulation = simulation_of(system, masks=True)
-    (mechanism,) = simulation.mechanisms
-    noise = mechanism.noise
-    quiet = replace(
-        noise,
-        steps=noise.steps * 1e-8,
-        heads=tuple(of_layer * 1e-8 for of_layer in noise.heads),
-        messages=tuple(of_layer * 1e-8 for of_layer in noise.messages),
-    )
-    simulation = replace(simulation, mechanisms=(replace(mechanism, noise=quiet),))
-    with pytest.raises(InputError, match="^secure_aggregation.protocol = 'masks': puts noise of"):
-        final(experiment, simulation)

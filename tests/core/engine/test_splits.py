@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.adversaries.copies import epsilon_shown
-from tests.builders import experiment_of, last_state, records_of, split_scores
+from tests.builders import executed, experiment_of, last_state, records_of, split_scores
 from torch import nn
 
 from m2fdp.core.config import load_config
@@ -17,6 +17,7 @@ from m2fdp.core.streams import seeded
 from m2fdp.experiment import Experiment
 from m2fdp.tiers import split_noise as splits
 from m2fdp.tiers.split_models import SplitChain, SplitModel
+from m2fdp.tiers.split_rounds import overheard
 
 SETTING = {
     "model.name": "cnn12",
@@ -195,8 +196,7 @@ def heard(**keys) -> tuple[np.ndarray, np.ndarray, Experiment]:
         activations[device] = float(sent[0].flatten() @ along_z)
         gradients[device] = float(gradient @ along_g)
 
-    _, means = process.executor.whole
-    means.splitter = replace(means.splitter, host=host)
+    process = replace(process, kind=overheard(process.kind, host))
     last_state(process, experiment.run_plan.rounds)
     privacy = experiment.config.privacy
     return activations / privacy.activation_clip, gradients / privacy.clipping_norm, experiment
@@ -274,9 +274,9 @@ def test_a_canary_catches_a_broken_build(monkeypatch, build, copies):
 def test_nothing_depends_on_tiles_or_processes():
     keys = {"topology.trust.ratios": [0.5], "tiering.offload_to": "anyone"}
     keys |= {"privacy.adjacency": "zero_out", "training.local_steps": 3}
-    whole = weights_of(tiered(**keys))
-    parted = weights_of(tiered(**keys, **{"training.chunk_size": 1, "threads": 2}))
-    assert torch.equal(whole, parted)
+    experiment, plans = tiered(**keys), tiered(**keys).run_plan.rounds
+    parted = last_state(executed(experiment, chunk_size=1, workers=2), plans).weights
+    assert torch.equal(weights_of(experiment), parted)
 
 
 def test_a_device_that_keeps_its_model_for_a_round_noises_all_of_it():

@@ -8,40 +8,42 @@ from hypothesis import strategies as st
 from tests.builders import experiment_of
 from tests.core.engine.cut_systems import SYSTEMS, build_system
 
-from m2fdp.core.engine.subtrees import blocks_of
-from m2fdp.core.engine.tree_process import announce, build_process, run_part
+from m2fdp.core.engine.tree_process import blocks_of, build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.tree import Tree
 from m2fdp.processes import workers
 from m2fdp.processes.elsewhere import Site
-from m2fdp.scaffold.slots import slots_in_use
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_byte_depends_on_where_it_is_cut(system, monkeypatch, tmp_path):
-    """Parts one after another in one process; then the parts of two and of three processes."""
+    """Parts one after another in one process, and the whole; then parts of two and of three
+    processes."""
     monkeypatch.chdir(tmp_path)
     experiment = build_system(system)
     process, plans = experiment.process(), experiment.run_plan.rounds
     simulation, executor = process.simulation, process.executor
     n_blocks = len(executor.costs)
-    assert executor.in_blocks and n_blocks > 1
+    assert process.in_blocks and n_blocks > 1
     state, plan = process.round(process.start(), plans[0]), plans[-1]
-    announced = announce(simulation, plan, state)
-    results = []
+    kind = process.kind
+    drawn, results = kind.draw(simulation, plan, state), []
     for inner in ([], [1, n_blocks // 2 + 1], range(n_blocks)):
         cuts = sorted({0, *inner, n_blocks})
-        slots = slots_in_use(simulation, executor.workers, state)
+        slots = kind.slots_in_use(simulation, state, executor.workers)
         sums = []
         for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
             part, means = executor.part(range(start, stop))
             rows = torch.as_tensor(part.groups)
             own = {name: of_all[rows] for name, of_all in slots.items()}
-            sums.append(run_part(part, means, announced, own, None).clone())
+            sums.append(kind(part.simulation, means, part.of(drawn), own).below().clone())
             for name, of_all in slots.items():
                 of_all[rows] = own[name]
         results.append((_bytes(torch.cat(sums)), {name: _bytes(of) for name, of in slots.items()}))
-    assert results[0] == results[1] == results[2]
+    slots = kind.slots_in_use(simulation, state, executor.workers)
+    whole = kind(simulation, process.means, drawn, slots).below()
+    results.append((_bytes(whole), {name: _bytes(of) for name, of in slots.items()}))
+    assert results[0] == results[1] == results[2] == results[3]
     expected = _bytes(process.round(state, plan).weights)
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     for count in (2, 3):
@@ -50,7 +52,7 @@ def test_no_byte_depends_on_where_it_is_cut(system, monkeypatch, tmp_path):
         other.executor.workers.end()
         assert _bytes(again.weights) == expected
     for count in (1, 3):
-        there = build_process(simulation, executor.settings, SitesHere(count))
+        there = build_process(simulation, process.settings, SitesHere(count))
         again = there.round(there.round(there.start(), plans[0]), plan)
         assert _bytes(again.weights) == expected
 
@@ -61,11 +63,11 @@ class SitesHere:
     def __init__(self, count):
         self.count, self.sites, self.rounds = count, [Site() for _ in range(count)], 0
 
-    def compute(self, announced, kept, content_of):
+    def compute(self, drawn, kept, content_of):
         self.rounds += 1
         return {
             piece: self.sites[(number + self.rounds // 2) % self.count].compute(
-                piece, announced, content, content_of(piece)
+                piece, drawn, content, content_of(piece)
             )
             for number, (piece, content) in enumerate(kept.items())
         }

@@ -145,7 +145,7 @@ CASES = {
     },
     ("training.accumulated_noise", "a mechanism of one's own"): {
         **SHORTENED,
-        "privacy.mechanism": "tests.core.privacy.correlated:CORRELATED",
+        "privacy.mechanism": "tests.core.privacy.own_mechanism:QUIETER",
     },
     ("training.estimator", EXPOSES): {**EXPOSED, **FIXED, "privacy.unit": "device"},
     ("partition.held_out_by", "training.estimator"): {**HOLDING, **DEVICE, **FIXED},
@@ -468,7 +468,7 @@ def test_who_takes_part_is_asked_of_the_plan(monkeypatch, row):
     key, _ = row
     given = {**CASES, **TESTS}[row] | {key: None}
     if key == "training.estimator":
-        unread = ("training.estimator", "training.least_weight", "training.example_cap")
+        unread = ("training.estimator", "training.least_weight")
         given = {name: value for name, value in given.items() if name not in unread}
     usual = ALGORITHMS[given.get("algorithm", "m2fdp")]
 

@@ -55,7 +55,6 @@ IDLE = {
     "secure_aggregation.dropout": (0.5, {}, "secure_aggregation.layers"),
     "secure_aggregation.on_loss": ("stop", {}, "secure_aggregation.layers"),
     "training.estimator": ("fixed", {}, "privacy.unit: device, not to record"),
-    "training.example_cap": (20, {}, "training.estimator: fixed or clipped, not to mean"),
     "training.least_weight": (2.0, {}, "training.estimator: clipped, not to mean"),
     "training.local_epochs": (2, {}, "algorithms that train in tiers, not to m2fdp"),
     "training.optimizer": ("sgd", {}, "algorithms that train in tiers"),

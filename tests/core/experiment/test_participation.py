@@ -106,19 +106,6 @@ def test_all_devices_by_chance_are_all_devices():
     )
 
 
-def test_a_cap_weighs_devices_by_their_records():
-    changes = {"training.estimator": "fixed", "training.example_cap": 60}
-    experiment = experiment_of(
-        TRUSTED, BY_CHANCE, UPLOAD, changes, {"partition.scheme": "quantity", "partition.alpha": 3}
-    )
-    caps = np.minimum(experiment.samples.sizes / 60, 1)
-    assert caps.min() < 0.8 < 1.0 == caps.max()
-    assert experiment.network.participation.caps == pytest.approx(caps)
-    zones = experiment.network.tree.parents[-1]
-    expected = caps / (0.3 * np.bincount(zones, weights=caps)[zones])
-    assert experiment.network.weights[-1] == pytest.approx(expected)
-
-
 SELDOM = {"topology.fanouts": [4, 2], "training.local_aggregation": None}
 
 

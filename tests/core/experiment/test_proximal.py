@@ -154,23 +154,3 @@ def test_no_proximal_term_leaves_the_configuration_s_record_as_it_was():
     assert not any("proximal" in key for key in recorded(Config()))
     changed = experiment(PULLED).config
     assert released(changed)["training.proximal"] == 0.5  # noise of its own
-
-
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_masked_sums_are_those_of_open_ones(mechanism):
-    """A pull to the model that was received lengthens no update: masks' bounds hold."""
-    sums = {"secure_aggregation.layers": [1], "topology.trust.ratios": [1.0]}
-    longer = {"training.local_steps": 4, "privacy.mechanism": mechanism}
-    open_, masked = (
-        experiment(PULLED, longer, sums, {"secure_aggregation.protocol": protocol})
-        for protocol in ("ideal", "masks")
-    )
-    # One noise for both, whose key knows the protocol.
-    ends = []
-    for run in (open_, masked):
-        process = run.process(run.simulation(randomness=open_.simulation().randomness))
-        state = process.start()
-        for plan in run.run_plan.rounds:
-            state = process.round(state, plan, lambda *heard: None)
-        ends.append(state.weights)
-    torch.testing.assert_close(*ends, rtol=0, atol=1e-4)

@@ -106,7 +106,7 @@ def test_noise_differs_where_a_file_has_changed_under_its_name():
     "changes",
     [
         {"cell": "other", "threads": 2, "resume": True},
-        {"training": {"chunk_size": 3, "checkpoint_every": None}},
+        {"training": {"checkpoint_every": None}},
         {"training": {"evaluate_every": 5}, "audit": {"repetitions": 50}},
         {"resources": {"step_energy_j": 2.0}},
     ],

@@ -34,6 +34,14 @@ RETIRED = {
         "was removed in 0.21: a simulated run draws by its seed, and nodes of m2fdp plan each draw "
         "from their operating system; leave it out",
     ),
+    "training.example_cap": Retired(
+        None, None, "was removed in 0.21: every device weighs 1, as with null; leave it out"
+    ),
+    "training.chunk_size": Retired(
+        None,
+        "training.backend",
+        "was removed in 0.21: as many learners are stepped at once as fit the cache; leave it out",
+    ),
 }
 
 

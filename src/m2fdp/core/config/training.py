@@ -106,11 +106,6 @@ class TrainingConfig(Block):
         "or over the larger of q least_weight and the weight of those who take part (clipped).",
         json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.unit: device"},
     )
-    example_cap: Count | None = Field(
-        default=None,
-        description="w-hat: a device weighs min(records / cap, 1) (H Alg. 1); null = 1.",
-        json_schema_extra={SINCE: "0.3.0", READ_BY: "training.estimator: fixed or clipped"},
-    )
     least_weight: Positive | None = Field(
         default=None,
         description="W_min of `estimator: clipped`.",
@@ -168,13 +163,6 @@ class TrainingConfig(Block):
         "after the other (sequential), many in one product (stacked), or what is fastest (auto). "
         "In tiers: client and server by themselves (reference), or in one step (auto).",
     )
-    chunk_size: Count | None = Field(
-        default=None,
-        description="Learners stepped at a time, never changes a result; null = as many as fit the "
-        "cache.",
-        json_schema_extra={NO_RESULT: True},
-    )
-
     local_epochs: Count = Field(
         default=1,
         description="Passes of a device over its records in a round, in batches of `batch_size` "

@@ -1,118 +1,17 @@
-"""Aggregation up the tree (J eqs 8, 9, 13): weighted sums of what children send.
-
-Where the weights of those who send do not sum to one, updates are aggregated instead of models:
-theta + sum of rho_k (model_k - theta), with the model theta that the parent last handed to all
-below it. That is the weighted sum of models plus the weight that is missing, times theta; and of
-a child that sends nothing the update is zero.
-"""
+"""Aggregation up the tree (J eqs 8, 9, 13): weighted sums of what children send."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.core.engine.server_sums import weighed_sum
-from m2fdp.core.privacy.mechanisms import LockStep
+from m2fdp.core.privacy.mechanisms import Protection
+from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.tree import Tree
-
-# Called with a layer l and the messages (N_l, M) of its nodes, which it noises in place.
-Send = Callable[[int, Tensor], None]
-# (N_l, 1), for layer l = 0…L-1: see `Updates`.
-Shortfalls = tuple[Tensor | None, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class References:
-    """The model that every server last handed to all below it: what their updates are counted from.
-
-    Attributes:
-        tree: the servers' tree.
-        handed: a layer from which models last travelled down through layer l = 0…L-1, and its
-            models (N, M).
-    """
-
-    tree: Tree
-    handed: tuple[tuple[int, Tensor], ...]
-
-    def of(self, layer: int) -> Tensor:
-        """The models (N_l, M) of the servers of a layer."""
-        source, models = self.handed[layer]
-        if source == layer:
-            return models
-        ancestors = self.tree.ancestors_of(layer, source)
-        return models[torch.as_tensor(ancestors, device=models.device)]
-
-    def after(self, layer: int, models: Tensor) -> References:
-        """Once the servers of a layer have handed down their models (N_l, M)."""
-        handed_down = ((layer, models),) * (len(self.handed) - layer)
-        return replace(self, handed=(*self.handed[:layer], *handed_down))
-
-
-@dataclass(frozen=True, eq=False)
-class Updates:
-    """That updates are aggregated, not models.
-
-    Attributes:
-        references: what they are counted from.
-        shortfalls: (N_l, 1), for layer l = 0…L-1: what the weights of those who send to each
-            server lack of one; None where they never lack any.
-        arrived: {layer l: updates (N_l, M) of its models that came another way}.
-    """
-
-    references: References
-    shortfalls: Shortfalls
-    arrived: dict[int, Tensor] = field(default_factory=dict)
-
-    def complete(self, sums: dict[int, Tensor], layer: int) -> None:
-        """Make the sums (N_l, M) of a layer, of models that were sent, its models, in place."""
-        shortfall = self.shortfalls[layer]
-        if shortfall is not None:
-            sums[layer].addcmul_(shortfall, self.references.of(layer))
-        if layer in self.arrived:
-            sums[layer].add_(self.arrived[layer])
-
-
-def shortfalls(
-    network: Network,
-    lock_step: LockStep,
-    present: np.ndarray,
-    by_chance: bool,
-    alive: Mapping[int, np.ndarray],
-    features: Tensor,
-) -> Shortfalls | None:
-    """`Updates.shortfalls`: who does not come, or falls silent, is missed by the server that it
-    sends to, unless it steps together with it; None where all come. They are below zero where
-    weights are more than one.
-
-    Args:
-        present: bool (N_L,), the devices that take part in the round.
-        by_chance: whether they come by chance.
-        alive: who is left, by layer, where some may fall silent in sums.
-        features: whose type and device they have.
-    """
-    tree = network.tree
-    layers = set(network.sums.layers if alive else ())
-    if by_chance:
-        layers.add(tree.depth)
-    if not layers:
-        return None
-    group_layers = lock_step.nodes[lock_step.group_of, 0]
-
-    def of_parents(layer: int) -> Tensor:
-        sends = present if layer == tree.depth else np.ones(tree.n_nodes(layer), dtype=bool)
-        weights = network.weights[layer - 1] * sends
-        result = 1.0 - np.bincount(tree.parents[layer - 1], weights=weights)
-        result[tree.ancestors[layer - 1][group_layers < layer]] = 0.0
-        return torch.as_tensor(result).to(features)[:, None]
-
-    return tuple(
-        of_parents(layer) if layer in layers else None for layer in range(1, tree.depth + 1)
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,29 +44,6 @@ class Aggregator:
         weights, parents = self.weights[layer - 1][nodes], self.parents[layer - 1][nodes]
         weighed_sum(sums[layer - 1], messages, weights, parents)
 
-    def climb(
-        self,
-        sums: dict[int, Tensor],
-        top: int,
-        send: Send | None = None,
-        updates: Updates | None = None,
-    ) -> Tensor:
-        """The models (N_top, M) of layer `top`, once all that enters the tree is in `sums`.
-
-        What servers send is noised, and heard, by `send`, if it is given; `updates` complete the
-        sums where weights do not sum to one.
-        """
-        if updates is not None:
-            updates.complete(sums, len(self.parents) - 1)
-        for layer in range(len(self.parents) - 1, top, -1):
-            if send is not None:
-                send(layer, sums[layer])
-            everyone = torch.arange(self.sizes[layer], device=sums[layer].device)
-            self.receive(sums, layer, everyone, sums[layer].clone())
-            if updates is not None:
-                updates.complete(sums, layer - 1)
-        return sums[top]
-
 
 def build_aggregator(network: Network, features: Tensor, blocks: np.ndarray) -> Aggregator:
     """The network's aggregator, with weights of the type of features, and where they are.
@@ -185,3 +61,30 @@ def build_aggregator(network: Network, features: Tensor, blocks: np.ndarray) -> 
         ),
         tuple(torch.as_tensor(weights).to(features)[:, None] for weights in network.weights),
     )
+
+
+def summed_noise(
+    mechanism: Protection,
+    steps: np.ndarray | None,
+    weighing: Network,
+    present: np.ndarray,
+    top: int,
+) -> np.ndarray:
+    """Deviations of all noise of the last step and of the messages below each model of layer `top`,
+    which is drawn as one: float64 (N_top,).
+
+    Independent noises that nobody sees one by one only ever feed their sum, whose law is that of
+    one Gaussian with the summed variance.
+
+    Args:
+        steps: float64 (G,), deviations of the step's noise; None where it is in the models.
+        present: bool (N_L,), the devices that send.
+    """
+    lock_step = mechanism.lock_step
+    steps = np.zeros(len(lock_step.nodes)) if steps is None else steps
+    deviations = [scales.copy() for scales in mechanism.noise.sent(top)]
+    for layer in range(top + 1, len(deviations)):
+        in_layer = lock_step.nodes[:, 0] == layer
+        nodes, of_layer = lock_step.nodes[in_layer, 1], deviations[layer]
+        of_layer[nodes] = np.hypot(of_layer[nodes], steps[in_layer])
+    return np.sqrt(mean_variances(weighing, deviations, present, top)[0])

@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from m2fdp.core.engine.simulation import Alone, Workers
 from m2fdp.core.models.registry import Model
-from m2fdp.processes.workers import Workers
 
 _RECORDS_AT_A_TIME = 512
 _GRADIENTS_AT_A_TIME = 256
@@ -35,7 +35,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,), which workers may
     share with the same result."""
-    workers = workers or Workers()
+    workers = workers or Alone()
     n_classes = model.scores(weights, features[:1]).shape[1]
     scores = workers.room("scores", len(labels), n_classes, weights.dtype)
     score = partial(_score, model, weights, features, scores)

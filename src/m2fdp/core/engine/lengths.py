@@ -4,6 +4,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
 
 
 class TooLongError(ArithmeticError):
@@ -36,3 +42,21 @@ def refuse_too_long(length: float, longest: float, step_size: float, when: str) 
     """
     if longest != math.inf and not length <= longest:
         raise TooLongError(when, step_size, length)
+
+
+def refuse_longest(
+    models: Tensor, longest: float, looked_at: Callable[[], np.ndarray], step_size: float
+) -> None:
+    """Refuse to begin local steps from models (n, M) one of which is too long.
+
+    Args:
+        looked_at: tells which may be looked at, bool (n,): those that noise covers.
+
+    Raises:
+        TooLongError: one is.
+    """
+    if longest != math.inf and (covered := looked_at()).any():
+        import torch
+
+        lengths = models[torch.as_tensor(covered, device=models.device)].double().norm(dim=1)
+        refuse_too_long(float(lengths.max()), longest, step_size, "after a local aggregation")

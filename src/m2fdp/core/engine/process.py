@@ -32,6 +32,8 @@ class Ear(Protocol):
         them is what the round goes on with."""
 
 
+# Does some items of a piece of work.
+Work: TypeAlias = "Callable[[range], None]"
 # What somebody keeps, or sends beside a model, by name.
 Named: TypeAlias = "Mapping[str, Tensor]"
 

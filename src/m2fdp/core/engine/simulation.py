@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.process import Process
+from m2fdp.core.engine.process import Process, Work
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.streams import Randomness
 from m2fdp.core.topology.network import Network
-from m2fdp.processes.workers import Workers
-from m2fdp.secure_aggregation.survivors import SumRules
-from m2fdp.tiers.split_steps import Splits
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +29,7 @@ class Simulation:
         networks: networks that differ in who takes part only; a round's plan names its own.
         mechanisms: one for each network.
         randomness: its noise must not be that of another simulation, nor of other records.
-        sums: how sums come about that hide their terms.
-        splits: who splits the model, which is then a `SplitModel`; None = nobody.
+        parts: what rooms add, at most one of a type; see `part`.
     """
 
     networks: tuple[Network, ...]
@@ -35,8 +38,63 @@ class Simulation:
     shards: Shards
     randomness: Randomness
     rules: Rules = Rules()
-    sums: SumRules = SumRules()
-    splits: Splits | None = None
+    parts: tuple[object, ...] = ()
+
+    def part(self, kind: type[T]) -> T | None:
+        """What a room has added of a type; None = nothing."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    def having(self, part: object) -> Simulation:
+        """The same with a room's part, instead of another of its type."""
+        others = (other for other in self.parts if type(other) is not type(part))
+        return replace(self, parts=(*others, part))
+
+
+class Workers(Protocol):
+    """Who shares work that writes into memory of theirs; no result depends on how many they are."""
+
+    def share(
+        self,
+        kind: str,
+        costs: np.ndarray,
+        work: Work,
+        multiple: int = 1,
+        fixed: Sequence[object] = (),
+    ) -> None:
+        """Call `work` with ranges that together are range(n).
+
+        Args:
+            kind: names the work.
+            costs: float64 (n,), of each item, in any unit.
+            multiple: all ranges start at a multiple of it.
+            fixed: what `work` refers to and never changes.
+        """
+
+    def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """Memory (rows, columns) that work writes."""
+
+    def end(self) -> None:
+        """No more work comes for now."""
+
+
+class Alone:
+    """This process only (`Workers`)."""
+
+    def share(
+        self,
+        kind: str,
+        costs: np.ndarray,
+        work: Work,
+        multiple: int = 1,
+        fixed: Sequence[object] = (),
+    ) -> None:
+        work(range(len(costs)))
+
+    def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(rows, columns, dtype=dtype)
+
+    def end(self) -> None:
+        """Nothing."""
 
 
 class Execution(Protocol):
@@ -44,7 +102,7 @@ class Execution(Protocol):
 
     @property
     def workers(self) -> Workers:
-        """The processes that share the work."""
+        """Who shares the work."""
 
 
 class SimulationProcess(Process, Protocol):

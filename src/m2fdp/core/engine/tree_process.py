@@ -1,59 +1,75 @@
-"""The tree process: J Algorithm 1 on any tree, with noise where the plan says.
-
-Algorithms differ by network, mechanism, rules and schedule, never by code here.
-
-The cloud announces a round, parts of the tree compute it (`m2fdp.core.engine.part_rounds`), and the
-cloud adds up what their blocks send. No result depends on who computes which part.
-"""
+"""The rounds of a simulation, one after the other: a state goes in, a state comes out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from m2fdp.core.engine.aggregation import shortfalls
-from m2fdp.core.engine.announcements import (
-    Announcement,
-    announce,
-    summed_noise,
-    weighed,
-)
-from m2fdp.core.engine.executor import ExecutionSettings, Executor, build_executor
-from m2fdp.core.engine.part_rounds import run_part
-from m2fdp.core.engine.process import Ear, Named, Slots, State, Tap
-from m2fdp.core.engine.server_sums import weighed_sum
-from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.stretches import noises_inside
+from m2fdp.core.engine.heard import heard_by
+from m2fdp.core.engine.learners import minibatch_law
+from m2fdp.core.engine.process import Slots, State, Tap
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.simulation import Alone, Execution, Simulation, Workers
+from m2fdp.core.engine.tiles import ExecutionSettings, Means, Place, build_means
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.processes.elsewhere import Elsewhere, Sites, build_elsewhere
-from m2fdp.scaffold.slots import slots_after, slots_in_use
+from m2fdp.core.topology.tree import Tree
 
-# The noises that learners and servers draw, by the names of `Noise`.
-IN_ROUNDS = frozenset({"steps", "past", "messages", "local_messages", "broadcasts"})
+# The subtrees whose messages are added up before others', or the devices where the cloud's children
+# are devices; where there are no more, each is a block: then the messages are added as they come.
+_SERVERS, _DEVICES = 16, 64
+
+
+class Executor(Execution, Protocol):
+    """Who computes rounds."""
+
+    def below(self, whole: Round) -> Tensor:
+        """`Round.below` of the whole, whoever computes which of its blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class OneProcess:
+    """This process computes all (an `Executor`)."""
+
+    workers: Workers = field(default_factory=Alone)
+
+    def below(self, whole: Round) -> Tensor:
+        return whole.below()
 
 
 @dataclass(frozen=True, eq=False)
 class TreeProcess:
-    """The rounds of a simulation (a `Process`).
+    """The rounds of a simulation (a `SimulationProcess`).
 
     Attributes:
-        elsewhere: who computes the blocks; None = processes of this machine.
+        settings: how it is to be executed.
+        means: what all of it is computed by.
+        kind: what a round is.
+        executor: who computes it.
     """
 
-    executor: Executor
-    elsewhere: Elsewhere | None = None
-
-    @property
-    def simulation(self) -> Simulation:
-        return self.executor.whole[0].simulation
+    simulation: Simulation
+    settings: ExecutionSettings
+    means: Means
+    kind: type[Round]
+    executor: Executor = field(default_factory=OneProcess)
 
     @property
     def draws(self) -> frozenset[str]:
-        return IN_ROUNDS | ({"clients"} if self.simulation.splits is not None else set())
+        return self.kind.draws
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether blocks of subtrees can be computed apart."""
+        steps_at_cloud = any(
+            (of.lock_step.nodes[:, 0] == 0).any() for of in self.simulation.mechanisms
+        )
+        # Kernels that take several learners at once round by which they are.
+        return self.means.backend.group == 1 and self.kind.in_blocks and not steps_at_cloud
 
     def start(self) -> State:
         weights = self.simulation.model.initial_vector().to(self.simulation.shards.features)
@@ -62,43 +78,20 @@ class TreeProcess:
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
         """One round of J Alg. 1: K local steps, local aggregations, the global aggregation.
 
-        `tap` sees every message up, and every broadcast down of a local aggregation. While
-        somebody listens every message has a noise of its own; else noises that only feed a sum
-        are drawn as one, so the two rounds are equal in distribution, not to the bit.
+        `tap` sees every message up, and every broadcast down of a local aggregation.
         """
-        simulation, executor = self.simulation, self.executor
-        announced = announce(simulation, plan, state)
-        slots = slots_in_use(simulation, executor.workers, state)
-        if tap is None and executor.in_blocks:
-            self._share(announced, slots)
-            model = _at_cloud(simulation, announced, executor.sums)
-        else:
-            part, means = executor.whole
-            model = run_part(part, means, announced, slots, tap)
-        cloud = simulation.mechanisms[plan.network].noise.messages[0]
-        noise = announced.noise(simulation)
-        noise.add(len(plan.layers), "cloud-noise", 0, cloud, model)
-        if isinstance(tap, Ear):
-            tap.inside("cloud", 0, np.zeros(1, dtype=np.int64), model)
-        after = slots_after(simulation, plan, announced.present, slots, state.slots)
+        simulation, kind = self.simulation, self.kind if tap is None else heard_by(self.kind, tap)
+        drawn = kind.draw(simulation, plan, state)
+        slots = kind.slots_in_use(simulation, state, self.executor.workers)
+        whole = kind(simulation, self.means, drawn, slots)
+        model = whole.at_cloud(self.executor.below(whole) if tap is None else whole.below())
+        after = whole.kept(state.slots)
         weights, server = simulation.rules.server.step(state.weights, model[0], after.server)
-        return State(announced.number, weights, replace(after, server=server))
-
-    def _share(self, announced: Announcement, slots: Named) -> None:
-        """Have all blocks computed, by some processes."""
-        if self.elsewhere is not None:
-            self.elsewhere.compute(announced, slots)
-            return
-        simulation, executor = self.simulation, self.executor
-        steps = [mechanism.noise.steps for mechanism in simulation.mechanisms]
-        fixed = (self, executor, executor.sums, *slots.values(), *steps)
-        kind = f"{len(announced.plan.layers)} steps"
-        work = partial(_run_blocks, self, announced, slots)
-        executor.workers.share(kind, executor.costs * len(announced.plan.layers), work, fixed=fixed)
+        return State(drawn.number, weights, replace(after, server=server))
 
 
 def build_process(
-    simulation: Simulation, settings: ExecutionSettings | None = None, sites: Sites | None = None
+    simulation: Simulation, settings: ExecutionSettings | None = None, sites: Any = None
 ) -> TreeProcess:
     """The rounds of a simulation, with the means to run them.
 
@@ -108,38 +101,36 @@ def build_process(
     Raises:
         InputError: there are sites, and the simulation can't be cut into blocks.
     """
-    executor = build_executor(simulation, settings or ExecutionSettings())
-    return TreeProcess(executor, None if sites is None else build_elsewhere(executor, sites))
+    settings = settings or ExecutionSettings()
+    tree, law = (
+        simulation.networks[0].tree,
+        minibatch_law(simulation.mechanisms[0], simulation.shards),
+    )
+    together = np.zeros(tree.n_nodes(1), dtype=np.int64)
+    place = Place((0,) * (tree.depth + 1), together, law)
+    means = build_means(simulation, place, settings)
+    process = TreeProcess(simulation, settings, means, kind_of(simulation, settings))
+    if process.in_blocks:
+        place = replace(place, blocks=blocks_of(tree))
+        process = replace(process, means=build_means(simulation, place, settings))
+    for executed in brought("executed"):
+        process = executed(process, sites)
+    return process
 
 
-def _run_blocks(process: TreeProcess, announced: Announcement, slots: Named, blocks: range) -> None:
-    """Compute some blocks, and leave what they add to the cloud's sum and what learners keep in
-    memory that processes share."""
-    part, means = process.executor.part(blocks)
-    rows = torch.as_tensor(part.groups)
-    part_slots = {name: of_all[rows] for name, of_all in slots.items()}
-    sums = run_part(part, means, announced, part_slots, None)
-    process.executor.sums[blocks.start : blocks.stop] = sums
-    for name, of_all in slots.items():
-        of_all[rows] = part_slots[name]
+def kind_of(simulation: Simulation, settings: ExecutionSettings) -> type[Round]:
+    """What a round of a simulation is."""
+    kinds = (way(simulation, settings) for way in brought("rounds"))
+    return round_of([kind for kind in kinds if kind is not None])
 
 
-def _at_cloud(simulation: Simulation, announced: Announcement, sums: Tensor) -> Tensor:
-    """The model (1, M) that a global aggregation ends in, from the blocks' sums (n, M)."""
-    which, last = announced.plan.network, len(announced.plan.layers)
-    mechanism, present = simulation.mechanisms[which], announced.present
-    model = torch.zeros_like(sums[:1])
-    weighed_sum(model, sums)
-    network = weighed(simulation.networks[which], announced.weights)
-    alive = announced.alive.get(last, {})
-    weighing = network.without(alive) if alive else network
-    by_chance = announced.weights is not None
-    lacking = shortfalls(weighing, mechanism.lock_step, present, by_chance, alive, sums)
-    if lacking is not None and lacking[0] is not None:
-        model.addcmul_(lacking[0], announced.model[None])
-    if mechanism.private:
-        noised_inside = noises_inside(simulation.rules.local, mechanism.noise)
-        steps = None if noised_inside else announced.steps[last - 1].noise
-        scales = summed_noise(mechanism, steps, weighing, present, 0)
-        announced.noise(simulation).add(last, "summed-noise", 0, scales, model)
-    return model
+def round_of(kinds: Sequence[type[Round]]) -> type[Round]:
+    """A round in which rooms do some things their own way; a later one's is around an earlier's."""
+    kinds = tuple(kinds)
+    return type("RoomsRound", (*reversed(kinds), Round), {"kinds": kinds}) if kinds else Round
+
+
+def blocks_of(tree: Tree) -> np.ndarray:
+    """The block that each node of layer 1 belongs to, from 0 on: int64 (N_1,)."""
+    children, size = np.arange(tree.n_nodes(1)), _DEVICES if tree.depth == 1 else _SERVERS
+    return children // size if len(children) > size else children

@@ -13,12 +13,12 @@ from m2fdp.core.costs.clock import Cost, totals
 from m2fdp.core.costs.resources import LinkClock, Links
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
-from m2fdp.core.engine.executor import ExecutionSettings
 from m2fdp.core.engine.lengths import TooLongError, any_length
 from m2fdp.core.engine.local_rules import keeping
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.training import DivergenceError, FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
@@ -179,7 +179,7 @@ class Assembly(Parts):
         """
         set_exact_arithmetic()
         training, workers = self.config.training, available_cores(self.config.threads)
-        settings = ExecutionSettings(training.backend, training.chunk_size, workers)
+        settings = ExecutionSettings(training.backend, workers=workers)
         return build_process(simulation or self.simulation(), settings, sites)
 
     def run(self, process: SimulationProcess | None = None) -> Run:

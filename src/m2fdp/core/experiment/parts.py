@@ -38,7 +38,7 @@ from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import check_delta
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.core.topology.network import Network, joined_by_chance, weighted
+from m2fdp.core.topology.network import Network, weighted
 from m2fdp.core.topology.tree import Tree
 
 
@@ -269,12 +269,8 @@ class Parts:
     def network(self) -> Network:
         """The plan's, with the weights that the shards give its nodes (`topology.weights`)."""
         network, weights = self.plan.network, self.config.topology.weights
-        training = self.config.training
         # Uniform weights ask for no record: rounds can be planned before any is loaded.
-        if weights == "uniform" and training.example_cap is None:
-            return network
-        sizes = self.samples.sizes
-        return joined_by_chance(weighted(network, sizes, weights), training, sizes)
+        return network if weights == "uniform" else weighted(network, self.samples.sizes, weights)
 
 
 def records_of(inputs: Dataset, samples: np.ndarray, device: str) -> tuple[Tensor, Tensor]:

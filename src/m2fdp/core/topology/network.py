@@ -11,7 +11,7 @@ import numpy as np
 
 from m2fdp.core.config import TrainingConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.participation import Participation, capped_weights
+from m2fdp.core.topology.participation import Participation
 from m2fdp.core.topology.sums import OPEN, SecureSums, readers
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import Trust
@@ -60,7 +60,7 @@ class Network:
         if self.rho is not None and self.participation is not None:
             raise refuse(
                 "is not defined for devices that join by chance (training.participation) or whose "
-                "updates are weighed (training.estimator, training.example_cap); use uniform"
+                "updates are weighed (training.estimator); use uniform"
             )
         if self.rho is not None and self.participants is not None:
             everybody = "all devices in every round (training.participants: null, and no control)"
@@ -182,11 +182,11 @@ def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.n
     by the chance that its algorithm has planned.
 
     Args:
-        shard_sizes: (N_L,), D_j; they count where `example_cap` is given.
+        shard_sizes: (N_L,), D_j.
     """
     if config.participation is None and config.estimator == "mean":
         return network
-    caps = capped_weights(shard_sizes, config.example_cap)
+    caps = np.ones(len(shard_sizes))
     least_weight = config.least_weight if config.estimator == "clipped" else None
     planned = 1.0 if network.participation is None else network.participation.rate
     participation = Participation(config.participation or planned, caps, least_weight)

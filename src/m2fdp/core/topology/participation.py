@@ -51,15 +51,3 @@ class Participation:
             return self.weights(zones)
         came = np.bincount(zones, weights=self.caps * present)
         return self.caps / np.maximum(self.rate * self.least_weight, came)[zones]
-
-
-def capped_weights(shard_sizes: np.ndarray, cap: int | None) -> np.ndarray:
-    """w_j = min(D_j / cap, 1), and 1 without a cap: float64 (N_L,).
-
-    Args:
-        shard_sizes: int64 (N_L,), D_j.
-        cap: w-hat, records.
-    """
-    if cap is None:
-        return np.ones(len(shard_sizes))
-    return np.minimum(np.asarray(shard_sizes) / cap, 1.0)

@@ -57,8 +57,8 @@ PRIVATE = Fact("an algorithm that clips and adds noise", "algorithm",
 
 NOT_BY_CHANCE = Fact("devices that do not join by chance", "training.participation", "null",
     lambda run: run.joining is None, lambda run: run.joining)
-PLAIN_MEANS = Fact("plain means of what devices send", "training.estimator",
-    "mean, and example_cap: null", lambda run: run.weighing is None, lambda run: run.weighing)
+PLAIN_MEANS = Fact("plain means of what devices send", "training.estimator", "mean",
+    lambda run: run.weighing is None, lambda run: run.weighing)
 NOT_DRAWN = Fact("devices of which no fixed number is drawn", "training.participants", "null",
     lambda run: run.participants is None, lambda run: run.participants)
 HELD_BY_CLOUD = where("validation records that the cloud holds", "partition.held_out_by", "cloud")

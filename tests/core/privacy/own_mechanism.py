@@ -1,13 +1,10 @@
-"""A mechanism of a test's own, on a star: the noise of a step takes back part of the step's before.
+"""A mechanism of a test's own, on a star: nodes draw a part of the noise that is planned.
 
-What a device's step t adds is z_t - PART z_(t-1), so that after T steps only (1 - PART) of all but
-the last is left. In terms of what is seen that is a matrix mechanism (Denisov et al. 2022): summing
-PART^j times the noised gradient of j steps before gives sum_j PART^j g_(t-j) + z_t. A record that
-moves every g by at most 1 moves that by at most 1/(1 - PART), and z is fresh at every step.
+A record that moves a noised gradient by at most 1 then moves it by 1/PART of a planned deviation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,21 +19,21 @@ from m2fdp.core.privacy.releases import Laws
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
-PART = 0.7
+PART = 0.3
 
 
 @dataclass(frozen=True)
-class Correlated(Gradient):
-    """Noise at every step, correlated over steps.
+class Quieter(Gradient):
+    """Noise at every step.
 
     Attributes:
-        part: of a step's noise that the next one takes back.
+        part: of the planned noise that is drawn.
         widened: what a record moves what is seen by, over what it moves a gradient by.
     """
 
-    name: str = "correlated"
+    name: str = "quieter"
     part: float = PART
-    widened: float = 1 / (1 - PART)
+    widened: float = 1 / PART
 
     def check(
         self,
@@ -53,7 +50,7 @@ class Correlated(Gradient):
             raise InputError("privacy.mechanism", privacy.mechanism, problem)
 
     def laws(self, premises: Premises) -> Laws:
-        """Sampling protects nobody: a record's earlier steps are in what is seen later."""
+        """As if sampling protected nobody."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
             return ((subsampled(1.0, self.widened), len(plan.layers)),)
@@ -63,9 +60,9 @@ class Correlated(Gradient):
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
-        return replace(super().noise(premises, lock_step, deviations), past=(-self.part,))
+        return super().noise(premises, lock_step, [self.part * each for each in deviations])
 
 
-CORRELATED = Correlated()
-# The smallest mistake: noise that is taken back counts as if it were all there.
-CARELESS = Correlated(widened=1.0)
+QUIETER = Quieter()
+# The smallest mistake: noise that is not drawn counts as if it were there.
+CARELESS = Quieter(widened=1.0)

@@ -1,17 +1,17 @@
 """A mechanism in one file beside a plain loop of it, and what it is worth."""
 
-from importlib import import_module
 from math import sqrt
 
 import numpy as np
 import pytest
 from tests.builders import experiment_of, last_state
-from tests.core.privacy.correlated import PART
+from tests.core.privacy.own_mechanism import PART
 
 from m2fdp.core.engine.noise import standard_normals
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 
+OWN = "tests.core.privacy.own_mechanism"
 STAR = {
     "algorithm": "hfl_dp",
     "topology.fanouts": [4],
@@ -23,7 +23,7 @@ STAR = {
     "training.local_aggregation": None,
     "training.batch_size": None,
     "training.learning_rate": 0.5,
-    "privacy.mechanism": "tests.core.privacy.correlated:CORRELATED",
+    "privacy.mechanism": f"{OWN}:QUIETER",
     "privacy.delta": 0.01,
     "privacy.clipping_norm": 0.5,
     "threads": 1,
@@ -53,7 +53,7 @@ def reference(experiment, draw):
     deviations = experiment.calibrate().mechanism.noise.steps
     ends = np.cumsum(shards.sizes)
     x = shards.features.flatten(1).double().numpy()
-    model, before = np.zeros((64, 10)), {}
+    model = np.zeros((64, 10))
     for round_ in (1, 2, 3):
         models = []
         for device, (end, size) in enumerate(zip(ends, shards.sizes, strict=True)):
@@ -62,10 +62,7 @@ def reference(experiment, draw):
             for step in (1, 2):
                 gradient = clipped_gradients(y, x[records], shards.labels[records], 0.5) / size
                 fresh = deviations[device] * draw(round_, step, device)
-                taken_back = PART * before.get(device, 0.0)
-                y = y - config.training.learning_rate * gradient
-                y = y + config.training.learning_rate * (fresh - taken_back)
-                before[device] = fresh
+                y = y - config.training.learning_rate * (gradient - fresh)
             models.append(y)
         model = np.mean(models, 0)
     return model
@@ -82,23 +79,17 @@ def test_it_trains_what_a_plain_loop_trains():
         drawn = standard_normals(stream, np.array([device]), like).double().numpy()
         return drawn.reshape(10, 64).T
 
-    trained = last_state(process, experiment.run_plan.rounds).weights.double().numpy()
+    # Where somebody listens, no two noises are drawn as one.
+    state = last_state(process, experiment.run_plan.rounds, lambda *heard: None)
+    trained = state.weights.double().numpy()
     np.testing.assert_allclose(trained.reshape(10, 64).T, reference(experiment, draw), atol=1e-5)
-
-
-@pytest.mark.parametrize("means", [{"training.chunk_size": 1}, {"threads": 2}])
-def test_no_result_depends_on_chunks_or_workers(monkeypatch, means):
-    monkeypatch.setattr("m2fdp.processes.workers._WORTH_SHARING_S", 0.0)
-    first, other = (experiment_of(STAR, changes).train() for changes in ({}, means))
-    for name, weights in first.state_dict.items():
-        assert weights.equal(other.state_dict[name])
 
 
 def test_its_ledger_is_the_closed_form_of_widened_steps():
     ledger = experiment_of(STAR, {"training.batch_size": 5}).calibrate().mechanism.ledger
     noise = min(line.deviation for line in ledger.lines)
     steps = 3 * 2
-    expected = epsilon(((subsampled(1.0, sqrt(steps) / (1 - PART) / noise), 1),), 0.01)
+    expected = epsilon(((subsampled(1.0, sqrt(steps) / PART / noise), 1),), 0.01)
     assert ledger.verified(3) == pytest.approx(expected, rel=1e-9)
     assert 3.9 < expected <= 4.0
 
@@ -112,15 +103,18 @@ def test_epsilon_is_conditional_on_it():
         "mechanism",
         False,
     )
-    named = "tests/core/privacy/correlated.py, the mechanism of privacy.mechanism="
+    named = "tests/core/privacy/own_mechanism.py, the mechanism of privacy.mechanism="
     assert sum(line.startswith(named) for line in summary["assumptions"]) == 1
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"privacy.mechanism": "tests.core.privacy.correlated:PART"}, "is no Mechanism but float"),
-        ({"privacy.mechanism": "tests.core.privacy.correlated:NONE"}, "can't be imported"),
+        (
+            {"privacy.mechanism": f"{OWN}:PART"},
+            "is no Mechanism but float",
+        ),
+        ({"privacy.mechanism": f"{OWN}:NONE"}, "can't be imported"),
         ({"privacy.mechanism": "sum"}, "privacy.mechanism = 'sum': valid: 'gradient'"),
         ({"topology.fanouts": [2, 2], "topology.trust.ratios": [0.0]}, "is for stars"),
     ],
@@ -131,23 +125,8 @@ def test_what_it_can_not_be_is_one_line(changes, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def whitened(listen):
-    """What is seen, each release with PART^j times those of j steps before."""
-
-    def listen_and_add(canaries, rounds):
-        seen = listen(canaries, rounds)
-        flat = seen.reshape(-1, seen.shape[-1]).copy()
-        for before, after in zip(flat[:-1], flat[1:], strict=True):
-            after += PART * before
-        return flat.reshape(seen.shape)
-
-    return listen_and_add
-
-
-def test_who_undoes_the_correlation_stays_below_the_ledger_and_catches_a_careless_one(monkeypatch):
+def test_an_audit_stays_below_the_ledger_and_catches_a_careless_one():
     """Seeds are fixed; a correct build was to fail with a probability of 2.5 % a bound."""
-    module = import_module("m2fdp.adversaries.audit")
-    monkeypatch.setattr(module, "listen", whitened(module.listen))
     one_step = {
         "training.rounds": 8,
         "training.local_steps": 1,
@@ -157,7 +136,7 @@ def test_who_undoes_the_correlation_stays_below_the_ledger_and_catches_a_careles
     (found,) = experiment_of(STAR, one_step).audit().itertuples()
     assert 0.2 < found.epsilon_lower <= found.epsilon_upper <= 1.0
     careless = {
-        "privacy.mechanism": "tests.core.privacy.correlated:CARELESS",
+        "privacy.mechanism": f"{OWN}:CARELESS",
         "audit.repetitions": 300,
     }
     (found,) = experiment_of(STAR, one_step, careless).audit().itertuples()

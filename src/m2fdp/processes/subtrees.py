@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from m2fdp.core.engine.learners import minibatch_law
 from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.round import Drawn, Step
 from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.step_sums import StepSums
+from m2fdp.core.engine.tiles import Place
+from m2fdp.core.engine.tree_process import blocks_of
 from m2fdp.core.privacy.mechanisms import LockStep, Noise, Protection
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.tree import Tree
-
-# The subtrees whose messages are added up before others', or the devices where the cloud's children
-# are devices; where there are no more, each is a block: then the messages are added as they come.
-_SERVERS, _DEVICES = 16, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,77 +31,44 @@ class Part:
 
     Attributes:
         simulation: networks, mechanisms and shards of the part alone.
-        first: place in the whole of the part's first node of each layer l = 0…L.
-        first_record: place of the part's first record among all.
+        place: where it stands in the whole.
         groups: int64 (g,), places of the part's lock-step groups among all.
         heads_before: {layer: how many groups of the whole have their head there, before the
             part's}; devices are heads where they do not step with others.
         devices_before: int64, the places of those devices.
-        law: mean and variance of the records that each unit of the whole uses in a step.
-        blocks: int64 (n_1,), for each node of layer 1, the part's block that it belongs to.
-        in_blocks: whether the blocks' sums are the cloud's to add up; the whole does so itself.
     """
 
     simulation: Simulation
-    first: tuple[int, ...]
-    first_record: int
+    place: Place
     groups: np.ndarray
     heads_before: Mapping[int, int]
     devices_before: np.ndarray
-    law: tuple[np.ndarray, np.ndarray]
-    blocks: np.ndarray
-    in_blocks: bool = True
 
-    @cached_property
-    def devices(self) -> slice:
-        """The places of the part's devices among all."""
-        return slice(self.first[-1], self.first[-1] + self.simulation.networks[0].tree.n_devices)
-
-    def of_layers(self, of_all: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-        """What belongs to the part's nodes, by layer."""
-        n_nodes, first = self.simulation.networks[0].tree.n_nodes, self.first
-        return {
-            layer: values[first[layer] : first[layer] + n_nodes(layer)]
-            for layer, values in of_all.items()
-        }
-
-    def of_steps(self, steps: Sequence[StepSums]) -> tuple[StepSums, ...]:
-        """The part of local steps of the whole; equal ones stay one object."""
-        if not self.in_blocks:
-            return tuple(steps)
-        cut = {
-            id(step): StepSums(
-                step.present[self.devices],
-                step.devices[self.devices],
-                self.of_layers(step.members),
+    def of(self, drawn: Drawn) -> Drawn:
+        """What is drawn of a round, as far as it is about the part."""
+        tree, first = self.simulation.networks[0].tree, self.place.first
+        spans = [slice(at, at + tree.n_nodes(layer)) for layer, at in enumerate(first)]
+        # Steps that are equal stay one object.
+        steps = {
+            id(step): Step(
+                step.devices[spans[-1]],
                 step.noise[self.groups],
+                {layer: of_all[spans[layer]] for layer, of_all in step.members.items()},
             )
-            for step in steps
+            for step in drawn.steps
         }
-        return tuple(cut[id(step)] for step in steps)
-
-    def learners_before(self, present: np.ndarray) -> dict[int, int]:
-        """By head layer, how many learners of a round come before the part's in the whole.
-
-        Args:
-            present: bool (N_L,), the devices of the whole that take part.
-        """
         # Devices that stay away are no learners.
-        at_devices = {len(self.first) - 1: int(present[self.devices_before].sum())}
-        return {**self.heads_before, **at_devices}
-
-
-def blocks_of(tree: Tree) -> np.ndarray:
-    """The block that each node of layer 1 belongs to, from 0 on: int64 (N_1,)."""
-    children, size = np.arange(tree.n_nodes(1)), _DEVICES if tree.depth == 1 else _SERVERS
-    return children // size if len(children) > size else children
-
-
-def can_be_cut(simulation: Simulation) -> bool:
-    """Whether no group of devices that steps together has its head at the cloud, and nothing that
-    is sent is masked for all to take part, or sent at every step of a split model."""
-    at_cloud = any((of.lock_step.nodes[:, 0] == 0).any() for of in simulation.mechanisms)
-    return not (at_cloud or simulation.sums.masks or simulation.splits is not None)
+        devices = {tree.depth: int(drawn.present[self.devices_before].sum())}
+        return replace(
+            drawn,
+            present=drawn.present[spans[-1]],
+            steps=tuple(steps[id(step)] for step in drawn.steps),
+            weights={
+                step: tuple(of[span] for of, span in zip(rho, spans[1:], strict=True))
+                for step, rho in drawn.weights.items()
+            },
+            before={**self.heads_before, **devices},
+        )
 
 
 def part_of(simulation: Simulation, blocks: range) -> Part:
@@ -125,38 +89,17 @@ def part_of(simulation: Simulation, blocks: range) -> Part:
         mechanisms=tuple(_cut_mechanism(of, spans) for of in simulation.mechanisms),
         shards=_cut_shards(shards, spans[-1], records),
     )
-    return _part(simulation, part, spans, records.start, block_of[start:stop] - blocks.start)
-
-
-def whole_of(simulation: Simulation) -> Part:
-    """All of it as one part, with the cloud."""
-    tree = simulation.networks[0].tree
-    spans = [range(tree.n_nodes(layer)) for layer in range(tree.depth + 1)]
-    nothing = np.zeros(tree.n_nodes(1), dtype=np.int64)
-    return replace(_part(simulation, simulation, spans, 0, nothing), in_blocks=False)
-
-
-def _part(
-    simulation: Simulation,
-    part: Simulation,
-    spans: Sequence[range],
-    first_record: int,
-    blocks: np.ndarray,
-) -> Part:
-    """The part with its place in a simulation."""
     lock_step = simulation.mechanisms[0].lock_step
     layers, nodes = lock_step.nodes.T
     first = np.array([span.start for span in spans])
     earlier = nodes < first[layers]
+    law = minibatch_law(simulation.mechanisms[0], shards)
     return Part(
         part,
-        tuple(first.tolist()),
-        first_record,
+        Place(tuple(first.tolist()), block_of[start:stop] - blocks.start, law, records.start),
         _groups_in(lock_step, spans),
         {int(layer): int((earlier & (layers == layer)).sum()) for layer in np.unique(layers)},
-        nodes[earlier & (layers == len(first) - 1)],
-        minibatch_law(simulation.mechanisms[0], simulation.shards),
-        blocks,
+        nodes[earlier & (layers == network.tree.depth)],
     )
 
 
@@ -214,7 +157,6 @@ def _cut_mechanism(mechanism: Protection, spans: Sequence[range]) -> Protection:
             _cut(noise.broadcasts, spans[:-1]),
             None if local is None else _cut(local, spans),
             noise.unit,
-            noise.past,
         ),
         mechanism.private,
     )

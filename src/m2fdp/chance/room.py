@@ -1,0 +1,5 @@
+"""What the room of chance brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(rounds=("m2fdp.chance.updates:by_chance",))

@@ -1,0 +1,122 @@
+"""Rounds that add up updates instead of models.
+
+Where the weights of those who send do not sum to one, a server forms
+theta + sum of rho_k (model_k - theta), with the model theta that it last handed to all below it.
+That is the weighted sum of models plus the weight that is missing, times theta; and of a child that
+sends nothing the update is zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.tiles import ExecutionSettings
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.tree import Tree
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """The model that every server last handed to all below it: what their updates are counted from.
+
+    Attributes:
+        tree: the servers' tree.
+        handed: a layer from which models last travelled down through layer l = 0…L-1, and its
+            models (N, M).
+    """
+
+    tree: Tree
+    handed: tuple[tuple[int, Tensor], ...]
+
+    def of(self, layer: int) -> Tensor:
+        """The models (N_l, M) of the servers of a layer."""
+        source, models = self.handed[layer]
+        if source == layer:
+            return models
+        ancestors = self.tree.ancestors_of(layer, source)
+        return models[torch.as_tensor(ancestors, device=models.device)]
+
+    def after(self, layer: int, models: Tensor) -> References:
+        """Once the servers of a layer have handed down their models (N_l, M)."""
+        handed_down = ((layer, models),) * (len(self.handed) - layer)
+        return replace(self, handed=(*self.handed[:layer], *handed_down))
+
+
+class ByUpdates(Round):
+    """A round whose `Drawn.weights` need not sum to one."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        begun = ((0, self.drawn.model[None]),) * self.tree.depth
+        self.references = References(self.tree, begun)
+
+    @property
+    def missed(self) -> frozenset[int]:
+        """The layers some of whose nodes may not send."""
+        return frozenset()
+
+    def weighing(self, step: int) -> Network:
+        rho = self.drawn.weights.get(step)
+        if rho is None:
+            return self.network
+        return replace(self.network, participants=None, participation=None, rho=rho)
+
+    def aggregator(self, step: int) -> Aggregator:
+        if step not in self.drawn.weights:
+            return super().aggregator(step)
+        features, blocks = self.simulation.shards.features, self.means.place.blocks
+        return build_aggregator(self.weighing(step), features, blocks)
+
+    def complete(self, step: int, layer: int, sums: Tensor) -> None:
+        """Add the model that was handed down, times the weight that those who send lack of one.
+
+        Who does not send is missed by the server that it sends to, unless it steps together with
+        it. What is lacking is below zero where weights are more than one.
+        """
+        if step in self.drawn.weights and layer + 1 in self.missed:
+            sums.addcmul_(self._lacking(step, layer + 1, sums), self.references.of(layer))
+
+    def hand_down(self, top: int, models: Tensor) -> None:
+        super().hand_down(top, models)
+        self.references = self.references.after(top, models)
+
+    def _lacking(self, step: int, layer: int, features: Tensor) -> Tensor:
+        """What the weights of nodes of a layer lack of one, by parent: (N_{layer-1}, 1)."""
+        tree, lock_step = self.tree, self.mechanism.lock_step
+        weights = self.drawn.weights[step][layer - 1]
+        if layer == tree.depth:
+            weights = weights * self.drawn.present
+        result = 1.0 - np.bincount(tree.parents[layer - 1], weights=weights)
+        head_layers = lock_step.nodes[lock_step.group_of, 0]
+        result[tree.ancestors[layer - 1][head_layers < layer]] = 0.0
+        return torch.as_tensor(result).to(features)[:, None]
+
+
+class ByChance(ByUpdates):
+    """A round that devices join by chance."""
+
+    @classmethod
+    def draw(cls, simulation: Simulation, plan: RoundPlan, state: State) -> Drawn:
+        drawn = super().draw(simulation, plan, state)
+        weights = simulation.networks[plan.network].among(drawn.present).weights
+        return replace(drawn, weights={last: weights for _, last, _ in plan.stretches})
+
+    @property
+    def missed(self) -> frozenset[int]:
+        return super().missed | {self.tree.depth}
+
+
+def by_chance(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
+    """The rounds of a simulation whose devices join by chance."""
+    chance = any(network.participation is not None for network in simulation.networks)
+    return ByChance if chance else None

@@ -1,0 +1,151 @@
+"""How the learners of a part of a simulation are stepped: in tiles that fit the memory.
+
+Between two aggregations no learner hears of another, so learners are stepped in tiles that fit the
+cache, and only sums of their models are kept. Models are added in the order of the learners, so no
+result depends on the size of tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
+from m2fdp.core.engine.backends import Backend, build_backend
+from m2fdp.core.engine.simulation import Simulation
+
+# A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
+_TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
+_SMALLEST_TILE = 8
+# Models kept between two sums.
+_RESULT_BYTES = 2**26
+# A learner's model has its place among the results up to a multiple of so many rows, whatever part
+# it is stepped in: convolutions round by where their filters lie.
+ALIGNED_ROWS = 16
+
+
+@dataclass(frozen=True)
+class ExecutionSettings:
+    """How a simulation is executed; no result depends on it.
+
+    Attributes:
+        backend: see `m2fdp.core.engine.backends.build_backend`.
+        chunk_size: learners stepped at a time; None = as many as fit the cache, or keep a GPU busy.
+        workers: processes that share the steps, on a CPU.
+    """
+
+    backend: str = "auto"
+    chunk_size: int | None = None
+    workers: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a part of a simulation stands in the whole.
+
+    Attributes:
+        first: place of the part's first node of each layer l = 0…L among all.
+        blocks: int64 (n_1,), for each node of layer 1, the part's block of subtrees that it is in.
+            What blocks send the cloud adds up itself.
+        law: mean and variance of the records that each unit of the whole uses in a step.
+        first_record: place of the part's first record among all.
+    """
+
+    first: tuple[int, ...]
+    blocks: np.ndarray
+    law: tuple[np.ndarray, np.ndarray]
+    first_record: int = 0
+
+
+@dataclass(eq=False)
+class Means:
+    """What a part of a simulation is computed by.
+
+    Attributes:
+        tile: learners stepped at a time.
+        results: (n, M), the models of the learners that are stepped between two sums; used again
+            and again, since fresh memory costs more than a step reads.
+        aggregators: those of the part's networks.
+    """
+
+    place: Place
+    backend: Backend
+    tile: int
+    results: Tensor
+    aggregators: tuple[Aggregator, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Models of the learners of one head layer: learner i's is `models[rows[i]]`."""
+
+    models: Tensor
+    rows: np.ndarray
+
+    def of(self, part: slice, room: Tensor | None = None) -> Tensor:
+        """(n, M), copies of those of some learners; into a given tensor, if there is one."""
+        places = torch.as_tensor(self.rows[part], device=self.models.device)
+        return torch.index_select(self.models, 0, places, out=room)
+
+
+def build_means(simulation: Simulation, place: Place, settings: ExecutionSettings) -> Means:
+    """What a part is computed by; the same arithmetic for all parts."""
+    features, model = simulation.shards.features, simulation.model
+    factor, device = simulation.rules.clip_factor, features.device
+    backend = build_backend(model, settings.backend, place.law, device, factor)
+    learners = len(simulation.mechanisms[0].lock_step.nodes)
+    model_bytes, on_cpu = 4 * model.n_parameters, device.type == "cpu"
+    fitting = (_TILE_BYTES if on_cpu else _TILE_BYTES_ON_A_GPU) // model_bytes
+    tile = min(settings.chunk_size or max(fitting, _SMALLEST_TILE), learners)
+    tile = -(-tile // backend.group) * backend.group
+    at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)
+    at_a_time = -(-at_a_time // backend.group) * backend.group + ALIGNED_ROWS
+    results = features.new_zeros(at_a_time, model.n_parameters)
+    aggregators = tuple(
+        build_aggregator(network, features, place.blocks) for network in simulation.networks
+    )
+    return Means(place, backend, tile, results, aggregators)
+
+
+def stepped(
+    means: Means,
+    ranges: Mapping[int, range],
+    before: Mapping[int, int],
+    starts: tuple[Mapping[int, Rows], Mapping[int, Rows] | None],
+    at_once: bool,
+    step: Callable[[range, Tensor, Tensor | None], None],
+) -> Iterator[tuple[int, range, Tensor]]:
+    """The learners after some steps: of one head layer, so many (n, M) at a time, in order.
+
+    The next ones overwrite those before.
+
+    Args:
+        ranges: {head layer: the range of its learners}.
+        before: {head layer: learners of the whole before the part's}.
+        starts: where learners start by head layer, and what they are pulled to.
+        at_once: whether a step may see several learners; else it sees one, so that a rule that is
+            not known carries nothing from one to another.
+        step: takes a tile's models (n, M) through the steps, in place; with the tile, and what
+            they are pulled to.
+    """
+    results, group = means.results, means.backend.group
+    room, size = (len(results) - ALIGNED_ROWS) // group * group, means.tile if at_once else 1
+    begun, anchors = starts
+    for layer, of_layer in ranges.items():
+        # A learner's place in memory is the same, up to a multiple, whatever part it is in.
+        row = before.get(layer, 0) % ALIGNED_ROWS
+        for first in range(of_layer.start, of_layer.stop, room):
+            wave = range(first, min(first + room, of_layer.stop))
+            models = results[row : row + len(wave)]
+            for start in range(wave.start, wave.stop, size):
+                tile = range(start, min(start + size, wave.stop))
+                places = slice(tile.start - of_layer.start, tile.stop - of_layer.start)
+                of_tile = models[tile.start - first : tile.stop - first]
+                begun[layer].of(places, room=of_tile)
+                step(tile, of_tile, None if anchors is None else anchors[layer].of(places))
+            yield layer, wave, models
+            row = (row + len(wave)) % ALIGNED_ROWS
