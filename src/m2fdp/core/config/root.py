@@ -51,6 +51,7 @@ INCIDENTAL = frozenset(
 UNRELEASED = frozenset(
     {
         "training.evaluate_every",
+        "training.metrics",
         "training.evaluate_on",
         "dataset.root",
         "dataset.download",

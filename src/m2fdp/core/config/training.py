@@ -13,9 +13,11 @@ from m2fdp.core.config.types import (
     Block,
     Count,
     Decay,
+    FromText,
     NonNegative,
     Number,
     Positive,
+    spelled,
 )
 
 # Every step of a run is planned before the first.
@@ -145,6 +147,15 @@ class TrainingConfig(Block):
     )
     server: ServerConfig = Field(default=ServerConfig(), json_schema_extra={SINCE: "0.10.0"})
     evaluate_every: Count = Field(default=1, description="Rounds between two evaluations.")
+    metrics: Annotated[
+        list[Annotated[str, spelled(r"[\w.]+:\w+", "package.module:NAME, a Metric of your own")]],
+        FromText,
+    ] = Field(
+        default=[],
+        description="Metrics of your own, as `package.module:NAME`, that every evaluation takes "
+        "beside accuracy and loss (docs/metrics.md).",
+        json_schema_extra={SINCE: "0.20.0"},
+    )
     evaluate_on: Literal["test", "validation"] = Field(
         default="test",
         description="The records that the model is evaluated on; validation needs "

@@ -78,9 +78,9 @@ class Experiment(Assembly):
         """Refuse what model, privacy and network have against the data, before more is computed.
 
         Raises:
-            InputError: see `manifest`, which is made or checked here.
+            InputError: see `manifest`, which is made or checked here, and `metrics`.
         """
-        _ = self.manifest
+        _ = self.manifest, self.metrics
 
     def calibrate(self) -> Calibration:
         """The mechanisms for these shards and rounds, and the rounds that the budget affords.
@@ -189,7 +189,8 @@ class Experiment(Assembly):
         """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
         set_exact_arithmetic()
         weights = parameters_to_vector(state_dict.values())
-        return evaluate(self.model, weights, *records_of(self.inputs, self.evaluated, "cpu"))
+        records = records_of(self.inputs, self.evaluated, "cpu")
+        return evaluate(self.model, weights, *records, metrics=self.metrics)
 
     def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
         """The accuracy on records that devices hold out, as the cloud is told it: a release, behind

@@ -30,6 +30,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.experiment.data_checks import check_data
 from m2fdp.core.experiment.inputs import compute_inputs, records_of
+from m2fdp.core.metrics import Metric, own_metrics, try_out
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
@@ -194,6 +195,18 @@ class Parts:
                 "training.evaluate_on", split, "needs records there; the split has none"
             )
         return self.held_out
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The user's own metrics, by the names that the configuration gives.
+
+        Raises:
+            InputError: one does not make a finite number of the held-out records.
+        """
+        metrics = own_metrics(self.config.training.metrics)
+        if metrics:
+            try_out(metrics, self.dataset.labels[self.evaluated], self.dataset.n_classes)
+        return metrics
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
         """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""
