@@ -175,14 +175,14 @@ def own_values(
     for name, metric in metrics.items():
         function: Callable[..., Any] = metric.value  # type: ignore[assignment]  # `own_metrics`
         more = {_LOSSES: losses} if _LOSSES in keywords_of(function) else {}
-        of_records = f"of {len(labels):,} held-out records"
-        with guarded(KEY, name, f"fails {of_records}"):
+        records = f"{len(labels):,} held-out records"
+        with guarded(KEY, name, f"fails on {records}"):
             answer = np.asarray(function(labels, scores, **more))
         if answer.ndim or answer.dtype.kind not in "iuf":
             shape = f"an array of shape {answer.shape}" if answer.ndim else repr(answer.item())
-            raise InputError(KEY, name, f"makes {shape} {of_records}; valid: one number")
+            raise InputError(KEY, name, f"makes {shape} of {records}; valid: one number")
         if not np.isfinite(answer):
-            raise InputError(KEY, name, f"makes {answer} {of_records}; valid: a finite number")
+            raise InputError(KEY, name, f"makes {answer} of {records}; valid: a finite number")
         values[metric.name] = float(answer)
     return values
 
