@@ -87,15 +87,14 @@ def test_devices_are_the_product_of_the_fan_outs():
 
 
 def test_what_zones_learn_is_that_of_the_runs_that_have_any():
-    zones = pd.DataFrame(
-        {name: [2.0, math.inf] for name in tracked(of_rounds=False)}, index=["run2", "run1"]
-    )
+    names = list(tracked(of_rounds=False))
+    zones = pd.DataFrame({name: [2.0, math.inf] for name in names}, index=["run2", "run1"])
     history = pd.concat([history_of([0.5], f"run{number}") for number in range(3)])
     measured = measure_runs(runs_of(3), history, known=zones)
-    for name in tracked(of_rounds=False):
+    for name in names:
         assert math.isnan(measured.loc["run0", name])
         assert measured[name].tolist()[1:] == [math.inf, 2.0]
-    assert measure_runs(runs_of(3), history)[list(tracked(of_rounds=False))].isna().all(axis=None)
+    assert measure_runs(runs_of(3), history)[names].isna().all(axis=None)
 
 
 def test_the_runs_own_columns_and_order_stay():

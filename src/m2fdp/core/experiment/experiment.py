@@ -78,9 +78,9 @@ class Experiment(Assembly):
         """Refuse what model, privacy and network have against the data, before more is computed.
 
         Raises:
-            InputError: see `manifest`, which is made or checked here, and `metrics`.
+            InputError: see `manifest`, which is made or checked here.
         """
-        _ = self.manifest, self.metrics
+        _ = self.manifest
 
     def calibrate(self) -> Calibration:
         """The mechanisms for these shards and rounds, and the rounds that the budget affords.

@@ -115,8 +115,9 @@ class Parts:
         """Who holds which record, by the devices' names where `topology.edges` has any.
 
         Raises:
-            InputError: see `dealt`.
+            InputError: see `dealt` and `metrics`.
         """
+        _ = self.metrics  # refused before anything is written
         return by_name(self.dealt, self._tree_and_names[1])
 
     @property
