@@ -33,57 +33,46 @@ class Measure(Metric):
     of_rounds: bool = False
 
 
-def _decided(name: str, tracked: str, label: str, unit: str) -> Measure:
-    return Measure(
-        name=name, label=label, unit=unit, digits=1, tracked=f"control/{tracked}", of_rounds=True
-    )
-
-
-def _bound(name: str, label: str, tracked: str, digits: int = 3) -> Measure:
-    return Measure(name=name, label=label, tracked=tracked, digits=digits, bound=True)
-
-
-def _attack(
-    name: str, label: str, tracked: str, digits: int, unit: str = "", share: bool = False
+def _measure(
+    name: str,
+    label: str,
+    tracked: str = "",
+    digits: int | None = None,
+    unit: str = "",
+    **more: bool,
 ) -> Measure:
-    return Measure(
-        name=f"attack_{name}",
-        label=label,
-        tracked=f"attack/{tracked}",
-        digits=digits,
-        unit=unit,
-        share=share,
-    )
+    return Measure(name=name, label=label, tracked=tracked, digits=digits, unit=unit, **more)
 
 
-VOLATILITY = Measure(name="volatility", label="volatility of the accuracy", digits=4, share=True)
-ROUNDS_TO_TARGET = Measure(
-    name="rounds_to_target", label="rounds to the target", unit="rounds", digits=1
-)
-ENERGY_TO_TARGET = Measure(name="energy_to_target", label="energy to the target (J)", unit="J")
-DELAY_TO_TARGET = Measure(name="delay_to_target", label="delay to the target (s)", unit="s")
-SECONDS_PER_ROUND = Measure(name="seconds_per_round", label="seconds of a round (s)", unit="s")
+def _bound(name: str, label: str, source: str, digits: int = 3) -> Measure:
+    return _measure(name, label, source, digits, bound=True)
+
+
+def _decided(name: str, label: str, source: str, unit: str) -> Measure:
+    return _measure(name, label, f"control/{source}", 1, unit, of_rounds=True)
+
+
+def _attack(name: str, label: str, source: str, digits: int, unit: str = "") -> Measure:
+    return _measure(f"attack_{name}", label, f"attack/{source}", digits, unit)
+
+
+VOLATILITY = _measure("volatility", "volatility of the accuracy", digits=4, share=True)
+ROUNDS_TO_TARGET = _measure("rounds_to_target", "rounds to the target", digits=1, unit="rounds")
+ENERGY_TO_TARGET = _measure("energy_to_target", "energy to the target (J)", unit="J")
+DELAY_TO_TARGET = _measure("delay_to_target", "delay to the target (s)", unit="s")
+SECONDS_PER_ROUND = _measure("seconds_per_round", "seconds of a round (s)", unit="s")
 _DECLARED: tuple[Metric, ...] = (
     ACCURACY,
     replace(LOSS, label="loss on the test records"),
-    VOLATILITY,
-    ROUNDS_TO_TARGET,
-    ENERGY_TO_TARGET,
-    DELAY_TO_TARGET,
-    SECONDS_PER_ROUND,
-    _decided("local_steps", "K", "K (local steps a round)", "steps"),
-    _decided("s_trusted", "s_trusted", "s below trusted nodes (devices)", "devices"),
-    _decided("s_untrusted", "s_untrusted", "s below untrusted nodes (devices)", "devices"),
-    Measure(name=DEVICES, label="devices of the network", unit="devices", digits=0),
-    Measure(name=ZONES, label="zones (lowest servers)", unit="zones", digits=0),
-    Measure(name="v", label="V", tracked="zones/v"),
-    Measure(name="epsilon_by_h", label="ε/√V", tracked="zones/epsilon_by_h", digits=3),
-    Measure(
-        name="epsilon_by_h_with_sums",
-        label="ε/V",
-        tracked="zones/epsilon_by_h_with_sums",
-        digits=4,
-    ),
+    *(VOLATILITY, ROUNDS_TO_TARGET, ENERGY_TO_TARGET, DELAY_TO_TARGET, SECONDS_PER_ROUND),
+    _decided("local_steps", "K (local steps a round)", "K", "steps"),
+    _decided("s_trusted", "s below trusted nodes (devices)", "s_trusted", "devices"),
+    _decided("s_untrusted", "s below untrusted nodes (devices)", "s_untrusted", "devices"),
+    _measure(DEVICES, "devices of the network", digits=0, unit="devices"),
+    _measure(ZONES, "zones (lowest servers)", digits=0, unit="zones"),
+    _measure("v", "V", "zones/v"),
+    _measure("epsilon_by_h", "ε/√V", "zones/epsilon_by_h", 3),
+    _measure("epsilon_by_h_with_sums", "ε/V", "zones/epsilon_by_h_with_sums", 4),
     _bound("epsilon_public", "ε, the public", "zones/epsilon/public"),
     _bound("least_epsilon_public", "least ε, the public", "zones/least_epsilon/public"),
     _bound("epsilon_elsewhere", "ε, devices elsewhere", "zones/epsilon/devices_elsewhere"),
@@ -92,14 +81,12 @@ _DECLARED: tuple[Metric, ...] = (
     _bound("epsilon_coalition", "ε, cloud with super-nodes", "zones/epsilon/cloud_with_*"),
     _bound("epsilon_super_node", "ε, the super-node", "zones/epsilon/super-node"),
     _bound("epsilon_elected", "ε, an elected super-node", "zones/epsilon/elected_super-node"),
-    Measure(
-        name="noise", label="noise over shift, broadcast", tracked="zones/noise_over_shift/public"
-    ),
+    _measure("noise", "noise over shift, broadcast", "zones/noise_over_shift/public"),
     _attack("psnr", "PSNR of reconstructions (dB)", "psnr", 1, "dB"),
     _attack("psnr_best", "best PSNR (dB)", "psnr_best", 1, "dB"),
     _attack("psnr_blind", "PSNR of a blind guess (dB)", "psnr_blind", 1, "dB"),
     _attack("ssim", "SSIM of reconstructions", "ssim", 3),
-    _attack("labels", "labels read off", "labels_right", 3, share=True),
+    replace(_attack("labels", "labels read off", "labels_right", 3), share=True),
     _attack("epsilon", "ε of what was attacked, at most", "epsilon", 1),
     _attack("auc_public", "AUC, the public", "auc/public", 3),
     _attack("auc_far", "AUC, devices elsewhere", "auc/far_devices", 3),
