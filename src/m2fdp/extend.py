@@ -19,6 +19,7 @@ from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.server_rules import Momentum, ServerRule, TakeAggregate, Yogi
 from m2fdp.core.errors import InputError
+from m2fdp.core.metrics import Metric
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.accounting import ShiftLaw, subsampled
 from m2fdp.core.privacy.mechanisms import Mechanism
@@ -63,6 +64,7 @@ __all__ = [
     "LocalRule",
     "LockStep",
     "Mechanism",
+    "Metric",
     "Model",
     "Momentum",
     "Names",

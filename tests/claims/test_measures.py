@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.claims.measures import MEASURES, OF_METRICS, check_measure
+from m2fdp.claims.measures import MEASURES, check_measure, tracked
 from m2fdp.claims.measuring import measure_runs
 from m2fdp.core.errors import InputError
 
@@ -34,7 +34,7 @@ def history_of(accuracies, run_id="run0", every=10) -> pd.DataFrame:
 
 
 def decisions_of(run_id: str, *rows: tuple[int, int, int]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=["K", "s_trusted", "s_untrusted"])
+    frame = pd.DataFrame(rows, columns=["local_steps", "s_trusted", "s_untrusted"])
     return frame.assign(run_id=run_id, round=range(1, len(rows) + 1))
 
 
@@ -87,13 +87,14 @@ def test_devices_are_the_product_of_the_fan_outs():
 
 
 def test_what_zones_learn_is_that_of_the_runs_that_have_any():
-    zones = pd.DataFrame({name: [2.0, math.inf] for name in OF_METRICS}, index=["run2", "run1"])
+    names = list(tracked(of_rounds=False))
+    zones = pd.DataFrame({name: [2.0, math.inf] for name in names}, index=["run2", "run1"])
     history = pd.concat([history_of([0.5], f"run{number}") for number in range(3)])
-    measured = measure_runs(runs_of(3), history, zones=zones)
-    for name in OF_METRICS:
+    measured = measure_runs(runs_of(3), history, known=zones)
+    for name in names:
         assert math.isnan(measured.loc["run0", name])
         assert measured[name].tolist()[1:] == [math.inf, 2.0]
-    assert measure_runs(runs_of(3), history)[list(OF_METRICS)].isna().all(axis=None)
+    assert measure_runs(runs_of(3), history)[names].isna().all(axis=None)
 
 
 def test_the_runs_own_columns_and_order_stay():

@@ -110,7 +110,7 @@ def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
     assert decisions.to_dict("list") == {
         "run_id": [controlled] * 3,
         "round": [1, 2, 3],
-        "K": [5, 3, 4],
+        "local_steps": [5, 3, 4],
         "s_trusted": [8, 2, 2],
         "s_untrusted": [8, 4, 0],
     }
@@ -120,7 +120,7 @@ def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
 def test_without_a_controller_there_are_no_decisions(each_way):
     decisions = load_decisions([log_run()])
     assert decisions.empty
-    assert list(decisions.columns) == ["run_id", "round", "K", "s_trusted", "s_untrusted"]
+    assert list(decisions.columns) == ["run_id", "round", "local_steps", "s_trusted", "s_untrusted"]
 
 
 def test_what_observers_of_zones_learn():

@@ -83,7 +83,7 @@ def check_claims(
     claims: Sequence[ThresholdClaim | TrendClaim],
     columns: Collection[str],
     versions: Collection[str] = (),
-    measures: Collection[str] = tuple(MEASURES),
+    measures: Collection[str] = MEASURES,
     values: Mapping[str, Collection[Any]] | None = None,
 ) -> None:
     """Refuse claims that no run could decide; meant to be called before any run starts.

@@ -11,45 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError, among
+from m2fdp.core.metrics import COMPARED, EVALUATED, names_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # One row a run.
-RUN_COLUMNS = (
-    "algorithm",
-    "seed",
-    "role",
-    "privacy",
-    "accuracy",
-    "loss",
-    "epsilon_nominal",
-    "epsilon_verified",
-    "energy_j",
-    "delay_s",
-)
+RUN_COLUMNS = ("algorithm", "seed", "role", "privacy", *names_of(COMPARED))
 # One row a run and evaluated round.
-HISTORY_COLUMNS = (
-    "run_id",
-    "algorithm",
-    "seed",
-    "round",
-    "accuracy",
-    "loss",
-    "energy_j",
-    "delay_s",
-    "epsilon",
-)
+HISTORY_COLUMNS = ("run_id", "algorithm", "seed", "round", *names_of(EVALUATED))
 # Columns of a study's arms and versions: groups of parameters that go by one name.
 ARM, VERSION = "arm", "version"
 TAGS = (ARM, VERSION)
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
-def swept_columns(frame_columns: Iterable[str], fixed: Collection[str]) -> list[str]:
-    """The columns that not every frame has: arm and parameters in which its runs differ."""
-    return [column for column in frame_columns if column not in fixed]
+def swept_columns(frame_columns: Iterable[str], fixed: Collection[str] = ()) -> list[str]:
+    """The columns that tell runs apart: arm, version and parameters in which they differ.
+
+    Args:
+        fixed: more columns that do not, beside those of every frame and the measures.
+    """
+    known = {*RUN_COLUMNS, *HISTORY_COLUMNS, *MEASURES, *fixed}
+    return [column for column in frame_columns if column not in known]
 
 
 def in_order(rows: pd.DataFrame, columns: Iterable[str]) -> pd.DataFrame:

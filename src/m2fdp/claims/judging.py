@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
-from m2fdp.claims.frames import RUN_COLUMNS, VERSION, comparable, swept_columns
+from m2fdp.claims.frames import VERSION, comparable, swept_columns
 from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN, against_bounds, rising, summarise
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
@@ -101,7 +101,7 @@ def judge(
     elif versions is None:
         named = (claim.versions or () for claim in claims)
         versions = sorted(set(measured[VERSION]).union(*named))
-    columns = swept_columns(measured.columns, (*RUN_COLUMNS, *MEASURES))
+    columns = swept_columns(measured.columns)
     measures = [name for name in MEASURES if name in measured.columns]
     check_claims(claims, columns, versions, measures)
     versions = versions or ("",)
@@ -166,7 +166,7 @@ def _select(
     twice = runs[runs.duplicated(keys, keep=False)]
     if len(twice):
         _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
-        columns = ["algorithm", *swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES))]
+        columns = ["algorithm", *swept_columns(runs.columns)]
         varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
         remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
         raise InputError(

@@ -7,13 +7,18 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from m2fdp.claims.frames import ARM
+from m2fdp.core import metrics
 from m2fdp.core.blocks import Block
 
-# As x: a curve over the rounds, or over the simulated seconds that they took, of one of `CURVES`.
-ROUND, DELAY = "round", "delay_s"
+# As x: a curve over the rounds, or over the simulated seconds that they took, of one of `curves`.
+ROUND, DELAY = "round", metrics.DELAY.name
 OVER_A_RUN = (ROUND, DELAY)
-ACCURACY, LOSS = "accuracy", "loss"
-CURVES = (ACCURACY, LOSS)
+ACCURACY, LOSS = metrics.ACCURACY.name, metrics.LOSS.name
+
+
+def curves() -> tuple[str, ...]:
+    """The metrics of a run that are drawn over it."""
+    return (ACCURACY, LOSS, *metrics.OWN)
 
 
 class Panel(Block):

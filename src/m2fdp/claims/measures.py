@@ -1,102 +1,126 @@
-"""Measures of runs: what figures and claims compare beside the final accuracy."""
+"""Measures of runs: what figures and claims compare.
+
+`m2fdp.core.metrics` declares what runs measure themselves; here stand the measures that are derived
+from several rounds, and those that rooms beside the core bring.
+"""
 
 from __future__ import annotations
 
-import math
+from collections import ChainMap
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.formatting import quantity
+from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, KEY, LOSS, OWN, Metric
 
 # The size of a network, which is no result but what results are shown over.
 DEVICES, ZONES, FANOUTS = "devices", "zones", "topology.fanouts"
 SIZES = (DEVICES, ZONES)
 
 
-@dataclass(frozen=True)
-class Measure:
-    """How a measure is written."""
+@dataclass(frozen=True, kw_only=True)
+class Measure(Metric):
+    """A metric that only a comparison of runs knows.
 
-    label: str  # on an axis, with the unit
-    unit: str = ""  # "" = none
-    digits: int | None = None  # after the decimal point; None = three in all
-    share: bool = False  # of one, so that differences are in points
-    bound: bool = False  # from above, of which the largest over seeds counts
-    # MLflow's metric of it; where that ends in a star, the largest of those that begin so.
-    metric: str = ""
+    Attributes:
+        tracked: MLflow's metric that it is read from. A star at the end stands for the largest of
+            those that begin so; empty = it is computed.
+        of_rounds: whether that is one of every round, whose mean over all rounds but the first it
+            is.
+    """
 
-    def text(self, value: float) -> str:
-        """A value in the measure's digits; a dash where there is none."""
-        if math.isfinite(value):
-            return quantity(value) if self.digits is None else f"{value:,.{self.digits}f}"
-        return "–" if math.isnan(value) else "∞"
+    tracked: str = ""
+    of_rounds: bool = False
 
 
-def _bound(label: str, metric: str, digits: int = 3) -> Measure:
-    return Measure(label, digits=digits, bound=True, metric=metric)
+def _measure(
+    name: str,
+    label: str,
+    tracked: str = "",
+    digits: int | None = None,
+    unit: str = "",
+    **more: Any,
+) -> Measure:
+    return Measure(name=name, label=label, tracked=tracked, digits=digits, unit=unit, **more)
 
 
-MEASURES: Mapping[str, Measure] = {
-    "accuracy": Measure("accuracy", digits=3, share=True),
-    "loss": Measure("loss on the test records", digits=3),
-    "volatility": Measure("volatility of the accuracy", digits=4, share=True),
-    "rounds_to_target": Measure("rounds to the target", "rounds", 1),
-    "energy_to_target": Measure("energy to the target (J)", "J"),
-    "delay_to_target": Measure("delay to the target (s)", "s"),
-    "seconds_per_round": Measure("seconds of a round (s)", "s"),
-    "local_steps": Measure("K (local steps a round)", "steps", 1),
-    "s_trusted": Measure("s below trusted nodes (devices)", "devices", 1),
-    "s_untrusted": Measure("s below untrusted nodes (devices)", "devices", 1),
-    DEVICES: Measure("devices of the network", "devices", 0),
-    ZONES: Measure("zones (lowest servers)", "zones", 0),
-    "v": Measure("V", metric="zones/v"),
-    "epsilon_by_h": Measure("ε/√V", metric="zones/epsilon_by_h", digits=3),
-    "epsilon_by_h_with_sums": Measure("ε/V", metric="zones/epsilon_by_h_with_sums", digits=4),
-    "epsilon_public": _bound("ε, the public", "zones/epsilon/public"),
-    "least_epsilon_public": _bound("least ε, the public", "zones/least_epsilon/public"),
-    "epsilon_elsewhere": _bound("ε, devices elsewhere", "zones/epsilon/devices_elsewhere"),
-    "epsilon_in_zone": _bound("ε, devices of the zone", "zones/epsilon/devices_of_the_zone"),
-    "epsilon_cloud": _bound("ε, the cloud", "zones/epsilon/cloud"),
-    "epsilon_coalition": _bound("ε, cloud with super-nodes", "zones/epsilon/cloud_with_*"),
-    "epsilon_super_node": _bound("ε, the super-node", "zones/epsilon/super-node"),
-    "epsilon_elected": _bound("ε, an elected super-node", "zones/epsilon/elected_super-node"),
-    "noise": Measure("noise over shift, broadcast", metric="zones/noise_over_shift/public"),
-    "attack_psnr": Measure(
-        "PSNR of reconstructions (dB)", metric="attack/psnr", unit="dB", digits=1
-    ),
-    "attack_psnr_best": Measure("best PSNR (dB)", metric="attack/psnr_best", unit="dB", digits=1),
-    "attack_psnr_blind": Measure(
-        "PSNR of a blind guess (dB)", metric="attack/psnr_blind", unit="dB", digits=1
-    ),
-    "attack_ssim": Measure("SSIM of reconstructions", metric="attack/ssim", digits=3),
-    "attack_labels": Measure("labels read off", metric="attack/labels_right", digits=3, share=True),
-    "attack_epsilon": Measure("ε of what was attacked, at most", metric="attack/epsilon", digits=1),
-    "attack_auc_public": Measure("AUC, the public", metric="attack/auc/public", digits=3),
-    "attack_auc_far": Measure("AUC, devices elsewhere", metric="attack/auc/far_devices", digits=3),
-    "attack_tpr_public": Measure(
-        "members found at 1 %, the public", metric="attack/tpr_at_0.01/public", digits=4
-    ),
-    "attack_tpr_far": Measure(
-        "members found at 1 %, devices elsewhere", metric="attack/tpr_at_0.01/far_devices", digits=4
-    ),
-    "attack_room": Measure("room below the ledger's bound", metric="attack/room", digits=4),
-    "attack_epsilon_lower": Measure("ε at least (LiRA)", metric="attack/epsilon_lower/*", digits=2),
-    "ledger_servers": _bound("ε, untrusted servers (ledger)", "epsilon_observer/servers", digits=1),
-    "ledger_cloud": _bound("ε, the cloud (ledger)", "epsilon_observer/cloud", digits=1),
-    "ledger_siblings": _bound("ε, siblings (ledger)", "epsilon_observer/siblings", digits=1),
-    "ledger_downlinks": _bound("ε, downlinks (ledger)", "epsilon_observer/downlinks", digits=1),
-}
-# What H's zones and the ledger say of a run, and what attacks take, by measure.
-OF_METRICS = {name: measure.metric for name, measure in MEASURES.items() if measure.metric}
-# The controller's decisions in a round.
-DECISIONS = ("K", "s_trusted", "s_untrusted")
+def _bound(name: str, label: str, source: str, digits: int = 3) -> Measure:
+    return _measure(name, label, source, digits, bound=True)
+
+
+def _decided(name: str, label: str, source: str, unit: str) -> Measure:
+    return _measure(name, label, f"control/{source}", 1, unit, of_rounds=True)
+
+
+def _attack(name: str, label: str, source: str, digits: int, unit: str = "") -> Measure:
+    return _measure(f"attack_{name}", label, f"attack/{source}", digits, unit)
+
+
+VOLATILITY = _measure("volatility", "volatility of the accuracy", digits=4, share=True)
+ROUNDS_TO_TARGET = _measure("rounds_to_target", "rounds to the target", digits=1, unit="rounds")
+ENERGY_TO_TARGET = _measure("energy_to_target", "energy to the target (J)", unit="J")
+DELAY_TO_TARGET = _measure("delay_to_target", "delay to the target (s)", unit="s")
+SECONDS_PER_ROUND = _measure("seconds_per_round", "seconds of a round (s)", unit="s")
+_DECLARED: tuple[Metric, ...] = (
+    ACCURACY,
+    replace(LOSS, label="loss on the test records"),
+    *(VOLATILITY, ROUNDS_TO_TARGET, ENERGY_TO_TARGET, DELAY_TO_TARGET, SECONDS_PER_ROUND),
+    _decided("local_steps", "K (local steps a round)", "K", "steps"),
+    _decided("s_trusted", "s below trusted nodes (devices)", "s_trusted", "devices"),
+    _decided("s_untrusted", "s below untrusted nodes (devices)", "s_untrusted", "devices"),
+    _measure(DEVICES, "devices of the network", digits=0, unit="devices"),
+    _measure(ZONES, "zones (lowest servers)", digits=0, unit="zones"),
+    _measure("v", "V", "zones/v"),
+    _measure("epsilon_by_h", "ε/√V", "zones/epsilon_by_h", 3),
+    _measure("epsilon_by_h_with_sums", "ε/V", "zones/epsilon_by_h_with_sums", 4),
+    _bound("epsilon_public", "ε, the public", "zones/epsilon/public"),
+    _bound("least_epsilon_public", "least ε, the public", "zones/least_epsilon/public"),
+    _bound("epsilon_elsewhere", "ε, devices elsewhere", "zones/epsilon/devices_elsewhere"),
+    _bound("epsilon_in_zone", "ε, devices of the zone", "zones/epsilon/devices_of_the_zone"),
+    _bound("epsilon_cloud", "ε, the cloud", "zones/epsilon/cloud"),
+    _bound("epsilon_coalition", "ε, cloud with super-nodes", "zones/epsilon/cloud_with_*"),
+    _bound("epsilon_super_node", "ε, the super-node", "zones/epsilon/super-node"),
+    _bound("epsilon_elected", "ε, an elected super-node", "zones/epsilon/elected_super-node"),
+    _measure("noise", "noise over shift, broadcast", "zones/noise_over_shift/public"),
+    _attack("psnr", "PSNR of reconstructions (dB)", "psnr", 1, "dB"),
+    _attack("psnr_best", "best PSNR (dB)", "psnr_best", 1, "dB"),
+    _attack("psnr_blind", "PSNR of a blind guess (dB)", "psnr_blind", 1, "dB"),
+    _attack("ssim", "SSIM of reconstructions", "ssim", 3),
+    replace(_attack("labels", "labels read off", "labels_right", 3), share=True),
+    _attack("epsilon", "ε of what was attacked, at most", "epsilon", 1),
+    _attack("auc_public", "AUC, the public", "auc/public", 3),
+    _attack("auc_far", "AUC, devices elsewhere", "auc/far_devices", 3),
+    _attack("tpr_public", "members found at 1 %, the public", "tpr_at_0.01/public", 4),
+    _attack("tpr_far", "members found at 1 %, devices elsewhere", "tpr_at_0.01/far_devices", 4),
+    _attack("room", "room below the ledger's bound", "room", 4),
+    _attack("epsilon_lower", "ε at least (LiRA)", "epsilon_lower/*", 2),
+    _bound("ledger_servers", "ε, untrusted servers (ledger)", "epsilon_observer/servers", 1),
+    _bound("ledger_cloud", "ε, the cloud (ledger)", "epsilon_observer/cloud", 1),
+    _bound("ledger_siblings", "ε, siblings (ledger)", "epsilon_observer/siblings", 1),
+    _bound("ledger_downlinks", "ε, downlinks (ledger)", "epsilon_observer/downlinks", 1),
+)
+_BY_NAME: dict[str, Metric] = {measure.name: measure for measure in _DECLARED}
+# By name: those above, and what users have declared.
+MEASURES: Mapping[str, Metric] = ChainMap(OWN, _BY_NAME)
 # Measures of the evaluation that reaches the target first, by the history's column.
 TO_TARGET = {
-    "round": "rounds_to_target",
-    "energy_j": "energy_to_target",
-    "delay_s": "delay_to_target",
+    "round": ROUNDS_TO_TARGET.name,
+    ENERGY.name: ENERGY_TO_TARGET.name,
+    DELAY.name: DELAY_TO_TARGET.name,
 }
+
+
+def tracked(*, of_rounds: bool) -> dict[str, str]:
+    """MLflow's metrics that measures are read from, by the measures' names: the decisions of every
+    round, or what is known at a run's end, the users' own metrics among it."""
+    own = {} if of_rounds else {name: name for name in OWN}
+    found = {
+        measure.name: measure.tracked
+        for measure in _DECLARED
+        if isinstance(measure, Measure) and measure.tracked and measure.of_rounds == of_rounds
+    }
+    return found | own
 
 
 def check_measure(name: str, columns: Collection[str], target_accuracy: float | None) -> None:
@@ -115,3 +139,13 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
         raise InputError("measure", name, "needs the study's target_accuracy")
     if name in SIZES and FANOUTS not in columns:
         raise InputError("measure", name, f"needs a study that varies {FANOUTS}")
+
+
+def check_own_metrics() -> None:
+    """Refuse metrics of a user's own that are called as a study's measure is.
+
+    Raises:
+        InputError: naming the first.
+    """
+    for name in OWN.keys() & _BY_NAME.keys():
+        raise InputError(KEY, name, "is what studies call a measure of theirs; name it otherwise")

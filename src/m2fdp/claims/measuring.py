@@ -8,7 +8,16 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.claims.frames import comparable
-from m2fdp.claims.measures import DECISIONS, DEVICES, FANOUTS, OF_METRICS, TO_TARGET, ZONES
+from m2fdp.claims.measures import (
+    DEVICES,
+    FANOUTS,
+    SECONDS_PER_ROUND,
+    TO_TARGET,
+    VOLATILITY,
+    ZONES,
+    tracked,
+)
+from m2fdp.core.metrics import ACCURACY, DELAY
 
 _LEAST_EVALUATIONS = 3
 
@@ -18,16 +27,17 @@ def measure_runs(
     history: pd.DataFrame,
     decisions: pd.DataFrame | None = None,
     target_accuracy: float | None = None,
-    zones: pd.DataFrame | None = None,
+    known: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """The runs with a column for each measure.
 
     Args:
         runs: one row a run, of `m2fdp.studies.tracked_runs.load_runs`; its index is run_id.
         history: one row a run and evaluated round, of `load_history`.
-        decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
+        decisions: one row a run and round, of `load_decisions`, with the measures that are means of
+            them; None = no run had a controller.
         target_accuracy: what the measures to a target wait for; None = there are none.
-        zones: one row a run, of `load_metrics`; None = no run had any.
+        known: one row a run, of `load_metrics`; None = no run had any.
 
     Returns:
         The columns of `runs`, and float
@@ -42,56 +52,47 @@ def measure_runs(
             node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
             without a controller.
         devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
-        the measures of `OF_METRICS`: see `m2fdp.zones.table.zones_table` and
+        all others of `tracked`: see `m2fdp.zones.table.zones_table` and
             `m2fdp.adversaries.attacks`; NaN without zones or an attack.
     """
     history = history.sort_values(["run_id", "round"])
-    measured = runs.assign(volatility=_by_run(_volatility(history), runs))
-    if target_accuracy is not None:
-        reached = to_target(history, target_accuracy)
-        for measure in reached:
-            measured[measure] = _by_run(reached[measure], runs)
     last = history.drop_duplicates("run_id", keep="last").set_index("run_id")
-    measured["seconds_per_round"] = _by_run(last["delay_s"] / last["round"], runs)
-    names = {"K": "local_steps"}
-    for decision in DECISIONS:
-        means = pd.Series(dtype=float)
-        if decisions is not None:
-            chosen = decisions[decisions["round"] > 1].sort_values(["run_id", "round"])
-            means = chosen.groupby("run_id")[decision].mean()
-        measured[names.get(decision, decision)] = _by_run(means, runs)
+    columns: dict[str, pd.Series] = {VOLATILITY.name: _volatility(history)}
+    if target_accuracy is not None:
+        first = to_target(history, target_accuracy)
+        columns |= {name: first[name] for name in TO_TARGET.values()}
+    columns[SECONDS_PER_ROUND.name] = last[DELAY.name] / last["round"]
+    means = pd.DataFrame(dtype=float)
+    if decisions is not None:
+        chosen = decisions[decisions["round"] > 1].sort_values(["run_id", "round"])
+        means = chosen.groupby("run_id").mean()
+    for measure in tracked(of_rounds=True):
+        columns[measure] = means.get(measure, pd.Series(dtype=float))
     if FANOUTS in runs:
-        measured[DEVICES] = runs[FANOUTS].map(_devices).astype(float)
-        measured[ZONES] = runs[FANOUTS].map(_zones).astype(float)
-    metrics = pd.DataFrame(dtype=float) if zones is None else zones
-    for measure in OF_METRICS:
-        measured[measure] = _by_run(metrics.get(measure, pd.Series(dtype=float)), runs)
-    return measured
+        columns |= {DEVICES: runs[FANOUTS].map(_devices), ZONES: runs[FANOUTS].map(_zones)}
+    for measure in tracked(of_rounds=False):
+        columns[measure] = pd.DataFrame(known).get(measure, pd.Series(dtype=float))
+    return runs.assign(**{k: v.reindex(runs.index).astype(float) for k, v in columns.items()})
 
 
 def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
     """Rounds, energy and delay to the first evaluation that reaches an accuracy.
 
     Args:
-        history: one row a run and evaluated round: run_id, round, accuracy, energy_j, delay_s.
+        history: one row a run and evaluated round: run_id, round, accuracy, energy and delay.
 
     Returns:
-        rounds_to_target, energy_to_target (J) and delay_to_target (s) by run_id, of the runs that
-        reach it.
+        The measures of `TO_TARGET` by run_id, of the runs that reach it.
     """
-    reached = history[history["accuracy"] >= target_accuracy].sort_values(["run_id", "round"])
+    reached = history[history[ACCURACY.name] >= target_accuracy].sort_values(["run_id", "round"])
     first = reached.drop_duplicates("run_id").set_index("run_id")
     return first[list(TO_TARGET)].rename(columns=TO_TARGET)
-
-
-def _by_run(values: pd.Series, runs: pd.DataFrame) -> pd.Series:
-    return values.reindex(runs.index).astype(float)
 
 
 def _volatility(history: pd.DataFrame) -> pd.Series:
     last = history.groupby("run_id")["round"].transform("max")
     late = history[2 * history["round"] > last]
-    return late.groupby("run_id")["accuracy"].agg(_std_of_differences)
+    return late.groupby("run_id")[ACCURACY.name].agg(_std_of_differences)
 
 
 def _std_of_differences(accuracies: pd.Series) -> float:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.claims.frames import ARM, RUN_COLUMNS, swept_columns
+from m2fdp.claims.frames import ARM, swept_columns
 from m2fdp.claims.intervals import summarise
-from m2fdp.claims.measures import MEASURES
+from m2fdp.core.metrics import ACCURACY
 
 _LEAST_SEEDS = 2  # one tells no interval
 _NUMBERS = ["seeds", "difference", "low", "high"]
@@ -28,7 +28,7 @@ def paired_differences(measured: pd.DataFrame) -> pd.DataFrame:
         difference, the mean of first less other; low and high, its 95 % interval. None of pairs
         with fewer than two seeds.
     """
-    swept = swept_columns(measured.columns, (*RUN_COLUMNS, *MEASURES))
+    swept = swept_columns(measured.columns)
     names = ["algorithm", *([ARM] if ARM in swept else [])]
     places = [column for column in swept if column != ARM]
     columns = [*places, *names, *(f"{name}_over" for name in names), *_NUMBERS]
@@ -43,7 +43,7 @@ def paired_differences(measured: pd.DataFrame) -> pd.DataFrame:
 
 def _pairs(runs: pd.DataFrame, names: list[str]) -> Iterator[dict[str, Any]]:
     lines = {
-        name: rows.drop_duplicates("seed").set_index("seed")["accuracy"].astype(float)
+        name: rows.drop_duplicates("seed").set_index("seed")[ACCURACY.name].astype(float)
         for name, rows in runs.groupby(names, sort=False)
     }
     for (one, ours), (other, theirs) in itertools.combinations(lines.items(), 2):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from m2fdp.core.metrics import of_last
 from m2fdp.experiment import Experiment
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
@@ -62,7 +63,6 @@ def card_of_parts(
     reached = None
     if round_metrics is not None:
         last = round_metrics.iloc[-1]
-        numbers = ("accuracy", "loss", "energy_j", "delay_s")
-        reached = {"rounds": int(last["round"])} | {name: float(last[name]) for name in numbers}
+        reached = {"rounds": int(last["round"]), **of_last(last)}
     repeat = command(experiment.config, pipelines)
     return privacy_card(subject_of(experiment), promised, reached, ledger, repeat)

@@ -20,13 +20,14 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
 from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
+from m2fdp.core.metrics import ACCURACY, EPSILON_NOMINAL, ROUNDS, SCORE
 from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.reporting.cards import Card
 from m2fdp.reporting.tables import promise_line
 from m2fdp.zones.algorithm import ZoneAlgorithm
 
-EPSILONS = ("epsilon_nominal", *EPSILON_NAMES.values())
+EPSILONS = (EPSILON_NOMINAL.name, *EPSILON_NAMES.values())
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
 INFINITE_TAG = "zones_infinite"
 # The same of what attacks have found.
@@ -143,12 +144,12 @@ class Recorder:
             self._record_zones(name, data)
             self._record_attack(name, data)
             self._note(name, data)
-            if name == "run_summary" and "score" in data:
-                self._log_metrics({"score": data["score"]})
+            if name == "run_summary" and SCORE.name in data:
+                self._log_metrics({SCORE.name: data[SCORE.name]})
             if name == "round_metrics":
                 self._will_train = False
                 trained = int(data["round"].iloc[-1])
-                self._log_metrics({"rounds_trained": trained})
+                self._log_metrics({ROUNDS.name: trained})
                 if trained < self._planned_rounds:
                     outbox.put(tags={"stopped_early": "true"})
 
@@ -241,7 +242,7 @@ class Recorder:
         if name == "attack":
             metrics = data["metrics"].items()
             self._outbox.put(tags={ATTACK_INFINITE_TAG: ""})  # by which reports know an attack
-            names = {key: key if key == "accuracy" else f"attack/{key}" for key, _ in metrics}
+            names = {key: key if key == ACCURACY.name else f"attack/{key}" for key, _ in metrics}
             self._log_finite({names[key]: float(v) for key, v in metrics}, ATTACK_INFINITE_TAG)
 
     def _record_split(self, name: str) -> None:

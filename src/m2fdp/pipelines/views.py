@@ -11,11 +11,19 @@ from typing import Any
 
 from mlflow import MlflowClient
 
+from m2fdp.core.metrics import (
+    ACCURACY,
+    DELAY,
+    ENERGY,
+    EPSILON_NOMINAL,
+    EPSILON_VERIFIED,
+    names_of,
+)
 from m2fdp.pipelines.descriptions import TRAINING_PAGES
 
 RUNS = "kedro-run"  # the view of the runs that belong to no study
 _VIEW = "mlflow.sharedViewState."  # begins the tag
-_METRICS = ("accuracy", "epsilon_verified", "epsilon_nominal", "energy_j", "delay_s")
+_METRICS = names_of((ACCURACY, EPSILON_VERIFIED, EPSILON_NOMINAL, ENERGY, DELAY))
 
 
 def save_view(

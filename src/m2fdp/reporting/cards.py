@@ -17,9 +17,9 @@ from m2fdp.core.formatting import (
     hardly_protects,
     nominal,
     promised_epsilon,
-    quantity,
     upper_bound,
 )
+from m2fdp.core.metrics import ACCURACY, told
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.experiment import Experiment
@@ -179,7 +179,7 @@ def _lead(
     else:
         done = (
             f"{model} was trained over {network} for {counted(reached['rounds'], 'round')}. "
-            f"It labels **{reached['accuracy']:.1%}** of {subject['evaluated']:,} "
+            f"It labels **{reached[ACCURACY.name]:.1%}** of {subject['evaluated']:,} "
             f"{subject['evaluated_on']} records rightly"
         )
     answers = f" It answers **{reached['answers']}**." if reached and "answers" in reached else ""
@@ -198,12 +198,7 @@ def _below(subject: Mapping[str, Any]) -> str:
 def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> pd.DataFrame:
     rows = []
     if reached is not None:
-        rows += [
-            ("accuracy", f"{reached['accuracy']:.4f}"),
-            ("loss", f"{reached['loss']:.4g}"),
-            ("energy", f"{quantity(reached['energy_j'])} J"),
-            ("delay", f"{quantity(reached['delay_s'])} s"),
-        ]
+        rows += told(reached)
     if promised["guarantee"] == "none":
         rows.append(("ε", "∞ for everybody"))
     else:

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from m2fdp.claims.frames import HISTORY_COLUMNS, TAGS, swept_columns
+from m2fdp.claims.frames import TAGS, swept_columns
 from m2fdp.claims.intervals import summarise
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import parameter
+from m2fdp.core.metrics import ENERGY
 from m2fdp.reporting import style
 from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height
 from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
@@ -160,7 +161,7 @@ def comparison(history: pd.DataFrame) -> Figure:
     for number, (label, look, runs) in enumerate(lines):
         means, name = over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
         draw_band(by_round, means["round"], means, look, number, name)
-        draw_band(by_energy, means["energy_j"], means, look, number, name)
+        draw_band(by_energy, means[ENERGY.name], means, look, number, name)
         last = runs.sort_values(["seed", "round"]).drop_duplicates("seed", keep="last")
         dots.append(Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
@@ -175,7 +176,7 @@ def comparison(history: pd.DataFrame) -> Figure:
 
 def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFrame]]:
     """Label, look and rows of the history of each line, baselines first."""
-    swept = swept_columns(history.columns, HISTORY_COLUMNS)
+    swept = swept_columns(history.columns)
     for algorithm in sorted(history["algorithm"].unique(), key=style.position):
         rows = history[history["algorithm"] == algorithm]
         varied = [name for name in swept if rows[name].nunique(dropna=False) > 1]

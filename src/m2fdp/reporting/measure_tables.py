@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from m2fdp.claims.frames import RUN_COLUMNS, in_order, swept_columns
+from m2fdp.claims.frames import in_order, swept_columns
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.formatting import parameter, upper_bound
@@ -26,7 +26,7 @@ def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFra
         algorithm, the swept columns, seeds, and each measure: its mean over the seeds that have
         it, or of an upper bound the largest.
     """
-    swept = swept_columns(measured.columns, (*RUN_COLUMNS, *MEASURES))
+    swept = swept_columns(measured.columns)
     how = {name: "max" if MEASURES[name].bound else "mean" for name in measures}
     rows = (
         measured.sort_values("seed")

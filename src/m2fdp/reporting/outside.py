@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from m2fdp.core.metrics import DELAY, ENERGY, names_of
+
 
 @dataclass(frozen=True)
 class Clear:
@@ -107,7 +109,7 @@ CLEAR = (
     Clear(
         "decisions that follow un-noised gradients, where beta is estimated, and what they cost; "
         "epsilon is then conditional",
-        others=("metric control/*", "metric energy_j", "metric delay_s"),
+        others=("metric control/*", *(f"metric {name}" for name in names_of((ENERGY, DELAY)))),
         made_by="control.enabled",
     ),
 )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, comparable, select_runs, swept_columns
-from m2fdp.claims.layout import CURVES, DELAY, OVER_A_RUN, ROUND, Layout, Panel
+from m2fdp.claims.frames import ARM, TAGS, comparable, select_runs, swept_columns
+from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout, Panel, curves
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError, among
@@ -95,8 +95,8 @@ def check_layout(
                 check_measure(measure, columns, target_accuracy)
             except InputError as error:
                 raise InputError(f"{key}.{name}", measure, error.remedy) from None
-        if panel.x in OVER_A_RUN and panel.y not in CURVES:
-            axis, drawn = "rounds" if panel.x == ROUND else "seconds", " and ".join(CURVES)
+        if panel.x in OVER_A_RUN and panel.y not in curves():
+            axis, drawn = "rounds" if panel.x == ROUND else "seconds", " and ".join(curves())
             raise InputError(f"{key}.y", panel.y, f"over {axis} only {drawn} are drawn")
         if panel.log_x and panel.x in NAMES:
             raise InputError(f"{key}.log_x", True, f"{panel.x} has no numbers")
@@ -207,7 +207,7 @@ def _check_unmixed(runs: pd.DataFrame, key: str) -> None:
     if twice.empty:
         return
     _, mixed = next(iter(twice.groupby(point)))
-    swept = swept_columns(runs.columns, (*RUN_COLUMNS, *MEASURES, _X, _LINE))
+    swept = swept_columns(runs.columns, (_X, _LINE))
     differing = [
         name for name in ("algorithm", *swept) if len(set(map(comparable, mixed[name]))) > 1
     ]

@@ -10,19 +10,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from m2fdp.core.errors import InputError
+from m2fdp.core.metrics import ACCURACY, ENERGY
 from m2fdp.reporting import style
 
 
-def over_seeds(history: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame:
+def over_seeds(history: pd.DataFrame, measure: str = ACCURACY.name) -> pd.DataFrame:
     """A measure and the energy by round, means of the rounds that all seeds evaluated.
 
     Args:
         history: one row a seed and evaluated round with algorithm, seed, round, the measure and
-            energy_j.
-        measure: the column whose means are taken, accuracy or loss.
+            the energy.
+        measure: the column whose means are taken.
 
     Returns:
-        round, mean, energy_j and std, the measure's sample standard deviation (NaN for one seed).
+        round, mean, the energy and std, the measure's sample standard deviation (NaN for one seed).
 
     Raises:
         InputError: a seed is there twice.
@@ -31,9 +32,8 @@ def over_seeds(history: pd.DataFrame, measure: str = "accuracy") -> pd.DataFrame
     # Sorted, so that sums do not depend on the order of the rows.
     groups = history.sort_values("seed").groupby("round")
     values = groups[measure]
-    means = pd.DataFrame(
-        {"mean": values.mean(), "energy_j": groups["energy_j"].mean(), "std": values.std()}
-    )
+    energy = {ENERGY.name: groups[ENERGY.name].mean()}
+    means = pd.DataFrame({"mean": values.mean(), **energy, "std": values.std()})
     return means[groups.size() == history["seed"].nunique()].reset_index()
 
 

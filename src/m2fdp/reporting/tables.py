@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from m2fdp.claims.frames import ARM, RUN_COLUMNS, VERSION, in_order, swept_columns
+from m2fdp.claims.frames import ARM, VERSION, in_order, swept_columns
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import (
@@ -24,24 +24,34 @@ from m2fdp.core.formatting import (
     upper_bound,
     verified,
 )
+from m2fdp.core.metrics import (
+    ACCURACY,
+    DELAY,
+    ENERGY,
+    EPSILON_NOMINAL,
+    EPSILON_VERIFIED,
+    LOSS,
+    OWN,
+    SCORE,
+    Metric,
+    names_of,
+    told,
+)
 from m2fdp.reporting.clock_figures import RATES
 from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
 from m2fdp.reporting.terminal import new_table, show
 
+_MEAN, _STD = "_mean", "_std"  # end the names of columns
+_BOUNDS = names_of((EPSILON_NOMINAL, EPSILON_VERIFIED))
+_COSTS = (ENERGY, DELAY)
+# The columns that say something of the runs, beside those by which they are told apart.
 TABLE_COLUMNS = (
-    "algorithm",
-    "privacy",
-    "seeds",
-    "accuracy_mean",
-    "accuracy_std",
-    "loss_mean",
-    "epsilon_nominal",
-    "epsilon_verified",
-    "energy_j",
-    "delay_s",
+    *("algorithm", "privacy", "seeds"),
+    *(f"{ACCURACY.name}{_MEAN}", f"{ACCURACY.name}{_STD}", f"{LOSS.name}{_MEAN}"),
+    *(*_BOUNDS, *names_of(_COSTS)),
 )
-ACCURACY = "accuracy ± std"  # the header
+QUALITY = f"{ACCURACY.name} ± std"  # the header
 PRINTED_POSITIONS = 4
 
 
@@ -53,8 +63,8 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
             parameter.
 
     Returns:
-        `TABLE_COLUMNS` and the swept ones, all numbers: how many seeds, mean and sample
-        standard deviation (NaN for one seed) of the accuracy, the largest epsilons over the
+        The swept columns, and numbers: how many seeds, mean and sample standard deviation (NaN for
+        one seed) of the accuracy and of the users' own metrics, the largest epsilons over the
         seeds as they are upper bounds (a missing one is infinite), and mean loss, energy and
         delay.
 
@@ -63,44 +73,43 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
     """
     if runs.empty:
         raise InputError("runs", "(none)", "there is nothing to compare yet")
-    swept = swept_columns(runs.columns, RUN_COLUMNS)
+    swept, own = swept_columns(runs.columns), [name for name in OWN if name in runs]
     keys = ["algorithm", *swept, "privacy"]
     refuse_twice("runs", runs, [*keys, "seed"], "{algorithm}, seed {seed}")
-    epsilons = ("epsilon_nominal", "epsilon_verified")
-    bounds = {name: runs[name].astype(float).fillna(math.inf) for name in epsilons}
+    bounds = {name: runs[name].astype(float).fillna(math.inf) for name in _BOUNDS}
+    of_seeds = {
+        **{f"{name}{end}": (name, end[1:]) for name in (ACCURACY.name,) for end in (_MEAN, _STD)},
+        f"{LOSS.name}{_MEAN}": (LOSS.name, "mean"),
+        **{name: (name, "max") for name in _BOUNDS},
+        **{name: (name, "mean") for name in names_of(_COSTS)},
+        **{f"{name}{end}": (name, end[1:]) for name in own for end in (_MEAN, _STD)},
+    }
     rows = (
         runs.sort_values("seed")  # so that sums do not depend on the order of the runs
         .assign(place=runs["algorithm"].map(position), **bounds)
         .groupby(["place", *keys], dropna=False, sort=False)
-        .agg(
-            seeds=("seed", "size"),
-            accuracy_mean=("accuracy", "mean"),
-            accuracy_std=("accuracy", "std"),
-            loss_mean=("loss", "mean"),
-            epsilon_nominal=("epsilon_nominal", "max"),
-            epsilon_verified=("epsilon_verified", "max"),
-            energy_j=("energy_j", "mean"),
-            delay_s=("delay_s", "mean"),
-        )
+        .agg(seeds=("seed", "size"), **of_seeds)
     )
     return in_order(rows.reset_index(), ["place", *keys]).drop(columns="place")
 
 
 def displayed(table: pd.DataFrame) -> pd.DataFrame:
     """A comparison table as people read it: all text, titles for names."""
-    swept = swept_columns(table.columns, TABLE_COLUMNS)
+    own = [metric for name, metric in OWN.items() if f"{name}{_MEAN}" in table]
+    of_own = [f"{metric.name}{end}" for metric in own for end in (_MEAN, _STD)]
+    swept = [name for name in table.columns if name not in (*TABLE_COLUMNS, *of_own)]
     rows = []
     for row in table.to_dict("records"):
         rows.append(
             {"algorithm": get_algorithm(row["algorithm"]).title}
             | {name: parameter(row[name]) for name in swept}
             | {
-                ACCURACY: _mean_and_std(row["accuracy_mean"], row["accuracy_std"], row["seeds"]),
+                QUALITY: _mean_and_std(row, ACCURACY),
+                **{f"{metric.label} ± std": _mean_and_std(row, metric) for metric in own},
                 "seeds": str(row["seeds"]),
-                "ε nominal": nominal(row["epsilon_nominal"]),
-                "ε verified": verified(row["privacy"], row["epsilon_verified"]),
-                "energy (J)": quantity(row["energy_j"]),
-                "delay (s)": quantity(row["delay_s"]),
+                EPSILON_NOMINAL.label: nominal(row[EPSILON_NOMINAL.name]),
+                EPSILON_VERIFIED.label: verified(row["privacy"], row[EPSILON_VERIFIED.name]),
+                **{cost.label: quantity(row[cost.name]) for cost in _COSTS},
             }
         )
     return pd.DataFrame(rows)
@@ -126,7 +135,7 @@ def print_table(table: pd.DataFrame, console: Console, title: str) -> None:
     frame = displayed(table)
     texts = _text_columns(frame)
     result = new_table(title)
-    whole = ("algorithm", VERSION, ARM, ACCURACY)  # in a narrow terminal the others may wrap
+    whole = ("algorithm", VERSION, ARM, QUALITY)  # in a narrow terminal the others may wrap
     for name in frame.columns:
         result.add_column(
             name,
@@ -252,15 +261,13 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
         f"{title}, seed {summary['seed']}, after {counted(summary['rounds'], 'round')}"
     )
     result.title_justify = "left"
-    for name, value in (
-        ("accuracy", f"{summary['accuracy']:.4f}"),
-        *([("answers", summary["answers"])] if "answers" in summary else []),
-        ("loss", f"{summary['loss']:.4g}"),
-        *([("score", f"{summary['score']:.4f}, noised")] if "score" in summary else []),
-        ("ε", promise_line(summary["privacy"], summary)),
-        ("energy", f"{quantity(summary['energy_j'])} J"),
-        ("delay", f"{quantity(summary['delay_s'])} s"),
-    ):
+    rows = told(summary)
+    if "answers" in summary:
+        rows.insert(1, ("answers", summary["answers"]))
+    more = [("ε", promise_line(summary["privacy"], summary))]
+    if SCORE.name in summary:
+        more.insert(0, (SCORE.words, f"{SCORE.of_run(summary[SCORE.name])}, noised"))
+    for name, value in [*rows[: -len(_COSTS)], *more, *rows[-len(_COSTS) :]]:
         result.add_row(Text(name), Text(value))
     show(result, console)
 
@@ -325,10 +332,11 @@ def print_clock(units: pd.DataFrame, rounds: pd.DataFrame, console: Console | No
 
 def _text_columns(frame: pd.DataFrame) -> list[str]:
     """The algorithm and the swept parameters."""
-    return list(frame.columns[: frame.columns.get_loc(ACCURACY)])
+    return list(frame.columns[: frame.columns.get_loc(QUALITY)])
 
 
-def _mean_and_std(mean: float, std: float, seeds: int) -> str:
-    if math.isnan(mean):  # of runs that trained no model
-        return f"– (n = {seeds})"
-    return f"{mean:.3f} ± {std:.3f}" if seeds > 1 else f"{mean:.3f} (n = 1)"
+def _mean_and_std(row: Mapping[Hashable, Any], metric: Metric) -> str:
+    mean, std, seeds = row[f"{metric.name}{_MEAN}"], row[f"{metric.name}{_STD}"], row["seeds"]
+    if math.isnan(mean) or seeds == 1:  # of runs that trained no model, or that lack the metric
+        return f"{metric.text(mean)} (n = {seeds})"
+    return f"{metric.text(mean)} ± {metric.text(std)}"

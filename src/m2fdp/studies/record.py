@@ -22,6 +22,7 @@ from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import lowest
+from m2fdp.core.metrics import DELAY, ENERGY, OWN
 from m2fdp.studies.study import Study
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ RUN = "run"
 # its split, and the schedule that a search has chosen, dotted parameters as JSON.
 ORIGIN = ("seconds", "commit", "configuration", "split", "schedule")
 CHANGED = "+changes"  # what follows a commit whose files had changes
-_OF_ROUNDS = ("run_id", "round", ACCURACY, LOSS, "energy_j", "delay_s")  # that figures show
+_OF_ROUNDS = ("run_id", "round", ACCURACY, LOSS, ENERGY.name, DELAY.name)  # that figures show
 _TEXTS = {name: str for name in (RUN, *TAGS, "role", "privacy", *ORIGIN[1:])}
 _OF_SEARCH = {name: str for name in (*TAGS, "values", "schedule", "others", "observer", "kind")}
 
@@ -69,8 +70,9 @@ class Record:
 
     @property
     def compared(self) -> pd.DataFrame:
-        """Of these what every run has, and what tells runs apart."""
-        return self.measured[[n for n in self.measured if n in RUN_COLUMNS or n not in MEASURES]]
+        """Of these what every run has, the users' own metrics, and what tells runs apart."""
+        shown = (*RUN_COLUMNS, *OWN)
+        return self.measured[[n for n in self.measured if n in shown or n not in MEASURES]]
 
 
 def measures_of(study: Study) -> list[str]:
@@ -83,7 +85,7 @@ def measures_of(study: Study) -> list[str]:
 
 
 def curves_of(study: Study) -> set[str]:
-    """What the study's figure shows over a run, of `m2fdp.claims.layout.CURVES`."""
+    """What the study's figure shows over a run, of `m2fdp.claims.layout.curves`."""
     if study.figure is None:
         return {ACCURACY}
     return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
@@ -127,7 +129,7 @@ class RecordFiles:
         """
         history = record.rounds
         if len(history):
-            history = history[[name for name in _OF_ROUNDS if name in history]]
+            history = history[[name for name in (*_OF_ROUNDS, *OWN) if name in history]]
             history = history.rename(columns={"run_id": RUN})
         parts: dict[str, pd.DataFrame | Mapping[str, Any]] = {
             "": record.runs.rename_axis(RUN).reset_index(),

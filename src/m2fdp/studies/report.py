@@ -15,7 +15,7 @@ from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, VERSION, select_runs
 from m2fdp.claims.judging import judge
 from m2fdp.claims.layout import Layout
-from m2fdp.claims.measures import check_measure
+from m2fdp.claims.measures import check_measure, check_own_metrics
 from m2fdp.claims.measuring import measure_runs
 from m2fdp.claims.pairs import paired_differences
 from m2fdp.core.errors import InputError, among
@@ -88,6 +88,7 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     Raises:
         InputError: naming the column, measure or name.
     """
+    check_own_metrics()
     columns = varied_keys(study)
     names = {ARM: tuple(study.arms), VERSION: tuple(study.versions)}
     arms = {ARM: names[ARM]} if study.arms else {}

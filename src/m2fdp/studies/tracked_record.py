@@ -13,6 +13,7 @@ from mlflow.entities import Run
 from m2fdp.claims.frames import ARM
 from m2fdp.claims.layout import LOSS
 from m2fdp.claims.measuring import measure_runs
+from m2fdp.core.metrics import OWN
 from m2fdp.studies.grid import keys_by_seed, varied_keys
 from m2fdp.studies.record import CHANGED, Record, curves_of, measures_of
 from m2fdp.studies.report import one_run_an_arm
@@ -46,7 +47,7 @@ def tracked_record(
     measured = measure_runs(
         runs, history, load_decisions(ids), study.target_accuracy, load_metrics(ids)
     )
-    kept = measures_of(study)
+    kept = [*measures_of(study), *(name for name in OWN if measured[name].notna().any())]
     measured = measured[[name for name in measured if name in runs or name in kept]]
     client = mlflow.MlflowClient()
     origins = {
@@ -70,10 +71,10 @@ def tracked_record(
 
 
 def _curves(history: pd.DataFrame, shown: set[str]) -> pd.DataFrame:
-    """The rounds, where anything of them is shown, without a loss that is not."""
+    """The rounds, where anything of them is shown, without a loss and own metrics that are not."""
     if not shown:
         return pd.DataFrame()
-    return history if LOSS in shown else history.drop(columns=LOSS)
+    return history.drop(columns=[name for name in (LOSS, *OWN) if name not in shown])
 
 
 def _origin(run: Run, schedule: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from ast import literal_eval
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from contextlib import suppress
@@ -14,12 +15,24 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
-from m2fdp.claims.measures import DECISIONS, OF_METRICS
+from m2fdp.claims.measures import tracked
 from m2fdp.claims.measuring import to_target
 from m2fdp.core.blocks import NO_RESULT
 from m2fdp.core.config import Config, flatten, marked
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
+from m2fdp.core.metrics import (
+    ACCURACY,
+    COMPARED,
+    DELAY,
+    ENERGY,
+    EPSILON_VERIFIED,
+    EVALUATED,
+    KEY,
+    OWN,
+    names_of,
+    own_metrics,
+)
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell
@@ -48,7 +61,7 @@ def load_runs(
     """
     swept = _swept(varied)
     runs = _comparable(run_ids, swept, by_seed)
-    metrics = ("accuracy", "loss", "epsilon_nominal", "epsilon_verified", "energy_j", "delay_s")
+    metrics = names_of(COMPARED)
     rows = [
         {
             "algorithm": run.data.tags["algorithm"],
@@ -56,7 +69,7 @@ def load_runs(
             "role": run.data.tags["role"],
             "privacy": run.data.tags["privacy"],
             **{name: run.data.metrics.get(name) for name in metrics},
-            "epsilon_verified": promised_epsilon(run.data.metrics),  # `privacy` says which it is
+            EPSILON_VERIFIED.name: promised_epsilon(run.data.metrics),  # `privacy` says which it is
             **{key: _value(run, key) for key in swept},
         }
         for run in runs
@@ -91,24 +104,24 @@ def load_history(
     """The evaluated rounds of the runs that `load_runs` returns, one row a run and round.
 
     Returns:
-        `m2fdp.claims.frames.HISTORY_COLUMNS` and one column for each of `varied` but
-        algorithm and seed.
+        `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and one column for each of
+        `varied` but algorithm and seed.
 
     Raises:
         InputError: as `load_runs`.
     """
     swept = _swept(varied)
     runs = load_runs(run_ids, varied, by_seed)[["algorithm", "seed", *swept]]
-    rounds = _by_round(list(runs.index), ("accuracy", "loss", "energy_j", "delay_s", "epsilon"))
+    rounds = _by_round(list(runs.index), (*names_of(EVALUATED), *OWN))
     # In the order of the runs.
     history = runs.reset_index().merge(rounds, on="run_id")
-    return history[[*HISTORY_COLUMNS, *swept]]
+    return history[[*HISTORY_COLUMNS, *OWN, *swept]]
 
 
 def load_costs(run_ids: Sequence[str], target_accuracy: float) -> pd.DataFrame:
     """What runs, of whatever configurations, took to get to an accuracy; see
     `m2fdp.claims.measures.to_target`."""
-    rounds = _by_round(list(run_ids), ("accuracy", "energy_j", "delay_s"))
+    rounds = _by_round(list(run_ids), names_of((ACCURACY, ENERGY, DELAY)))
     return to_target(rounds, target_accuracy)
 
 
@@ -118,11 +131,10 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
     Apart from the history because they are of every round, evaluated or not.
 
     Returns:
-        run_id, round and `m2fdp.claims.measures.DECISIONS`: K, the local steps, and
-        s_trusted and s_untrusted, the devices that take part below each trusted and each
-        untrusted node of layer 1.
+        run_id, round and the measures that are means of them: K, the local steps, and the devices
+        that take part below each trusted and each untrusted node of layer 1.
     """
-    metrics = {f"control/{name}": name for name in DECISIONS}
+    metrics = {metric: name for name, metric in tracked(of_rounds=True).items()}
     return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
 
 
@@ -130,12 +142,12 @@ def load_metrics(run_ids: Iterable[str]) -> pd.DataFrame:
     """What observers of H's zones learn and what attacks take, one row a run, by its id.
 
     Returns:
-        The measures of `m2fdp.claims.measures.OF_METRICS`: infinite ones, and NaN where a run has
-        no such observer, no zones, or was not attacked.
+        Those measures of `m2fdp.claims.measures.tracked`: infinite ones, and NaN where a run has
+        no such observer, no zones, no such metric, or was not attacked.
     """
-    client = mlflow.MlflowClient()
+    client, columns = mlflow.MlflowClient(), list(tracked(of_rounds=False))
     rows = {run_id: _of_metrics(client.get_run(run_id)) for run_id in dict.fromkeys(run_ids)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(OF_METRICS)).astype(float)
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).astype(float)
 
 
 def _of_metrics(run: Run) -> list[float]:
@@ -146,7 +158,7 @@ def _of_metrics(run: Run) -> list[float]:
         values |= dict.fromkeys(run.data.tags.get(tag, "").split(), promised_epsilon(values))
     return [
         max((v for name, v in values.items() if fnmatchcase(name, metric)), default=math.nan)
-        for metric in OF_METRICS.values()
+        for metric in tracked(of_rounds=False).values()
     ]
 
 
@@ -246,6 +258,8 @@ def _finished(run_ids: Iterable[str]) -> list[Run]:
     """The finished runs that have an accuracy, or were attacked."""
     runs = map(mlflow.MlflowClient().get_run, dict.fromkeys(run_ids))
     finished = [r for r in runs if r.info.status == "FINISHED" and _found_something(r)]
+    for run in finished:  # so that tables know how their own metrics are written
+        own_metrics(literal_eval(run.data.params.get(KEY, "[]")))
     if not finished:
         raise InputError(
             "runs", "(none)", "no finished run is among them; `kedro study quickstart` makes some"
@@ -254,7 +268,7 @@ def _finished(run_ids: Iterable[str]) -> list[Run]:
 
 
 def _found_something(run: Run) -> bool:
-    return "accuracy" in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags
+    return ACCURACY.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags
 
 
 def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]) -> None:

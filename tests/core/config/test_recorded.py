@@ -288,6 +288,7 @@ def test_every_later_key_is_tried_here():
         "attack.confidence": 0.95,
         "training.server.rule": "average",
         "training.accumulated_noise": None,
+        "training.metrics": [],
         "training.server.momentum": 0.5,
         "training.server.learning_rate": 0.01,
         "training.server.beta_1": 0.9,

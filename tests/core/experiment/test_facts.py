@@ -299,6 +299,10 @@ CASES = {
     },
     ("training.backend", RAY): {**ON_RAY, "training.backend": "stacked"},
     ("device", RAY): {**ON_RAY, "device": "cuda"},
+    ("training.metrics", "partition.held_out_by: devices"): {
+        **HOLDING,
+        "training.metrics": ["tests.own_metrics:BALANCED"],
+    },
     ("partition.held_out_by", "algorithms without privacy"): {**HOLDING, "algorithm": "hfl"},
     ("partition.held_out_by", "algorithms that train in tiers or split models"): {
         **HOLDING,

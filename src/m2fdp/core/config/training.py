@@ -14,9 +14,11 @@ from m2fdp.core.blocks import (
     Block,
     Count,
     Decay,
+    FromText,
     NonNegative,
     Number,
     Positive,
+    spelled,
 )
 from m2fdp.core.config.readers import IN_TIERS
 
@@ -145,6 +147,15 @@ class TrainingConfig(Block):
         default=1,
         description="Rounds between two evaluations.",
         json_schema_extra={NO_RELEASE: True},
+    )
+    metrics: Annotated[
+        list[Annotated[str, spelled(r"[\w.]+:\w+", "package.module:NAME, a Metric of your own")]],
+        FromText,
+    ] = Field(
+        default=[],
+        description="Metrics of your own, as `package.module:NAME`, that every evaluation takes "
+        "beside accuracy and loss (docs/metrics.md).",
+        json_schema_extra={SINCE: "0.21.0", NO_RELEASE: True},
     )
     evaluate_on: Literal["test", "validation"] = Field(
         default="test",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.simulation import Alone, Workers
+from m2fdp.core.metrics import Metric, own_values
 from m2fdp.core.models.registry import Model
 
 _RECORDS_AT_A_TIME = 512
@@ -19,11 +22,12 @@ _GRADIENTS_AT_A_TIME = 256
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy, mean loss, and the predicted labels int64 (R,)."""
+    """Accuracy, mean loss, the predicted labels int64 (R,), and the user's own metrics by name."""
 
     accuracy: float
     loss: float
     predictions: Tensor
+    own: Mapping[str, float] = field(default_factory=dict)
 
 
 def evaluate(
@@ -32,9 +36,17 @@ def evaluate(
     features: Tensor,
     labels: Tensor,
     workers: Workers | None = None,
+    metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
     """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,), which workers may
-    share with the same result."""
+    share with the same result.
+
+    Args:
+        metrics: the user's own, of `m2fdp.core.metrics.own_metrics`; None = none.
+
+    Raises:
+        InputError: one of these metrics fails, or makes no finite number.
+    """
     workers = workers or Alone()
     n_classes = model.scores(weights, features[:1]).shape[1]
     scores = workers.room("scores", len(labels), n_classes, weights.dtype)
@@ -43,7 +55,11 @@ def evaluate(
     workers.share("scores", np.ones(len(labels)), score, _RECORDS_AT_A_TIME, fixed)
     labels, predicted = labels.cpu(), scores.argmax(dim=1)
     accuracy = float((predicted == labels).double().mean())
-    return Evaluation(accuracy, float(model.loss(scores, labels).double().mean()), predicted)
+    losses = model.loss(scores, labels)
+    loss, own = float(losses.double().mean()), {}
+    if metrics and math.isfinite(loss):  # a model that is made of no numbers has none
+        own = own_values(metrics, labels.numpy(), scores.numpy(), losses.numpy())
+    return Evaluation(accuracy, loss, predicted, own)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,8 @@ from torch import Tensor
 from m2fdp.core.engine.evaluation import Evaluation
 from m2fdp.core.engine.lengths import any_length, refuse_too_long
 from m2fdp.core.engine.process import Named, Process, SitesLostError, Slots, State
+from m2fdp.core.errors import InputError
+from m2fdp.core.metrics import KEY
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
 
@@ -43,13 +45,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One evaluated round; `train` keeps a row of each.
+    """One evaluated round: the metrics of `m2fdp.core.metrics.EVALUATED`, and the user's own.
 
     Attributes:
         round: t.
         accuracy, loss: on the records the cloud holds.
         energy_j, delay_s: cumulative, joules and seconds.
         epsilon: verified so far, or NaN without privacy.
+        own: values of the user's own metrics by name, on the same records.
     """
 
     round: int
@@ -58,6 +61,13 @@ class RoundRecord:
     energy_j: float
     delay_s: float
     epsilon: float
+    own: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of the table of metrics."""
+        values = asdict(self)
+        return values | values.pop("own")
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class Measures:
         epsilon: verified after t rounds; NaN where nothing is promised.
         private: whether it is evaluated on records that ε covers: whether a run has diverged then
             follows from its model alone, and tells nothing of them.
+        own: names of the user's own metrics, by the names that the configuration gives.
     """
 
     every: int
@@ -78,6 +89,7 @@ class Measures:
     spent: Callable[[int], tuple[float, float]]
     epsilon: Callable[[int], float]
     private: bool = False
+    own: Mapping[str, str] = field(default_factory=dict)
 
     def diverged(self, weights: Tensor, loss: float) -> bool:
         """Whether a model (M,) with that loss is no longer made of numbers."""
@@ -213,6 +225,8 @@ def train(
         DivergenceError: the model is no longer made of numbers.
         TooLongError: rounding a model would tell of a record.
         SitesLostError: where others compute rounds, none of them is left.
+        InputError: a metric of the user's own fails, or has the name of a decision; the rounds
+            before are kept.
     """
     reached = _start(run, start)
     measures = run.measures
@@ -220,6 +234,7 @@ def train(
         started = time.perf_counter()
         while reached.state.round < run.rounds:
             decision = run.policy.decide(reached)
+            _refuse_taken(measures.own, decision)
             run.check_length(reached.state, decision.plan.step_size)
             state = run.process.round(reached.state, decision.plan)
             run.check_length(state, decision.plan.step_size)
@@ -236,6 +251,7 @@ def train(
                     result.loss if math.isfinite(result.loss) else _LARGEST_LOSS,
                     *measures.spent(state.round),
                     measures.epsilon(state.round),
+                    result.own,
                 )
                 listener.on_evaluation(record)
                 records = (*records, record)
@@ -250,7 +266,13 @@ def train(
             checkpointing.save(reached)
             interrupt.add_note(f"round {reached.state.round} is saved")
         raise
-    rows = [{**asdict(record), **reached.decisions[record.round - 1]} for record in reached.records]
+    except InputError as error:
+        if error.key != KEY or checkpointing is None or reached.state.round == 0:
+            raise
+        checkpointing.save(reached)
+        saved = f"round {reached.state.round} is saved; mend it and go on with resume=true"
+        raise InputError(error.key, error.value, f"{error.remedy}; {saved}") from error
+    rows = [{**record.row, **reached.decisions[record.round - 1]} for record in reached.records]
     return reached.state, pd.DataFrame(rows)
 
 
@@ -269,6 +291,12 @@ def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None
         f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and scores "
         f"that look at no record have {by_shares:.3g}"
     )
+
+
+def _refuse_taken(own: Mapping[str, str], decision: Decision) -> None:
+    for name, metric in own.items():
+        if metric in decision.logged:
+            raise InputError(KEY, name, f"is called {metric}, as a decision is; name it otherwise")
 
 
 def _start(run: Run, start: Progress | None) -> Progress:

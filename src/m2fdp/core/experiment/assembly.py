@@ -198,10 +198,13 @@ class Assembly(Parts):
         model, (costs, policy) = simulation.model, self.paced(simulation)
         measures = Measures(
             config.training.evaluate_every,
-            lambda weights: evaluate(model, weights, *evaluated, process.executor.workers),
+            lambda weights: evaluate(
+                model, weights, *evaluated, process.executor.workers, self.metrics
+            ),
             lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
             mechanism.epsilon if mechanism.private else lambda round_: nan,
             private=config.partition.held_out_by == "devices",
+            own={name: metric.name for name, metric in self.metrics.items()},
         )
         return Run(process, policy, self.calibration.affordable_rounds, measures, self.longest)
 

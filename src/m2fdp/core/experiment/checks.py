@@ -14,6 +14,7 @@ from m2fdp.core.experiment.facts.facts import KNOWN_ROUNDS
 from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import refuse_idle
 from m2fdp.core.experiment.request import OF_EXPERIMENTS, Request
+from m2fdp.core.metrics import own_metrics
 from m2fdp.core.models.names import check_model_name
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.schedule.rounds import check_pull
@@ -41,6 +42,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         name = request.value(key)
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
+    own_metrics(config.training.metrics)
     refuse_idle(request)
     refuse(features_of_runs(), request)
     # Who chooses step sizes round by round checks them as it does.

@@ -181,7 +181,8 @@ class PlainExperiment(Assembly):
         """What a model, such as `Trained.state_dict`, is worth on `held_out`, on the CPU."""
         set_exact_arithmetic()
         weights = parameters_to_vector(state_dict.values())
-        return evaluate(self.model, weights, *records_of(self.inputs, self.evaluated, "cpu"))
+        records = records_of(self.inputs, self.evaluated, "cpu")
+        return evaluate(self.model, weights, *records, metrics=self.metrics)
 
     def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
         """The accuracy on records that devices hold out, as the cloud is told it: a release, behind

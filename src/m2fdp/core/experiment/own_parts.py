@@ -14,9 +14,11 @@ from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.engine.clipping import OneByOne
 from m2fdp.core.engine.local_rules import OwnRule
+from m2fdp.core.metrics import KEY
 from m2fdp.core.own_code import file_of, is_ours, is_own
 from m2fdp.core.privacy.mechanisms import get_mechanism
 
+_SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is handed"
 _PUBLIC = "holds nothing that was learnt from private records"
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
 # Where noise comes after several steps, the ledger's shifts are those of plain ones.
@@ -85,6 +87,10 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     )
     return (
         *_of_the_plan(config, plan),
+        *(
+            OwnPart(KEY, name, "metric", file_of(name), _SHOWN_ONLY, True)
+            for name in config.training.metrics
+        ),
         *(
             OwnPart(key, name, part, file_of(name), trusted, enforced)
             for key, name, part, trusted, enforced in named

@@ -33,6 +33,7 @@ from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.sampling import sampling_rates
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.metrics import Metric, own_metrics, try_out
 from m2fdp.core.models.checks import FEW, Shape, check_one_by_one
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import check_delta
@@ -138,8 +139,9 @@ class Parts:
         """Who holds which record, by the devices' names where `topology.edges` has any.
 
         Raises:
-            InputError: see `dealt`.
+            InputError: see `dealt` and `metrics`.
         """
+        _ = self.metrics  # refused before anything is written
         return by_name(self.dealt, self._tree_and_names[1])
 
     @property
@@ -253,6 +255,18 @@ class Parts:
                 "training.evaluate_on", split, "needs records there; the split has none"
             )
         return self.held_out
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """The user's own metrics, by the names that the configuration gives.
+
+        Raises:
+            InputError: one does not make a finite number of the held-out records.
+        """
+        metrics = own_metrics(self.config.training.metrics)
+        if metrics:
+            try_out(metrics, self.dataset.labels[self.evaluated], self.dataset.n_classes)
+        return metrics
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
         """Inputs (n, C, H, W) and labels (n,) of some samples on the compute device."""

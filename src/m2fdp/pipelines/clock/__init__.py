@@ -13,20 +13,10 @@ from m2fdp.tiers.plan import plan_tiers as tiers_of_world
 _TABLES = {
     "clock_times": tables.times_table,
     "clock_units": tables.units_table,
-    "clock_table1": tables.table_1,
-    "clock_table2": tables.table_2,
-    "clock_table4": tables.table_4,
-    "clock_table11": tables.table_11,
-    "clock_fig3": tables.figure_3,
 }
 _FIGURES = {
     "clock_rounds": clock_figures.tiers_over_rounds,
     "clock_units": clock_figures.both_units,
-    "clock_table1": clock_figures.one_tier_for_all,
-    "clock_table2": clock_figures.normalised_times,
-    "clock_table4": clock_figures.rounds_by_clients,
-    "clock_table11": clock_figures.splits,
-    "clock_fig3": clock_figures.rounds_by_tiers,
 }
 
 

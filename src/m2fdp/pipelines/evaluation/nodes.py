@@ -18,6 +18,7 @@ from m2fdp.core.data.manifest import DIGEST, file_of
 from m2fdp.core.engine.evaluation import one_class_only
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
+from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of_last
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures
@@ -26,8 +27,7 @@ from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
 
 SUMMARY = "privacy_summary.json"
-NUMBERS = ("round", "accuracy", "loss", "energy_j", "delay_s", "epsilon")
-SCORE = "score"  # where devices hold records out
+NUMBERS = ("round", *names_of(EVALUATED))
 
 
 def check_model(
@@ -82,8 +82,8 @@ def check_rounds(
     lacking = [name for name in NUMBERS if name not in round_metrics]
     if lacking or round_metrics.empty:
         raise InputError(file, ", ".join(lacking) or "no row", "is missing; train anew")
-    for name in (*NUMBERS, *({SCORE} & {*round_metrics})):
-        column, may_lack = round_metrics[name], name in ("epsilon", SCORE)
+    for name in (*NUMBERS, *({SCORE.name} & {*round_metrics})):
+        column, may_lack = round_metrics[name], name in (EPSILON.name, SCORE.name)
         if not pd.api.types.is_numeric_dtype(column) or (not may_lack and column.isna().any()):
             raise InputError(file, name, "is not a number in every row; train anew")
     last = round_metrics.iloc[-1]
@@ -91,7 +91,7 @@ def check_rounds(
     accuracy = np.diagonal(counts.to_numpy()).sum() / n_records
     evaluate_on = experiment.config.training.evaluate_on
     # Another device than the one that trained may round a record over a tie.
-    if abs(accuracy - last["accuracy"]) > max(0.005, 1.5 / n_records):
+    if abs(accuracy - last[ACCURACY.name]) > max(0.005, 1.5 / n_records):
         raise InputError(
             file,
             f"accuracy {last['accuracy']:.4g} in the last round",
@@ -152,14 +152,14 @@ def summarise(
     last, config = round_metrics.iloc[-1], experiment.config
     of_cloud = config.partition.held_out_by == "cloud"
     answers = one_class_only(counts.to_numpy()) if of_cloud else None
-    score = float(last.get(SCORE, math.nan))
+    score = float(last.get(SCORE.name, math.nan))
     return {
         "algorithm": config.algorithm,
         "seed": config.seed,
         "rounds": int(last["round"]),
-        **{name: float(last[name]) for name in ("accuracy", "loss", "energy_j", "delay_s")},
+        **of_last(last),
         **({} if answers is None else {"answers": answers}),
-        **({} if math.isnan(score) else {SCORE: score}),
+        **({} if math.isnan(score) else {SCORE.name: score}),
         "privacy": privacy_summary["guarantee"],
         **{
             name: privacy_summary[name]

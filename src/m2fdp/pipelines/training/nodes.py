@@ -20,6 +20,7 @@ from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.formatting import EPSILON_NAMES
+from m2fdp.core.metrics import SCORE
 from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
 from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.pending import settle
@@ -70,7 +71,7 @@ def train_model(
     metrics, score = trained.metrics, experiment.score(trained.state_dict)
     if score is not None:
         is_last = metrics.index == metrics.index[-1]
-        metrics = metrics.assign(score=np.where(is_last, score, np.nan))
+        metrics = metrics.assign(**{SCORE.name: np.where(is_last, score, np.nan)})
     return essentials(config), trained.state_dict, metrics
 
 

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 import mlflow
@@ -17,6 +16,7 @@ from rich.console import Console
 from m2fdp.core.engine.training import Listener, Progress, RoundRecord
 from m2fdp.core.experiment.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
 from m2fdp.core.formatting import duration
+from m2fdp.core.metrics import ACCURACY, WALL
 from m2fdp.pipelines.outbox import Outbox
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
@@ -67,7 +67,7 @@ def tracked_progress(
             buffer.append(Metric(name, value, int(time.time() * 1000), round_))
 
     def log_evaluation(record: RoundRecord) -> None:
-        values = asdict(record)
+        values = record.row
         round_ = values.pop("round")
         for name, value in values.items():
             if math.isfinite(value):
@@ -88,7 +88,7 @@ def tracked_progress(
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
         bar.on_round(round_, decisions, seconds)
         print_line(round_)
-        log("wall_s", seconds, round_)
+        log(WALL.name, seconds, round_)
         log_decisions(decisions, round_)
         if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
@@ -97,7 +97,7 @@ def tracked_progress(
         """Send what has waited for the first accuracy, of this process and of the outbox before."""
         nonlocal evaluated
         evaluated = True
-        buffer.sort(key=lambda metric: metric.key != "accuracy")
+        buffer.sort(key=lambda metric: metric.key != ACCURACY.name)
         with nullcontext() if outbox is None else outbox.together():
             flush()
             if outbox is not None:

@@ -52,6 +52,8 @@ FEATURES = (
     Feature("partition.held_out_by: devices", _holds_out,
         (a.PRIVATE, a.WHOLE_MODELS, a.OF_RECORDS, a.KNOWN_MODEL, a.CALIBRATED, a.SINGLE_MESSAGES,
          a.FIXED_SERVERS, a.NOT_BY_CHANCE, a.PLAIN_MEANS), "cloud", "partition.held_out_by"),
+    Feature("training.metrics", lambda run: bool(run.training.metrics), (a.HELD_BY_CLOUD,), "[]",
+        "training.metrics"),
 )
 # fmt: on
 

@@ -1,0 +1,205 @@
+"""Numbers that are measured of a run, each declared once: what it is called and how it is written.
+
+Records, MLflow, run pages, tables, figures and claims read the declarations here. A user declares a
+metric of their own in a file of their own, and `training.metrics` names it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from m2fdp.core.config import Config
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import EPSILON_NAMES, quantity
+from m2fdp.core.own_code import guarded, keywords_of, load
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KEY = "training.metrics"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_LOSSES = "losses"  # the argument of that name
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that is measured of runs.
+
+    Attributes:
+        name: name of the column in tables and of MLflow's metric.
+        value: function from the labels int64 (R,) and the model's scores (R, C) of the held-out
+            records to one number; it may take the records' `losses` (R,) by that name. Arrays are
+            NumPy's and can't be written to. None = the number comes from the engine.
+        label: text on axes and in tables, with the unit; the name where it is left out.
+        unit: empty = none.
+        digits: digits after the decimal point of a mean over seeds; None = three in all.
+        share: whether it is a share of one, so that differences are told in points.
+        bound: whether it bounds from above, so that the largest over seeds counts.
+    """
+
+    name: str
+    value: Callable[..., Any] | None = None
+    label: str = ""
+    unit: str = ""
+    digits: int | None = None
+    share: bool = False
+    bound: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            text = "is no name; valid: small letters, digits and _, beginning with a letter"
+            raise InputError("Metric.name", self.name, text)
+        if self.value is not None and not callable(self.value):
+            raise InputError("Metric.value", self.value, "is no function of labels and scores")
+        if self.digits is not None and (type(self.digits) is not int or not 0 <= self.digits <= 9):
+            raise InputError("Metric.digits", self.digits, "valid: a whole number from 0 to 9")
+        object.__setattr__(self, "label", self.label or self.name)
+
+    @property
+    def words(self) -> str:
+        """The label without its unit."""
+        return self.label.removesuffix(f" ({self.unit})")
+
+    def text(self, value: float) -> str:
+        """A mean over seeds; a dash where there is none."""
+        if math.isfinite(value):
+            return quantity(value) if self.digits is None else f"{value:,.{self.digits}f}"
+        return "–" if math.isnan(value) else "∞"
+
+    def of_run(self, value: float) -> str:
+        """The value of one run, with its unit: one digit more than a mean has."""
+        kind = "f" if self.share else "g"
+        text = quantity(value) if self.digits is None else f"{value:.{self.digits + 1}{kind}}"
+        return f"{text} {self.unit}".rstrip()
+
+
+ACCURACY = Metric("accuracy", label="accuracy", digits=3, share=True)
+LOSS = Metric("loss", label="loss", digits=3)
+ENERGY = Metric("energy_j", label="energy (J)", unit="J")
+DELAY = Metric("delay_s", label="delay (s)", unit="s")
+EPSILON = Metric("epsilon", label="ε so far", bound=True)
+EPSILON_NOMINAL = Metric("epsilon_nominal", label="ε nominal", bound=True)
+EPSILON_VERIFIED = Metric(EPSILON_NAMES["verified"], label="ε verified", bound=True)
+# What devices tell of the records that they hold out, behind noise; after the last round.
+SCORE = Metric("score", label="score", digits=3, share=True)
+# Of every round, evaluated or not.
+WALL = Metric("wall_s", label="wall time of a round (s)", unit="s")
+ROUNDS = Metric("rounds_trained", label="rounds trained", digits=0)
+
+# Columns of an evaluated round, in this order; the users' own come behind.
+EVALUATED = (ACCURACY, LOSS, ENERGY, DELAY, EPSILON)
+# Columns of a run beside other runs, in this order.
+COMPARED = (ACCURACY, LOSS, EPSILON_NOMINAL, EPSILON_VERIFIED, ENERGY, DELAY)
+_OF_CORE = {*EVALUATED, *COMPARED, SCORE, WALL, ROUNDS}
+# Columns of tables that are no metrics: a metric of one's own can't have their names.
+_COLUMNS = {
+    *("round", "rounds", "run", "run_id", "role", "privacy", "arm", "version", "seeds", "place"),
+    *("seconds", "commit", "configuration", "split", "schedule", "answers", "delta"),
+    *EPSILON_NAMES.values(),
+}
+# Metrics of the users' own that this process has loaded, by their names in tables.
+OWN: dict[str, Metric] = {}
+
+
+def names_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
+    """The names of some metrics."""
+    return tuple(metric.name for metric in metrics)
+
+
+def shown() -> tuple[Metric, ...]:
+    """What a run's page and the terminal show of a run: quality, the user's own metrics, costs."""
+    return (ACCURACY, LOSS, *OWN.values(), ENERGY, DELAY)
+
+
+def of_last(row: Mapping[str, Any] | pd.Series) -> dict[str, float]:
+    """What a run has reached, by the metrics' names.
+
+    Args:
+        row: the last evaluated round's; a metric of one's own may be absent.
+    """
+    return {name: float(row[name]) for name in names_of(shown()) if name in row}
+
+
+def told(reached: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What `of_last` returns in words, and written as numbers of one run."""
+    return [
+        (metric.words, metric.of_run(reached[metric.name]))
+        for metric in shown()
+        if metric.name in reached
+    ]
+
+
+def own_metrics(names: Sequence[str]) -> dict[str, Metric]:
+    """The users' own metrics, by the names that `training.metrics` gives.
+
+    Raises:
+        InputError: no metric, none of one's own, or a name that something else has.
+    """
+    taken = {*names_of(_OF_CORE), *_COLUMNS, *Config.model_fields}
+    found: dict[str, Metric] = {}
+    for name in names:
+        metric = load(KEY, name, Metric)
+        if metric.value is None:
+            raise InputError(KEY, name, "has no function of labels and scores (Metric.value)")
+        if metric.name in taken:
+            text = f"is called {metric.name}, as something else in tables is; name it otherwise"
+            raise InputError(KEY, name, text)
+        taken.add(metric.name)
+        found[name] = metric
+    OWN.update({metric.name: metric for metric in found.values()})
+    return found
+
+
+def own_values(
+    metrics: Mapping[str, Metric], labels: np.ndarray, scores: np.ndarray, losses: np.ndarray
+) -> dict[str, float]:
+    """What the users' own metrics make of records, by the metrics' names in tables.
+
+    Args:
+        metrics: what `own_metrics` returns.
+        labels: int64 (R,).
+        scores: (R, C).
+        losses: (R,).
+
+    Raises:
+        InputError: a function fails, or returns something else than one finite number.
+    """
+    labels, scores, losses = map(_read_only, (labels, scores, losses))
+    values = {}
+    for name, metric in metrics.items():
+        function: Callable[..., Any] = metric.value  # type: ignore[assignment]  # `own_metrics`
+        more = {_LOSSES: losses} if _LOSSES in keywords_of(function) else {}
+        records = f"{len(labels):,} held-out records"
+        with guarded(KEY, name, f"fails on {records}"):
+            answer = np.asarray(function(labels, scores, **more))
+        if answer.ndim or answer.dtype.kind not in "iuf":
+            shape = f"an array of shape {answer.shape}" if answer.ndim else repr(answer.item())
+            raise InputError(KEY, name, f"makes {shape} of {records}; valid: one number")
+        if not np.isfinite(answer):
+            raise InputError(KEY, name, f"makes {answer} of {records}; valid: a finite number")
+        values[metric.name] = float(answer)
+    return values
+
+
+def try_out(metrics: Mapping[str, Metric], labels: np.ndarray, n_classes: int) -> None:
+    """Try the users' own metrics on the held-out labels, with scores that are drawn.
+
+    Raises:
+        InputError: see `own_values`.
+    """
+    draws = np.random.default_rng(0)
+    scores = draws.normal(size=(len(labels), n_classes)).astype(np.float32)
+    losses = draws.exponential(size=len(labels)).astype(np.float32)
+    own_values(metrics, labels, scores, losses)
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    view = values.view()
+    view.setflags(write=False)
+    return view
