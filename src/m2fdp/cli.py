@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,40 +175,36 @@ def study(
             run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
 
 
-@cli.group()
+class _Results(click.Group):
+    """Users' commands, and where a project has `tools/results.py` those of its maintainers."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *_maintainers()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or _maintainers().get(cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _one_line_ends(lambda interruption: ""):
+            return super().invoke(ctx)
+
+
+def _maintainers() -> Mapping[str, click.Command]:
+    sys.path.insert(0, str(_project()))
+    try:
+        commands: Mapping[str, click.Command] = import_module("tools.results").COMMANDS
+    except ModuleNotFoundError as error:
+        if error.name not in ("tools", "tools.results"):
+            raise
+        return {}
+    finally:
+        del sys.path[0]
+    return commands
+
+
+@cli.group(cls=_Results)
 def results() -> None:
     """Published numbers: docs/results, and the records of runs that they are made from."""
-
-
-@results.command()
-def check() -> None:
-    """Say what disagrees among records, pages, figures and the studies' files."""
-    from m2fdp.studies.results import check as disagreements
-
-    with _one_line_ends(lambda interruption: ""):
-        lines = disagreements(_project())
-    for line in lines:
-        click.echo(line)
-    if lines:
-        click.echo("`kedro results publish` makes pages and figures of the records.", err=True)
-        click.get_current_context().exit(1)
-    click.echo("Records, pages, figures and studies agree.")
-
-
-@results.command(params=[OPTIONS["env"]])
-@click.argument("name", required=False)
-def publish(name: str | None, env: str | None) -> None:
-    """Make the record of study NAME from its finished runs, then its figures, blocks and the index.
-
-    Without NAME records stay as they are.
-    """
-    from m2fdp.studies.early import check_published
-
-    with _one_line_ends(lambda interruption: ""):
-        identity = check_published(_project(), name, env)
-        from m2fdp.studies.results import publish as write
-
-        write(_project(), identity)
 
 
 @results.command(params=[OPTIONS["env"], OPTIONS["params"]])
@@ -237,19 +235,17 @@ def rerun(
     Ends with 1 where a number is not what it was.
     """
     from m2fdp import startup
+    from m2fdp.studies.early import check_recorded
+    from m2fdp.studies.order import Order
 
-    with _one_line_ends(lambda interruption: ""):
-        from m2fdp.studies.early import check_recorded
-        from m2fdp.studies.order import Order
+    order = Order(name, **of_order)
+    chosen = check_recorded(_project(), order, only, seeds)
+    with startup.imports_uncollected():
+        from m2fdp.pipelines.tracking import closing_runs
+        from m2fdp.studies.rerun import rerun as run_again
 
-        order = Order(name, **of_order)
-        chosen = check_recorded(_project(), order, only, seeds)
-        with startup.imports_uncollected():
-            from m2fdp.pipelines.tracking import closing_runs
-            from m2fdp.studies.rerun import rerun as run_again
-
-        with closing_runs():
-            agree = run_again(order, chosen, workers)
+    with closing_runs():
+        agree = run_again(order, chosen, workers)
     if not agree:
         click.get_current_context().exit(1)
 

@@ -21,8 +21,8 @@ from m2fdp.studies.grid import (
     points,
 )
 from m2fdp.studies.order import Order
-from m2fdp.studies.pages import DOCS, read_pages, record_files, recorded
 from m2fdp.studies.part import part_of
+from m2fdp.studies.record import record_files, recorded
 from m2fdp.studies.study import Study
 
 
@@ -60,27 +60,6 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
         build_cell(setting, point.name, point, first_schedule(study, point))
 
 
-def check_published(project: Path, name: str | None, env: str | None) -> str | None:
-    """The identity of the study whose record is to be made, if there is one to be made.
-
-    Raises:
-        InputError: no such study, or no page has room for it.
-    """
-    if name is None:
-        if env is not None:
-            raise InputError("--env", env, "is of a study; give its name, too")
-        return None
-    order = Order(name, env=env)
-    read_study(project, order)
-    known = recorded(read_pages(project / DOCS))
-    if order.identity not in known:
-        words = order.command.removeprefix("kedro study ")
-        where = f"no page of docs/results has a line <!-- study: {words} -->"
-        remedy = f"{where} and one <!-- end --> after it; they have {among(name, known)}"
-        raise InputError("study", order.identity, remedy)
-    return order.identity
-
-
 def check_recorded(
     project: Path, order: Order, only: Sequence[str], seeds: int | None
 ) -> tuple[Point, ...]:
@@ -95,10 +74,10 @@ def check_recorded(
     """
     check_order(project, order, only)
     study, _ = read_study(project, order)
-    files = record_files(project / DOCS, order.identity)
-    known = recorded(read_pages(project / DOCS))
+    files = record_files(project, order.identity)
     if not files.exists:
-        valid = f"has no record in docs/results/runs; there are {among(order.identity, known)}"
+        known = among(order.identity, recorded(project))
+        valid = f"has no record in docs/results/runs; there are {known}"
         raise InputError("study", order.identity, valid)
     runs = files.read().runs
     chosen = [point for point in part_of(study, only) if point.name in runs.index]

@@ -191,4 +191,16 @@ class RecordFiles:
             raise InputError(shown(path), "(content)", f"is no table of CSV: {reason}") from None
 
 
+_PARTS = ("-rounds", "-search", "-procedures")
 _BLANK = dict.fromkeys(_OF_SEARCH, "")
+
+
+def record_files(project: Path, identity: str) -> RecordFiles:
+    """The record of a study of a project."""
+    return RecordFiles(project / "docs" / "results" / "runs", identity)
+
+
+def recorded(project: Path) -> list[str]:
+    """The identities of all studies with a record."""
+    files = record_files(project, "").folder.glob("*.csv")
+    return sorted(path.stem for path in files if not path.stem.endswith(_PARTS))

@@ -22,7 +22,7 @@ from m2fdp.studies.command import load_setting
 from m2fdp.studies.grid import Cell, Point, Setting, build_cell
 from m2fdp.studies.launcher import Launcher
 from m2fdp.studies.order import Order
-from m2fdp.studies.pages import DOCS, record_files
+from m2fdp.studies.record import record_files
 
 # Another type of machine may put a few records of ten thousand elsewhere; seeds differ by more.
 _NEAR = 0.002
@@ -43,7 +43,7 @@ def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
         Whether every run has its recorded accuracy, epsilon and split.
     """
     project = find_kedro_project(Path.cwd()) or Path.cwd()
-    runs = record_files(project / DOCS, order.identity).read().runs
+    runs = record_files(project, order.identity).read().runs
     record: dict[Any, dict[Any, Any]] = runs.to_dict("index")
     setting = replace(load_setting(project, order), name=f"{order.identity}-rerun")
     cells = [_recorded_cell(setting, point, record[point.name]) for point in chosen]

@@ -1,4 +1,4 @@
-"""`kedro results`: pages and figures made from the records of studies, or compared with them."""
+"""Pages and figures made from the records of studies, or compared with them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ import click
 
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import counted
-from m2fdp.studies.command import finished_record
 from m2fdp.studies.grid import points
-from m2fdp.studies.pages import (
+from m2fdp.studies.record import CHANGED, Record, RecordFiles, record_files
+from m2fdp.studies.report import findings, progress_of, run_time
+from m2fdp.studies.report import tables as report_tables
+from m2fdp.studies.study import BASE_ENV, Study, load_study
+from tools.pages import (
     CLAIMS,
     DOCS,
     PAPERS,
@@ -29,15 +32,10 @@ from m2fdp.studies.pages import (
     identity_of,
     index,
     read_pages,
-    record_files,
     recorded,
     tables,
     words_of,
 )
-from m2fdp.studies.record import CHANGED, Record, RecordFiles
-from m2fdp.studies.report import findings, progress_of, run_time
-from m2fdp.studies.report import tables as report_tables
-from m2fdp.studies.study import BASE_ENV, Study, load_study
 
 _KEY = "Record"  # of a figure's digest, among the texts of a PNG file
 _SHORT = 7  # digits of a commit
@@ -74,7 +72,7 @@ class Results:
 
     def files(self, identity: str) -> RecordFiles:
         """The record of a study."""
-        return record_files(self.docs, identity)
+        return record_files(self.project, identity)
 
     def figures(self, words: str) -> list[tuple[str, Path]]:
         """The titles and files of a study's figure and, where it has one, of its board."""
@@ -101,6 +99,8 @@ def publish(project: Path, identity: str | None) -> None:
     results = Results(project)
     written = []
     if identity is not None:
+        from m2fdp.studies.command import finished_record  # imports torch
+
         _, setting, record = finished_record(project, identity)
         cells = sum(1 for _ in points(setting.study))
         click.echo(f"{progress_of(record, cells)}.")
