@@ -16,9 +16,8 @@ import click
 
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import counted
-from m2fdp.studies.grid import points
 from m2fdp.studies.record import CHANGED, Record, RecordFiles, record_files
-from m2fdp.studies.report import findings, progress_of, run_time
+from m2fdp.studies.report import findings
 from m2fdp.studies.report import tables as report_tables
 from m2fdp.studies.study import BASE_ENV, Study, load_study
 from tools.pages import (
@@ -101,9 +100,8 @@ def publish(project: Path, identity: str | None) -> None:
     if identity is not None:
         from m2fdp.studies.command import finished_record  # imports torch
 
-        _, setting, record = finished_record(project, identity)
-        cells = sum(1 for _ in points(setting.study))
-        click.echo(f"{progress_of(record, cells)}.")
+        study, record = finished_record(project, identity)
+        click.echo(f"{findings(study, record).progress}.")
         written += results.files(identity).write(record)
     for identity, words in results.recorded.items():
         study, files = results.study(words), results.files(identity)
@@ -161,12 +159,10 @@ def study_block(results: Results, words: str) -> str:
         return f"Not published yet: `kedro results publish {words}`."
     record = files.read()
     found = findings(study, record)
-    cells = sum(1 for _ in points(study))
     path = f"runs/{files.path('').name}"
     parts = [
         *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
-        f"{progress_of(record, cells)}; {run_time(record)}. {_commits(record)} "
-        f"[A line a run]({path}).\n",
+        f"{found.progress}; {found.run_time}. {_commits(record)} [A line a run]({path}).\n",
         *report_tables(found, "###", pairs=False),
         f"```\nkedro study {words}\n```\n",
     ]

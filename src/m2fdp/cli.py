@@ -170,9 +170,16 @@ def study(
 
         with closing_runs():
             if name == REPORT:
-                report()
+                report(_project())
                 return
-            run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
+            run_study(
+                _project(),
+                order,
+                only=only,
+                resume=resume,
+                workers=workers,
+                ray_address=ray_address,
+            )
 
 
 class _Results(click.Group):
@@ -245,7 +252,7 @@ def rerun(
         from m2fdp.studies.rerun import rerun as run_again
 
     with closing_runs():
-        agree = run_again(order, chosen, workers)
+        agree = run_again(_project(), order, chosen, workers)
     if not agree:
         click.get_current_context().exit(1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from mlflow import MlflowClient
 from mlflow.entities import Run
@@ -13,7 +13,7 @@ from m2fdp.pipelines import views
 from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
 from m2fdp.reporting import claim_tables
 from m2fdp.reporting.tables import to_markdown
-from m2fdp.studies.report import REPORT, Report
+from m2fdp.studies.report import REPORT, Findings
 
 FIGURE = "comparison.png"
 _MOST_LISTED = 500  # runs; MLflow takes 20,000 characters of a view
@@ -25,7 +25,7 @@ def describe_study(
     parent: Run,
     title: str,
     command: str,
-    report: Report | None,
+    found: Findings | None,
     failed: Mapping[str, str],
 ) -> None:
     """Write what a study found on the page of its run.
@@ -33,44 +33,45 @@ def describe_study(
     Args:
         parent: MLflow's run of the study.
         command: what repeats it.
-        report: None where no cell has finished.
+        found: None where no cell has finished.
         failed: why cells have failed, by their names.
     """
     run_id, experiment = parent.info.run_id, parent.info.experiment_id
-    parts = [title]
+    parts, sections = [title], []
     if failed:
-        parts.append(_of_failures(failed))
-    if report is not None:
-        linked = artifact_link(experiment, run_id, REPORT, "the whole report")
+        lines = [f"- {name}: {why}" for name, why in list(failed.items())[:_MOST_FAILED]]
+        if omitted := len(failed) - len(lines):
+            lines.append(f"- and {omitted} more")
+        parts.append("\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines]))
+    if found is not None:
+        links = {
+            mode: views.view_link(experiment, parent.data.tags["study"], mode)
+            for mode in ("CHART", "TABLE")
+        }
         parts += [
-            f"{report.progress}. Their comparison: [as charts]({view_link(parent, 'CHART')}), "
-            f"[as a table]({view_link(parent, 'TABLE')}); {linked}.",
-            to_markdown(report.table).rstrip(),
+            f"{found.progress}. Their comparison: [as charts]({links['CHART']}), "
+            f"[as a table]({links['TABLE']}); "
+            f"{artifact_link(experiment, run_id, REPORT, 'the whole report')}.",
+            to_markdown(found.table).rstrip(),
             picture(run_id, FIGURE, title),
         ]
+        if found.judged is not None:
+            heading, table = claim_tables.heading(found.judged), found.judged
+            sections.append(f"## {heading}\n\n{claim_tables.to_markdown(table).rstrip()}")
+        if len(found.pairs):
+            table_of_pairs = claim_tables.pairs_markdown(found.pairs).rstrip()
+            sections.append(f"## Paired differences\n\n{table_of_pairs}")
     parts.append(f"```\n{command}\n```")
-    for section in () if report is None else _sections(report):
+    for section in sections:  # as far as there is room
         if len("\n\n".join([*parts, section])) <= LONGEST:
             parts.append(section)
     client.set_tag(run_id, DESCRIPTION, "\n\n".join(parts)[:LONGEST])
 
 
-def _sections(report: Report) -> Iterator[str]:
-    """What the page has as far as there is room: claims first."""
-    if report.judged is not None:
-        heading, table = (
-            claim_tables.heading(report.judged),
-            claim_tables.to_markdown(report.judged),
-        )
-        yield f"## {heading}\n\n{table.rstrip()}"
-    if len(report.pairs):
-        yield f"## Paired differences\n\n{claim_tables.pairs_markdown(report.pairs).rstrip()}"
-
-
 def save_view(
     client: MlflowClient, parent: Run, run_ids: Sequence[str], varied: Sequence[str]
 ) -> None:
-    """Keep the comparison of a study's runs as a view of MLflow's, which `view_link` opens.
+    """Keep the comparison of a study's runs as a view of MLflow's, which the study's page links.
 
     Args:
         run_ids: MLflow's ids of the runs that the study reports on.
@@ -93,15 +94,3 @@ def save_view(
         orderByKey="metrics.`accuracy`",
         groupBy={"aggregateFunction": "average", "groupByKeys": groups},
     )
-
-
-def view_link(parent: Run, mode: str) -> str:
-    """Where MLflow's pages show the view that `save_view` keeps, as a TABLE or as a CHART."""
-    return views.view_link(parent.info.experiment_id, parent.data.tags["study"], mode)
-
-
-def _of_failures(failed: Mapping[str, str]) -> str:
-    lines = [f"- {name}: {why}" for name, why in list(failed.items())[:_MOST_FAILED]]
-    if omitted := len(failed) - len(lines):
-        lines.append(f"- and {omitted} more")
-    return "\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines])

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from m2fdp.claims.declared import TrendClaim
-from m2fdp.claims.frames import RUN_COLUMNS, TAGS
+from m2fdp.claims.frames import ARM, RUN_COLUMNS, TAGS, select_runs
 from m2fdp.claims.layout import ACCURACY, LOSS, OVER_A_RUN
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import lowest
-from m2fdp.studies.study import Study
+from m2fdp.studies.study import Board, Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,6 +87,20 @@ def curves_of(study: Study) -> set[str]:
     if study.figure is None:
         return {ACCURACY}
     return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
+
+
+def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that a board shows.
+
+    Raises:
+        InputError: several of one arm.
+    """
+    chosen = select_runs(runs, board.where)
+    twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
+    if len(twice):
+        name = str(twice[ARM].iloc[0]) if ARM in twice else "(all)"
+        raise InputError("board.where", name, "has several runs; name more columns")
+    return chosen
 
 
 @dataclass(frozen=True)

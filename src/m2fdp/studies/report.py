@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from m2fdp.claims.declared import check_claims
-from m2fdp.claims.frames import ARM, VERSION, select_runs
+from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.claims.judging import judge
 from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure
@@ -25,26 +25,13 @@ from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
-from m2fdp.studies.grid import Cell, varied_keys
-from m2fdp.studies.record import Record
-from m2fdp.studies.search_report import at_ends, search_markdown
-from m2fdp.studies.study import Board, Study
+from m2fdp.studies.grid import Cell, points, varied_keys
+from m2fdp.studies.record import Record, one_run_an_arm
+from m2fdp.studies.search_report import at_ends, search_markdown, whole_markdown
+from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import expected_runs
-from m2fdp.studies.whole import whole_markdown
 
 REPORT = "report.md"
-
-
-@dataclass(frozen=True)
-class Report:
-    """The comparison, the judged claims, and the files that hold them."""
-
-    progress: str  # how many of the cells it is about
-    at_ends: str  # of `m2fdp.studies.search_report.at_ends`
-    table: pd.DataFrame
-    judged: pd.DataFrame | None  # None where the study lists no claims
-    pairs: pd.DataFrame  # of `paired_differences`
-    files: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -57,6 +44,19 @@ class Findings:
     measures: pd.DataFrame | None  # of `measure_table`; None where the study tabulates none
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
     pairs: pd.DataFrame  # of `paired_differences`
+
+    @property
+    def progress(self) -> str:
+        """How many of the study's cells are finished."""
+        cells = sum(1 for _ in points(self.study))
+        verb = "is" if cells == 1 else "are"
+        return f"{len(self.record.runs)} of {counted(cells, 'cell')} {verb} finished"
+
+    @property
+    def run_time(self) -> str:
+        """How long the runs took."""
+        minutes = counted(round(self.record.runs["seconds"].sum() / 60), "minute")
+        return f"their run time, added up over the workers, is {minutes}"
 
     @property
     def figure(self) -> Figure:
@@ -146,71 +146,46 @@ def findings(study: Study, record: Record) -> Findings:
     )
 
 
-def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a board shows.
-
-    Raises:
-        InputError: several of one arm.
-    """
-    chosen = select_runs(runs, board.where)
-    twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
-    if len(twice):
-        name = str(twice[ARM].iloc[0]) if ARM in twice else "(all)"
-        raise InputError("board.where", name, "has several runs; name more columns")
-    return chosen
-
-
-def write_report(folder: Path, study: Study, command: str, cells: int, record: Record) -> Report:
+def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
     Args:
         folder: the place of the study's own files.
         command: what ran the study.
-        cells: how many runs the study has when it is complete.
-        record: what the finished runs say.
+
+    Returns:
+        The files; `report.md` is the last.
     """
-    results = findings(study, record)
+    study, record = found.study, found.record
     files = [
-        _write(folder / "comparison.csv", results.table),
-        _write(folder / "comparison.md", to_markdown(results.table)),
-        *_write_figure(folder / "comparison.png", results.figure),
+        _write(folder / "comparison.csv", found.table),
+        _write(folder / "comparison.md", to_markdown(found.table)),
     ]
-    progress = progress_of(record, cells)
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
-        f"{progress}; {run_time(record)}.\n",
-        _shown(study.title, *files[-2:]),
+        f"{found.progress}; {found.run_time}.\n",
     ]
-    if (board := results.board) is not None:
-        files += _write_figure(folder / "board.png", board)
-        parts.append(_shown("What is reconstructed", *files[-2:]))
-    parts += tables(results, "##", pairs=True)
+    figures = {"comparison": (study.title, found.figure)}
+    if (board := found.board) is not None:
+        figures["board"] = ("What is reconstructed", board)
+    for name, (title, figure) in figures.items():
+        drawn = _write_figure(folder / f"{name}.png", figure)
+        files += drawn
+        names = [file.name for file in drawn]
+        parts.append("![{}]({})\n\nThe same as [PDF]({}).\n".format(title, *names))
+    parts += tables(found, "##", pairs=True)
     kept = {
-        "measures": results.measures,
-        "paired": results.pairs,
-        "claims": results.judged,
+        "measures": found.measures,
+        "paired": found.pairs,
+        "claims": found.judged,
         "search": record.search,
         "procedures": record.procedures,
     }
     for name, table in kept.items():
         if table is not None and len(table):
             files.append(_write(folder / f"{name}.csv", table))
-    files.append(_write(folder / REPORT, "\n".join(parts)))
-    ends = at_ends(record.search)
-    return Report(progress, ends, results.table, results.judged, results.pairs, tuple(files))
-
-
-def progress_of(record: Record, cells: int) -> str:
-    """How many of a study's cells the record has."""
-    verb = "is" if cells == 1 else "are"
-    return f"{len(record.runs)} of {counted(cells, 'cell')} {verb} finished"
-
-
-def run_time(record: Record) -> str:
-    """How long the runs took."""
-    minutes = counted(round(record.runs["seconds"].sum() / 60), "minute")
-    return f"their run time, added up over the workers, is {minutes}"
+    return (*files, _write(folder / REPORT, "\n".join(parts)))
 
 
 def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
@@ -258,49 +233,32 @@ def _write_figure(path: Path, figure: Figure) -> tuple[Path, Path]:
     return path, printed
 
 
-def _shown(title: str, png: Path, pdf: Path) -> str:
-    return f"![{title}]({png.name})\n\nThe same as [PDF]({pdf.name}).\n"
-
-
-def print_report(title: str, report: Report) -> None:
+def print_report(found: Findings, files: Sequence[Path]) -> None:
     """The table and the claims in the terminal, how far the study is, and where the files are."""
     console = Console(highlight=False)
-    print_table(report.table, console, title)
-    console.print(f"{report.progress}.")
-    if report.at_ends:
-        console.print(f"{report.at_ends} {REPORT} says which.")
-    if report.judged is not None:
-        claim_tables.print_claims(report.judged, console, claim_tables.heading(report.judged))
-    for file in report.files:
+    print_table(found.table, console, found.study.title)
+    console.print(f"{found.progress}.")
+    if ends := at_ends(found.record.search):
+        console.print(f"{ends} {REPORT} says which.")
+    if found.judged is not None:
+        claim_tables.print_claims(found.judged, console, claim_tables.heading(found.judged))
+    for file in files:
         console.print(str(file), soft_wrap=True)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A study among others."""
+def summarise(folder: Path, studies: Mapping[str, Findings]) -> None:
+    """Every study's progress and claims in the terminal, and in `folder`/report.md.
 
-    name: str
-    title: str
-    report: Report
-
-
-def write_summaries(folder: Path, summaries: Sequence[Summary]) -> Path:
-    """`folder`/report.md: all studies' claims, and where each one's own report is."""
-    parts = ["# Studies\n"]
-    for summary in summaries:
-        parts.append(f"## {summary.title}\n")
-        parts.append(f"[{summary.name}]({summary.name}/{REPORT}): {summary.report.progress}.\n")
-        if summary.report.judged is not None:
-            parts.append(claim_tables.to_markdown(summary.report.judged))
-    return _write(folder / REPORT, "\n".join(parts))
-
-
-def print_summaries(summaries: Sequence[Summary], path: Path) -> None:
-    """Every study's progress and claims in the terminal."""
-    console = Console(highlight=False)
-    for summary in summaries:
-        console.print(Text(f"{summary.name}: {summary.title}", "bold"))
-        console.print(f"{summary.report.progress}; {summary.report.files[-1]}", soft_wrap=True)
-        if summary.report.judged is not None:
-            claim_tables.print_claims(summary.report.judged, console, "")
-    console.print(str(path), soft_wrap=True)
+    Args:
+        studies: their findings by name. Each has a folder of that name with its own report.
+    """
+    console, parts = Console(highlight=False), ["# Studies\n"]
+    for name, found in studies.items():
+        console.print(Text(f"{name}: {found.study.title}", "bold"))
+        console.print(f"{found.progress}; {folder / name / REPORT}", soft_wrap=True)
+        parts.append(f"## {found.study.title}\n")
+        parts.append(f"[{name}]({name}/{REPORT}): {found.progress}.\n")
+        if found.judged is not None:
+            claim_tables.print_claims(found.judged, console, "")
+            parts.append(claim_tables.to_markdown(found.judged))
+    console.print(str(_write(folder / REPORT, "\n".join(parts))), soft_wrap=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import mlflow
-from kedro.utils import find_kedro_project
 from mlflow.entities import RunData
 from rich.console import Console
 from rich.text import Text
@@ -31,7 +30,7 @@ _DIGITS = 8  # of a hash
 SAME, NEAR, FAILED = "same", "near", "FAILED"
 
 
-def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
+def rerun(project: Path, order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
     """Run recorded cells by this code, and print what was and what is.
 
     Args:
@@ -42,7 +41,6 @@ def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
     Returns:
         Whether every run has its recorded accuracy, epsilon and split.
     """
-    project = find_kedro_project(Path.cwd()) or Path.cwd()
     runs = record_files(project, order.identity).read().runs
     record: dict[Any, dict[Any, Any]] = runs.to_dict("index")
     setting = replace(load_setting(project, order), name=f"{order.identity}-rerun")

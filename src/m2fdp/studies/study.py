@@ -182,6 +182,11 @@ class Study(Block):
     table: list[str] = Field(default_factory=list)
     claims: list[Claim] = Field(default_factory=list)
 
+    @property
+    def searches(self) -> list[Search]:
+        """Those of all versions."""
+        return [block.search for block in self.versions.values() if block.search is not None]
+
     @field_validator("arms", "versions", mode="before")
     @classmethod
     def _null_clears(cls, value: Any) -> Any:
@@ -196,7 +201,7 @@ class Study(Block):
             if self.board is not None:
                 raise ValueError("board: shows what attacks find; give pipelines: [attack]")
             return self
-        if any(version.search is not None for version in self.versions.values()):
+        if self.searches:
             raise ValueError("a search needs runs that train; leave out pipelines")
         if self.figure is None:
             raise ValueError("give a figure: attacks have no accuracy over the rounds")
@@ -224,8 +229,7 @@ class Study(Block):
                         raise ValueError(
                             f"{key}: {followed} is in no space of {names}, which follow no arm"
                         )
-        searches = [block.search for block in self.versions.values() if block.search is not None]
-        every = {name: space for search in searches for name, space in search.spaces.items()}
+        every = {name: space for search in self.searches for name, space in search.spaces.items()}
         for arm, content in self.arms.items():
             if content.space is not None:
                 self._known("space", content.space, every, f"arms.{arm}.space")
@@ -274,9 +278,7 @@ def scaled(name: str, study: Study, scale: str) -> Study:
         raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")
     small = study.scales[scale]
     versions = {
-        version: block
-        if block.search is None
-        else block.model_copy(update={"search": _smaller(block.search, small)})
+        version: block.model_copy(update={"search": block.search and _smaller(block.search, small)})
         for version, block in study.versions.items()
     }
     return study.model_copy(
@@ -291,25 +293,19 @@ def scaled(name: str, study: Study, scale: str) -> Study:
 
 def _smaller(search: Search, scale: Scale) -> Search:
     """A search at a scale: with its seeds, and in spaces with the first values of each key."""
-    seeds = search.seeds and (scale.search_seeds or search.seeds)
-    smaller = scale.search_parameters if search.parameters else {}
-    values = scale.search_values
-    spaces = {
-        name: space.model_copy(
-            update={
-                "grids": [
-                    {key: each[:values] for key, each in grid.items()} for grid in space.grids
-                ]
-            }
-        )
-        for name, space in search.spaces.items()
-    }
+
+    def first(grid: Grid) -> Grid:
+        return {key: values[: scale.search_values] for key, values in grid.items()}
+
     return search.model_copy(
         update={
-            "seeds": seeds,
-            "spaces": spaces,
-            "parameters": search.parameters | smaller,
-            "over": {key: each[:values] for key, each in search.over.items()},
+            "seeds": search.seeds and (scale.search_seeds or search.seeds),
+            "spaces": {
+                name: space.model_copy(update={"grids": [*map(first, space.grids)]})
+                for name, space in search.spaces.items()
+            },
+            "parameters": search.parameters and search.parameters | scale.search_parameters,
+            "over": first(search.over),
         }
     )
 

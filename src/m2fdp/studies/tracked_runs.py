@@ -1,27 +1,94 @@
-"""MLflow's runs as the frames that reports are made from."""
+"""MLflow's runs as the frames that reports are made from, and as the record of a study."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import Any
 
 import mlflow
 import pandas as pd
 from mlflow.entities import Run
 
-from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
+from m2fdp.claims.frames import ARM, HISTORY_COLUMNS, RUN_COLUMNS, TAGS, swept_columns
+from m2fdp.claims.layout import LOSS
 from m2fdp.claims.measures import DECISIONS, OF_METRICS
-from m2fdp.claims.measuring import to_target
+from m2fdp.claims.measuring import measure_runs, to_target
 from m2fdp.core.config import INCIDENTAL, Config, flatten
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
-from m2fdp.studies.grid import Cell
+from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
+from m2fdp.studies.record import CHANGED, Record, curves_of, measures_of, one_run_an_arm
+from m2fdp.studies.study import Study
+
+
+def tracked_record(
+    study: Study,
+    names: Mapping[str, str],
+    schedules: Mapping[str, Mapping[str, Any]],
+    search: pd.DataFrame,
+    procedures: pd.DataFrame,
+) -> Record:
+    """What the finished runs of a study have found.
+
+    Args:
+        study: whose arms, versions and varied keys the runs have.
+        names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
+            of the study's own.
+        schedules: those that searches have chosen, by the cells' names.
+        search: rows of `m2fdp.studies.search.search_table`; none without a search.
+        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
+
+    Raises:
+        InputError: as `load_runs`.
+    """
+    ids = list(names)
+    runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
+    history = _history(runs)
+    measured = measure_runs(
+        runs, history, load_decisions(ids), study.target_accuracy, load_metrics(ids)
+    )
+    kept = [name for name in measured if name in runs or name in measures_of(study)]
+    origins = {
+        run_id: _origin(mlflow.get_run(run_id), schedules.get(names[run_id], {}))
+        for run_id in measured.index
+    }
+    board = {}
+    if study.board is not None:
+        board = {
+            str(row.get(ARM, "")): mlflow.artifacts.load_dict(f"runs:/{run_id}/attack.json")
+            for run_id, row in one_run_an_arm(study.board, runs).iterrows()
+        }
+    curves = curves_of(study)
+    rounds = history.assign(run_id=history["run_id"].map(names))
+    rounds = rounds.drop(columns=[] if LOSS in curves else LOSS) if curves else pd.DataFrame()
+    return Record(
+        measured[kept].join(pd.DataFrame.from_dict(origins, orient="index")).rename(index=names),
+        rounds,
+        search,
+        procedures,
+        board,
+    )
+
+
+def _origin(run: Run, schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns `m2fdp.studies.record.ORIGIN` of a run."""
+    tags, info = run.data.tags, run.info
+    changed = CHANGED if tags.get("git_dirty") == "true" else ""
+    return {
+        "seconds": (info.end_time - info.start_time) / 1000,
+        "commit": tags.get("git_commit", "") + changed,
+        "configuration": tags.get("cell_hash", ""),
+        "split": tags.get("split_sha256", ""),
+        "schedule": json.dumps(schedule) if schedule else "",
+    }
 
 
 def load_runs(
@@ -96,11 +163,14 @@ def load_history(
     Raises:
         InputError: as `load_runs`.
     """
-    swept = _swept(varied)
-    runs = load_runs(run_ids, varied, by_seed)[["algorithm", "seed", *swept]]
+    return _history(load_runs(run_ids, varied, by_seed))
+
+
+def _history(runs: pd.DataFrame) -> pd.DataFrame:
+    """The evaluated rounds of rows of `load_runs`, in their order."""
+    swept = swept_columns(runs.columns, RUN_COLUMNS)
     rounds = _by_round(list(runs.index), ("accuracy", "loss", "energy_j", "delay_s", "epsilon"))
-    # In the order of the runs.
-    history = runs.reset_index().merge(rounds, on="run_id")
+    history = runs[["algorithm", "seed", *swept]].reset_index().merge(rounds, on="run_id")
     return history[[*HISTORY_COLUMNS, *swept]]
 
 
