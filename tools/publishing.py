@@ -16,7 +16,7 @@ import click
 
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import counted
-from m2fdp.studies.record import CHANGED, Record, RecordFiles, record_files
+from m2fdp.studies.record import CHANGED, Record
 from m2fdp.studies.report import findings
 from m2fdp.studies.report import tables as report_tables
 from m2fdp.studies.study import BASE_ENV, Study, load_study
@@ -35,6 +35,7 @@ from tools.pages import (
     tables,
     words_of,
 )
+from tools.records import RecordFiles, record_files
 
 _KEY = "Record"  # of a figure's digest, among the texts of a PNG file
 _SHORT = 7  # digits of a commit

@@ -1,19 +1,21 @@
-"""Maintainers' commands about published numbers: `kedro results check` and `kedro results publish`.
+"""The commands of `kedro results`, about published numbers: `check`, `publish` and `rerun`.
 
-`m2fdp.cli` adds them to `kedro results` where a project has this folder.
+`m2fdp.cli` finds them where a project has this folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
-from kedro.framework.cli.utils import env_option
 from kedro.utils import find_kedro_project
 
+from m2fdp import startup
+from m2fdp.cli import OPTIONS
 from m2fdp.core.errors import InputError, among
-from m2fdp.studies.early import read_study
+from m2fdp.studies.early import check_order, read_study
 from m2fdp.studies.order import Order
 from tools.pages import DOCS, read_pages, recorded
 
@@ -32,9 +34,8 @@ def check() -> None:
     click.echo("Records, pages, figures and studies agree.")
 
 
-@click.command()
+@click.command(params=[OPTIONS["env"]])
 @click.argument("name", required=False)
-@env_option
 def publish(name: str | None, env: str | None) -> None:
     """Make the record of study NAME from its finished runs, then its figures, blocks and the index.
 
@@ -44,6 +45,47 @@ def publish(name: str | None, env: str | None) -> None:
     from tools.publishing import publish as write
 
     write(_project(), identity)
+
+
+@click.command(params=[OPTIONS["env"], OPTIONS["params"]])
+@click.argument("name")
+@click.option(
+    "--only",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A part of the record, as `kedro study` takes one.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=None,
+    help="So many seeds, the first ones; by default all.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Worker processes; by default one a core.",
+)
+def rerun(
+    name: str, only: tuple[str, ...], seeds: int | None, workers: int | None, **of_order: Any
+) -> None:
+    """Make recorded runs of study NAME again by this code, at recorded schedules, and compare.
+
+    Ends with 1 where a number is not what it was.
+    """
+    order, project = Order(name, **of_order), _project()
+    check_order(project, order, only)
+    with startup.imports_uncollected():
+        from m2fdp.pipelines.tracking import closing_runs
+        from tools.rerun import check_recorded
+        from tools.rerun import rerun as run_again
+
+    chosen = check_recorded(project, order, only, seeds)
+    with closing_runs():
+        agree = run_again(project, order, chosen, workers)
+    if not agree:
+        click.get_current_context().exit(1)
 
 
 def _project() -> Path:
@@ -71,4 +113,4 @@ def _to_publish(project: Path, name: str | None, env: str | None) -> str | None:
     return order.identity
 
 
-COMMANDS: Mapping[str, click.Command] = {"check": check, "publish": publish}
+COMMANDS: Mapping[str, click.Command] = {"check": check, "publish": publish, "rerun": rerun}

@@ -182,79 +182,36 @@ def study(
             )
 
 
-class _Results(click.Group):
-    """Users' commands, and where a project has `tools/results.py` those of its maintainers."""
+class _Maintainers(click.Group):
+    """Commands of maintainers, which stand in the project's `tools/results.py`."""
+
+    @property
+    def _found(self) -> Mapping[str, click.Command]:
+        sys.path.insert(0, str(_project()))
+        try:
+            commands: Mapping[str, click.Command] = import_module("tools.results").COMMANDS
+        except ModuleNotFoundError as error:
+            if error.name not in ("tools", "tools.results"):
+                raise
+            return {}
+        finally:
+            del sys.path[0]
+        return commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self.commands, *_maintainers()})
+        return sorted(self._found)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or _maintainers().get(cmd_name)
+        return self._found.get(cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         with _one_line_ends(lambda interruption: ""):
             return super().invoke(ctx)
 
 
-def _maintainers() -> Mapping[str, click.Command]:
-    sys.path.insert(0, str(_project()))
-    try:
-        commands: Mapping[str, click.Command] = import_module("tools.results").COMMANDS
-    except ModuleNotFoundError as error:
-        if error.name not in ("tools", "tools.results"):
-            raise
-        return {}
-    finally:
-        del sys.path[0]
-    return commands
-
-
-@cli.group(cls=_Results)
+@cli.group(cls=_Maintainers)
 def results() -> None:
     """Published numbers: docs/results, and the records of runs that they are made from."""
-
-
-@results.command(params=[OPTIONS["env"], OPTIONS["params"]])
-@click.argument("name")
-@click.option(
-    "--only",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="A part of the record, as `kedro study` takes one.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=None,
-    help="So many seeds, the first ones; by default all.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Worker processes; by default one a core.",
-)
-def rerun(
-    name: str, only: tuple[str, ...], seeds: int | None, workers: int | None, **of_order: Any
-) -> None:
-    """Make recorded runs of study NAME again by this code, at recorded schedules, and compare.
-
-    Ends with 1 where a number is not what it was.
-    """
-    from m2fdp import startup
-    from m2fdp.studies.early import check_recorded
-    from m2fdp.studies.order import Order
-
-    order = Order(name, **of_order)
-    chosen = check_recorded(_project(), order, only, seeds)
-    with startup.imports_uncollected():
-        from m2fdp.pipelines.tracking import closing_runs
-        from m2fdp.studies.rerun import rerun as run_again
-
-    with closing_runs():
-        agree = run_again(_project(), order, chosen, workers)
-    if not agree:
-        click.get_current_context().exit(1)
 
 
 @cli.command()

@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 from tests.finished import REPOSITORY
 from tests.studies.logged_runs import log_run
+from tools.records import RecordFiles
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.record import Record, RecordFiles
+from m2fdp.studies.record import Record
 from m2fdp.studies.report import findings, tables
 from m2fdp.studies.search import search_table
 from m2fdp.studies.study import Study

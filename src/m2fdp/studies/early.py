@@ -12,7 +12,6 @@ from kedro.framework.project import settings
 from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.errors import InputError, among
 from m2fdp.studies.grid import (
-    SEED,
     Point,
     Setting,
     build_cell,
@@ -23,7 +22,6 @@ from m2fdp.studies.grid import (
     varied_keys,
 )
 from m2fdp.studies.order import Order, as_yaml
-from m2fdp.studies.record import record_files, recorded
 from m2fdp.studies.study import Study
 
 ONLY = "--only"
@@ -93,31 +91,3 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     for point in points(study):
         choice = choice_of(study, point)
         build_cell(setting, point.name, point, {} if choice is None else choice.first)
-
-
-def check_recorded(
-    project: Path, order: Order, only: Sequence[str], seeds: int | None
-) -> tuple[Point, ...]:
-    """The points of a study's record that are to be made again.
-
-    Args:
-        only: the part that is meant, as `part_of` reads it.
-        seeds: how many seeds at most, the first ones; None = all.
-
-    Raises:
-        InputError: no such study or record, or nothing of it is meant.
-    """
-    check_order(project, order, only)
-    study, _ = read_study(project, order)
-    files = record_files(project, order.identity)
-    if not files.exists:
-        known = among(order.identity, recorded(project))
-        valid = f"has no record in docs/results/runs; there are {known}"
-        raise InputError("study", order.identity, valid)
-    runs = files.read().runs
-    chosen = [point for point in part_of(study, only) if point.name in runs.index]
-    if not chosen:
-        some = ", ".join(runs.index[:3])
-        raise InputError(ONLY, " ".join(only) or "(all)", f"the record has runs as {some}")
-    first = list(dict.fromkeys(point.values.get(SEED) for point in chosen))[:seeds]
-    return tuple(point for point in chosen if point.values.get(SEED) in first)

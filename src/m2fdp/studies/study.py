@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
@@ -312,25 +311,18 @@ def _smaller(search: Search, scale: Scale) -> Search:
 
 def _keys(location: Sequence[int | str]) -> list[str]:
     """The keys of the block at a place in the file; of all blocks that may be there."""
-    kinds: list[Any] = [Study]
-    for part in location:
-        kinds = [option for kind in kinds for option in _options(_inside(kind, part))]
-    fields = (item for kind in kinds for item in kind.model_fields.items())
+    blocks: list[type[Block]] = [Study]
+    for part in location:  # names of arms, places in lists and branches of unions are no fields
+        kinds = [
+            block.model_fields[part].annotation for block in blocks if part in block.model_fields
+        ]
+        blocks = [block for kind in kinds for block in _blocks(kind)] or blocks
+    fields = (item for block in blocks for item in block.model_fields.items())
     return sorted({field.alias or name for name, field in fields})
 
 
-def _inside(kind: Any, part: int | str) -> Any:
-    """The type at a key of a block, in a dict or in a list."""
-    if not (isinstance(kind, type) and issubclass(kind, Block)):
-        return get_args(kind)[-1]
-    # Pydantic puts the branch of a union into the location; users know only their own keys.
-    return kind.model_fields[part].annotation if part in kind.model_fields else kind
-
-
-def _options(kind: Any) -> list[Any]:
-    """The types that a union allows, without None."""
-    if get_origin(kind) is Annotated:
-        return _options(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [o for option in get_args(kind) if option is not NoneType for o in _options(option)]
-    return [kind]
+def _blocks(kind: Any) -> list[type[Block]]:
+    """The blocks that a type consists of."""
+    if isinstance(kind, type) and issubclass(kind, Block):
+        return [kind]
+    return [block for part in get_args(kind) for block in _blocks(part)]

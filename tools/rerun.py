@@ -14,20 +14,49 @@ from mlflow.entities import RunData
 from rich.console import Console
 from rich.text import Text
 
+from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, promised_epsilon, upper_bound
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.reporting.terminal import new_table, show
 from m2fdp.studies.command import load_setting
-from m2fdp.studies.grid import Cell, Point, Setting, build_cell
+from m2fdp.studies.early import ONLY, part_of, read_study
+from m2fdp.studies.grid import SEED, Cell, Point, Setting, build_cell
 from m2fdp.studies.launcher import Launcher
 from m2fdp.studies.order import Order
-from m2fdp.studies.record import record_files
+from tools.records import record_files, recorded
 
 # Another type of machine may put a few records of ten thousand elsewhere; seeds differ by more.
 _NEAR = 0.002
 _SAME_EPSILON = 1e-6  # of it: calibration ends by bisection
 _DIGITS = 8  # of a hash
 SAME, NEAR, FAILED = "same", "near", "FAILED"
+
+
+def check_recorded(
+    project: Path, order: Order, only: Sequence[str], seeds: int | None
+) -> tuple[Point, ...]:
+    """The points of a study's record that are to be made again.
+
+    Args:
+        only: the part that is meant, as `part_of` reads it.
+        seeds: how many seeds at most, the first ones; None = all.
+
+    Raises:
+        InputError: no such record, or nothing of it is meant.
+    """
+    study, _ = read_study(project, order)
+    files = record_files(project, order.identity)
+    if not files.exists:
+        known = among(order.identity, recorded(project))
+        valid = f"has no record in docs/results/runs; there are {known}"
+        raise InputError("study", order.identity, valid)
+    runs = files.read().runs
+    chosen = [point for point in part_of(study, only) if point.name in runs.index]
+    if not chosen:
+        some = ", ".join(runs.index[:3])
+        raise InputError(ONLY, " ".join(only) or "(all)", f"the record has runs as {some}")
+    first = list(dict.fromkeys(point.values.get(SEED) for point in chosen))[:seeds]
+    return tuple(point for point in chosen if point.values.get(SEED) in first)
 
 
 def rerun(project: Path, order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
