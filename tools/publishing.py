@@ -16,10 +16,10 @@ import click
 
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import counted
-from m2fdp.studies.record import CHANGED, Record
 from m2fdp.studies.report import findings
 from m2fdp.studies.report import tables as report_tables
 from m2fdp.studies.study import BASE_ENV, Study, load_study
+from m2fdp.studies.tracked_runs import CHANGED, Record
 from tools.pages import (
     CLAIMS,
     DOCS,

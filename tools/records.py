@@ -22,7 +22,7 @@ from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import lowest
-from m2fdp.studies.record import ORIGIN, Record
+from m2fdp.studies.tracked_runs import ORIGIN, Record
 
 RUN = "run"
 _OF_ROUNDS = ("run_id", "round", ACCURACY, LOSS, "energy_j", "delay_s")  # that figures show

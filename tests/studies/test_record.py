@@ -15,11 +15,10 @@ from tests.studies.logged_runs import log_run
 from tools.records import RecordFiles
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.record import Record
 from m2fdp.studies.report import findings, tables
 from m2fdp.studies.search import search_table
 from m2fdp.studies.study import Study
-from m2fdp.studies.tracked_runs import tracked_record
+from m2fdp.studies.tracked_runs import Record, tracked_record
 
 CLAIM = {"claim": "a is calm", "source": "J Sec. I", "paper": "–", "measure": "volatility"}
 SHOWN = {

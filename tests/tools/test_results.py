@@ -17,8 +17,8 @@ from tools.rerun import compared
 
 from m2fdp.cli import results, study
 from m2fdp.studies.grid import Setting, expand
-from m2fdp.studies.record import CHANGED
 from m2fdp.studies.study import Study
+from m2fdp.studies.tracked_runs import CHANGED
 
 INDEX = "# Results\n\n<!-- studies -->\n<!-- end -->\n\n<!-- claims: D -->\n<!-- end -->\n"
 OURS = "# Ours\n\n## Digits\n\nA text.\n\n<!-- study: quickstart -->\n<!-- end -->\n"

@@ -40,13 +40,13 @@ from m2fdp.studies.grid import (
 )
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order
-from m2fdp.studies.page import describe_study, save_view
-from m2fdp.studies.record import Record
 from m2fdp.studies.report import (
     Findings,
     check_report,
+    describe_study,
     findings,
     print_report,
+    save_view,
     summarise,
     write_report,
 )
@@ -62,7 +62,7 @@ from m2fdp.studies.search import (
 )
 from m2fdp.studies.search_report import whole_table
 from m2fdp.studies.study import Study
-from m2fdp.studies.tracked_runs import load_costs, tracked_record
+from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record
 from m2fdp.studies.worker import PARENT_TAG
 
 

@@ -75,7 +75,13 @@ class Order:
         if self.name == SWEEP:
             loaded = sweep(self.over, self.seeds)
         else:
-            check_not_swept(self.name, self.over, self.seeds)
+            given = {OVER: ", ".join(self.over) if self.over else None, SEEDS: self.seeds}
+            for option, value in given.items():
+                if value is not None:
+                    says = f"the file of {self.name} says what varies"
+                    raise InputError(
+                        option, value, f"is an option of `kedro study {SWEEP}`; {says}"
+                    )
             loaded = load_study(conf, self.name, env)
         return loaded if self.scale is None else scaled(self.name, loaded, self.scale)
 
@@ -113,19 +119,6 @@ def sweep(over: Sequence[str], seeds: int | None) -> Study:
     title = f"A sweep over {' and '.join(grid)}"
     all_seeds = list(range(DEFAULT_SEEDS if seeds is None else seeds))
     return Study(title=title, grid={**grid, "seed": all_seeds}, figure=_layout(grid))
-
-
-def check_not_swept(name: str, over: Sequence[str], seeds: int | None) -> None:
-    """Refuse a sweep's options for a study that has a file.
-
-    Raises:
-        InputError: naming the option.
-    """
-    given = {OVER: ", ".join(over) if over else None, SEEDS: seeds}
-    for option, value in given.items():
-        if value is not None:
-            remedy = f"is an option of `kedro study {SWEEP}`; the file of {name} says what varies"
-            raise InputError(option, value, remedy)
 
 
 def _layout(grid: Mapping[str, Sequence[Any]]) -> Layout:

@@ -95,17 +95,11 @@ def at_ends(table: pd.DataFrame) -> str:
 def ends(rows: pd.DataFrame) -> dict[str, str]:
     """By parameter of the schedule that was chosen among these candidates: "largest" or "smallest",
     where its number is that of all candidates that agree with it in every other parameter."""
-    chosen = _chosen(rows)
-    tried = [_values(text) for text in rows["schedule"]]
-    found = {}
+    chosen, tried, found = _chosen(rows), [*map(_values, rows["schedule"])], {}
     for key, value in chosen.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        beside = {
-            each[key]
-            for each in tried
-            if each.keys() == chosen.keys() and _but(each, key) == _but(chosen, key)
-        }
+        beside = {each[key] for each in tried if key in each and each | {key: value} == chosen}
         if len(beside) > 1 and value in (min(beside), max(beside)):
             found[key] = "largest" if value == max(beside) else "smallest"
     return found
@@ -122,10 +116,6 @@ def _with_ends(rows: pd.DataFrame) -> str:
 
 def _chosen(rows: pd.DataFrame) -> dict[str, Any]:
     return _values(rows.loc[rows["chosen"], "schedule"].iloc[0])
-
-
-def _but(values: dict[str, Any], key: str) -> dict[str, Any]:
-    return {other: value for other, value in values.items() if other != key}
 
 
 def _values(schedule: str) -> dict[str, Any]:

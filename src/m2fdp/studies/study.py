@@ -104,13 +104,12 @@ class Search(Block):
 
     @model_validator(mode="after")
     def _counted(self) -> Search:
-        if not self.counted:
-            if self.seeds is None:
-                raise ValueError("give seeds")
-            return self
+        if not self.counted and self.seeds is None:
+            raise ValueError("give seeds")
         grids = [grid for space in self.spaces.values() for grid in space.grids]
         keys = [*self.parameters, *(key for grid in grids for key in grid)]
         moved = [key for key in keys if not key.startswith(_OF_SCHEDULES)]
+        may_set = ", ".join(f"{each}*" for each in _OF_SCHEDULES)
         for wrong, text in (
             (
                 self.seeds,
@@ -121,10 +120,10 @@ class Search(Block):
             (
                 moved,
                 f"{''.join(moved[:1])}: records must stay where they are in all runs of a counted "
-                f"search; it may set {', '.join(f'{each}*' for each in _OF_SCHEDULES)}",
+                f"search; it may set {may_set}",
             ),
         ):
-            if wrong:
+            if self.counted and wrong:
                 raise ValueError(text)
         return self
 
