@@ -16,7 +16,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.pipelines.kedro_internals import all_pipelines
 from m2fdp.pipelines.selection import pipeline_names
 from m2fdp.pipelines.tracking import tracking_uri
-from m2fdp.studies.command import Order
+from m2fdp.studies.order import Order
 
 
 def test_run_has_the_options_of_kedros_own_run():

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from kedro.framework.project import settings
 from tests.pages import PAGES, blocks, commands, write_files
@@ -16,7 +17,7 @@ from m2fdp.cli import results, run, study
 from m2fdp.core.config import parse_config
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.pipelines.selection import check_names, check_selection
-from m2fdp.studies.part import part_of
+from m2fdp.studies.early import part_of
 from m2fdp.studies.study import RESERVED_NAMES, load_study, scaled
 
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
@@ -88,4 +89,5 @@ def test_studies_are_known(page, project):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_is_typed_for_results_is_taken(page):
     for name, *arguments in commands(page, "kedro results"):
-        assert results.commands[name].make_context(name, arguments).info_name == name
+        command = results.get_command(click.Context(results), name)
+        assert command.make_context(name, arguments).info_name == name

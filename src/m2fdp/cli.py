@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -168,90 +170,48 @@ def study(
 
         with closing_runs():
             if name == REPORT:
-                report()
+                report(_project())
                 return
-            run_study(order, only=only, resume=resume, workers=workers, ray_address=ray_address)
+            run_study(
+                _project(),
+                order,
+                only=only,
+                resume=resume,
+                workers=workers,
+                ray_address=ray_address,
+            )
 
 
-@cli.group()
+class _Maintainers(click.Group):
+    """Commands of maintainers, which stand in the project's `tools/results.py`."""
+
+    @property
+    def _found(self) -> Mapping[str, click.Command]:
+        sys.path.insert(0, str(_project()))
+        try:
+            commands: Mapping[str, click.Command] = import_module("tools.results").COMMANDS
+        except ModuleNotFoundError as error:
+            if error.name not in ("tools", "tools.results"):
+                raise
+            return {}
+        finally:
+            del sys.path[0]
+        return commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self._found)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self._found.get(cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _one_line_ends(lambda interruption: ""):
+            return super().invoke(ctx)
+
+
+@cli.group(cls=_Maintainers)
 def results() -> None:
     """Published numbers: docs/results, and the records of runs that they are made from."""
-
-
-@results.command()
-def check() -> None:
-    """Say what disagrees among records, pages, figures and the studies' files."""
-    from m2fdp.studies.results import check as disagreements
-
-    with _one_line_ends(lambda interruption: ""):
-        lines = disagreements(_project())
-    for line in lines:
-        click.echo(line)
-    if lines:
-        click.echo("`kedro results publish` makes pages and figures of the records.", err=True)
-        click.get_current_context().exit(1)
-    click.echo("Records, pages, figures and studies agree.")
-
-
-@results.command(params=[OPTIONS["env"]])
-@click.argument("name", required=False)
-def publish(name: str | None, env: str | None) -> None:
-    """Make the record of study NAME from its finished runs, then its figures, blocks and the index.
-
-    Without NAME records stay as they are.
-    """
-    from m2fdp.studies.early import check_published
-
-    with _one_line_ends(lambda interruption: ""):
-        identity = check_published(_project(), name, env)
-        from m2fdp.studies.results import publish as write
-
-        write(_project(), identity)
-
-
-@results.command(params=[OPTIONS["env"], OPTIONS["params"]])
-@click.argument("name")
-@click.option(
-    "--only",
-    metavar="KEY=VALUE",
-    multiple=True,
-    help="A part of the record, as `kedro study` takes one.",
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=None,
-    help="So many seeds, the first ones; by default all.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Worker processes; by default one a core.",
-)
-def rerun(
-    name: str, only: tuple[str, ...], seeds: int | None, workers: int | None, **of_order: Any
-) -> None:
-    """Make recorded runs of study NAME again by this code, at recorded schedules, and compare.
-
-    Ends with 1 where a number is not what it was.
-    """
-    from m2fdp import startup
-
-    with _one_line_ends(lambda interruption: ""):
-        from m2fdp.studies.early import check_recorded
-        from m2fdp.studies.order import Order
-
-        order = Order(name, **of_order)
-        chosen = check_recorded(_project(), order, only, seeds)
-        with startup.imports_uncollected():
-            from m2fdp.pipelines.tracking import closing_runs
-            from m2fdp.studies.rerun import rerun as run_again
-
-        with closing_runs():
-            agree = run_again(order, chosen, workers)
-    if not agree:
-        click.get_current_context().exit(1)
 
 
 @cli.command()

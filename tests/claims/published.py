@@ -19,11 +19,11 @@ from typing import Any
 
 from scipy.special import stdtrit
 from tests.finished import REPOSITORY
+from tools.pages import Page, read_pages, tables, words_of
 
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim
 from m2fdp.claims.frames import comparable
 from m2fdp.claims.intervals import FAILS, HOLDS, LEVEL, OPEN, Summary, against_bounds
-from m2fdp.studies.pages import Page, read_pages, tables, words_of
 from m2fdp.studies.study import Study, load_study
 
 PAGES = [page for page in read_pages(REPOSITORY / "docs") if page.path.parent.name == "results"]

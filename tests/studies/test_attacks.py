@@ -6,8 +6,9 @@ from pydantic import ValidationError
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_attack, check_config
-from m2fdp.studies.command import Order, _setting
+from m2fdp.studies.command import checked_setting
 from m2fdp.studies.grid import expand
+from m2fdp.studies.order import Order
 from m2fdp.studies.report import check_report
 from m2fdp.studies.study import Board, Study, load_study
 
@@ -30,7 +31,7 @@ def test_what_an_attacked_study_needs(change, words):
 
 
 def test_cells_know_their_pipelines_and_are_no_trained_runs(project):
-    setting = _setting(project, Order("attack_board", "smoke"))
+    setting = checked_setting(project, Order("attack_board", "smoke"))
     cells = expand(setting, {})
     assert {cell.pipelines for cell in cells} == {("attack",)}
     for cell in cells:
@@ -41,7 +42,7 @@ def test_cells_know_their_pipelines_and_are_no_trained_runs(project):
 
 
 def test_a_board_with_two_runs_of_an_arm_is_refused(project):
-    setting = _setting(project, Order("attack_board", "smoke"))
+    setting = checked_setting(project, Order("attack_board", "smoke"))
     wide = setting.study.model_copy(update={"grid": {"seed": [0, 1]}, "board": Board(title="t")})
     cells = expand(type(setting)(**{**vars(setting), "study": wide}), {})
     with pytest.raises(InputError, match="board.where = 'none': has several runs"):
@@ -54,7 +55,7 @@ def test_an_attack_that_is_not_defined_is_refused_before_any_cell_runs(project):
         path.read_text().replace("observer: cloud", "observer: cloud\n  attack.round: 9")
     )
     with pytest.raises(InputError, match="attack.round = 9"):
-        _setting(project, Order("attack_board", "smoke"))
+        checked_setting(project, Order("attack_board", "smoke"))
 
 
 def test_all_of_h_table4_is_there(project):

@@ -9,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.studies.parameters import BASE
 
-from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError
 from m2fdp.studies.grid import (
     Setting,
     check_size,
+    choice_of,
     expand,
-    nest,
-    place_of_choice,
     points,
     varied_keys,
 )
@@ -166,7 +164,7 @@ def test_hash_changes_with_where_files_are():
         ({"grid": {"arm": ["a"]}}, {}, ["arm", "unknown key"]),
         ({"parameters": {"cell": "x"}}, {}, ["cell", "'x'", "remove"]),
         ({"grid": {"seed": [0]}}, {"seed": 3}, ["seed", "3", "varies"]),
-        ({"parameters": {"training": 3}}, {"training": {"rounds": 1}}, ["training", "1", "keep"]),
+        ({"parameters": {"training": 3}}, {"training": {"rounds": 1}}, ["training", "set", "keep"]),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(study, extra, parts):
@@ -247,7 +245,7 @@ def test_a_searched_arm_has_cells_where_it_has_a_schedule():
         f"{version}-seed_{seed}" for version in ("plain-a", "plain-b", "tuned-b") for seed in (0, 1)
     ]
     plan = Study(title="Arms", **study)
-    (place,) = {place_of_choice(plan, point) for point in points(plan)} - {None}
+    (place,) = {c.place for point in points(plan) if (c := choice_of(plan, point))}
     cells = cells_of(**study, schedules={place: {"training.rounds": 3}})
     rounds = {cell.name: cell.config.training.rounds for cell in cells}
     assert rounds["tuned-a-seed_0"] == rounds["tuned-a-seed_1"] == 3
@@ -305,18 +303,6 @@ def test_versions_arms_and_searches_that_collide_are_refused(study, extra, parts
     with pytest.raises(InputError) as error:
         cells_of(extra=extra, **study)
     assert all(part in str(error.value) for part in parts), str(error.value)
-
-
-keys = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(".".join)
-values = st.integers() | st.text(max_size=3) | st.none() | st.lists(st.integers(), max_size=2)
-trees = st.recursive(
-    values, lambda inner: st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=3)
-).filter(lambda tree: isinstance(tree, dict))
-
-
-@given(trees)
-def test_nest_inverts_flatten(tree):
-    assert nest(flatten(tree)) == tree
 
 
 @given(

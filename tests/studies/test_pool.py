@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from m2fdp.studies.pool import run_tasks
+from m2fdp.studies.worker import run_tasks
 
 # Workers import `work` by name, so it lives in a module on their path.
 WORK = """

@@ -7,9 +7,10 @@ from omegaconf import OmegaConf
 
 from m2fdp import Experiment
 from m2fdp.core.config import Config, load_config, parse_config
-from m2fdp.studies.command import Order, _setting
+from m2fdp.studies.command import checked_setting
 from m2fdp.studies.grid import expand, points
-from m2fdp.studies.search import next_candidates
+from m2fdp.studies.order import Order
+from m2fdp.studies.search import first_of, search_all
 from m2fdp.studies.study import load_study
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -28,7 +29,7 @@ SCALES = [
 def test_every_cell_candidate_figure_and_claim_of_the_projects_studies_is_valid(
     project, name, scale
 ):
-    setting = _setting(project, Order(name, scale))
+    setting = checked_setting(project, Order(name, scale))
     names = [point.name for point in points(setting.study)]
     assert len(set(names)) == len(names) > 1
 
@@ -56,7 +57,7 @@ def test_a_study_sets_features_itself_if_it_wants_any(name):
     ],
 )
 def test_a_study_changed_by_an_environment_can_be_run_there(project, environment, name):
-    setting = _setting(project, Order(name, env=environment))
+    setting = checked_setting(project, Order(name, env=environment))
     assert setting.study.env == environment
     assert len(list(points(setting.study))) > 1
 
@@ -67,11 +68,7 @@ MOST_SMOKE_RUNS, MOST_SMOKE_STEPS = 90, 6000
 
 def runs_of(setting):
     """Every run of a study by its hash, those of its searches too."""
-    every, schedules, tried = tuple(points(setting.study)), {}, []
-    while candidates := next_candidates(setting, every, schedules, tried):
-        for candidate in candidates:
-            schedules.setdefault(candidate.place, candidate.schedule)
-        tried.extend(candidates)
+    schedules, tried = search_all(setting, tuple(points(setting.study)), first_of)
     searched = [cell for candidate in tried for cell in candidate.cells]
     return {cell.hash: cell for cell in [*searched, *expand(setting, schedules)]}
 
@@ -86,7 +83,7 @@ def runs_of(setting):
 )
 def test_a_study_is_tried_out_in_minutes(project, name):
     """On records that are as its cells ask for: a part that fails is tried out by nobody."""
-    setting = _setting(project, Order(name, "smoke"))
+    setting = checked_setting(project, Order(name, "smoke"))
     runs = runs_of(setting)
     assert 1 < len(runs) <= MOST_SMOKE_RUNS
     steps = 0

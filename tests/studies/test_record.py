@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 from tests.finished import REPOSITORY
 from tests.studies.logged_runs import log_run
+from tools.records import RecordFiles
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.record import Record, RecordFiles
-from m2fdp.studies.report import findings, run_time, tables
+from m2fdp.studies.report import findings, tables
 from m2fdp.studies.search import search_table
 from m2fdp.studies.study import Study
-from m2fdp.studies.tracked_record import tracked_record
+from m2fdp.studies.tracked_runs import Record, tracked_record
 
 CLAIM = {"claim": "a is calm", "source": "J Sec. I", "paper": "–", "measure": "volatility"}
 SHOWN = {
@@ -67,7 +67,7 @@ def tracked(study: Study) -> Record:
         start = client.get_run(run_id).info.start_time
         client.set_terminated(run_id, end_time=start + 90_000)
     schedules = {"1-a-0": {"training.rounds": 7}}
-    return tracked_record(study, names, schedules, search_table([], {}, {}))
+    return tracked_record(study, names, schedules, search_table([], {}, {}), pd.DataFrame())
 
 
 @pytest.mark.parametrize("curves", [["accuracy"], ["accuracy", "loss"], ["loss"], []])
@@ -91,7 +91,7 @@ def test_the_files_of_a_record_say_what_its_runs_say(tmp_path: Path, curves: lis
     for number, each in enumerate((found, read)):
         each.figure.savefig(tmp_path / f"{number}.png")
     assert (tmp_path / "0.png").read_bytes() == (tmp_path / "1.png").read_bytes()
-    assert run_time(again) == "their run time, added up over the workers, is 22 minutes"
+    assert read.run_time == "their run time, added up over the workers, is 22 minutes"
     first = again.runs.loc["1-a-0"]
     assert json.loads(first["schedule"]) == {"training.rounds": 7}
     assert first["split"] == "0" * 64 and first["commit"] == "c" * 40

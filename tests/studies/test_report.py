@@ -2,13 +2,13 @@
 
 import pytest
 
-from m2fdp.studies.report import write_summaries
+from m2fdp.studies.report import summarise
 
 
 def test_a_report_that_the_disk_refuses_leaves_the_former_one(tmp_path, small_files):
     path = tmp_path / "report.md"
     path.write_text("the former")
     with small_files(), pytest.raises(OSError) as refused:
-        write_summaries(tmp_path, [])
+        summarise(tmp_path, {})
     assert refused.value.filename == str(path)
     assert path.read_text() == "the former"

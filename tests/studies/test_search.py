@@ -76,7 +76,7 @@ def test_the_best_mean_wins_and_of_equals_the_first():
     ):
         cells = [*first.cells, *second.cells]
         results = {c.hash: Tried(a) for c, a in zip(cells, accuracies, strict=True) if a == a}
-        assert choose((first, second), results) == {first.place: winner.schedule}
+        assert choose((first, second), results) == {first.choice.place: winner.schedule}
     assert choose((first, second), {}) == {}
     assert candidates_of(setting, {}, (first, second)) == ()
 
@@ -102,7 +102,7 @@ def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_b
         for c, cost, accuracy in zip(cells, costs, (0.8, 0.8, 0.6, 0.6), strict=True)
     }
     chosen = choose(both, results)
-    assert chosen == {both[0].place: both[winner].schedule}
+    assert chosen == {both[0].choice.place: both[winner].schedule}
     text = search_markdown(search_table(both, results, chosen))
     assert f"| {reported_cost} |" in text
     assert "energy to the target (J) of 0.7, of those that reach it with the most seeds" in text
@@ -116,7 +116,7 @@ def test_a_search_by_cost_needs_a_target():
 def test_a_schedule_is_chosen_for_each_value_of_the_grid_but_not_for_each_seed():
     grid = {"privacy.epsilon": [1.0, 2.0], "seed": [0, 1]}
     candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": RATES}, grid), {}, [])
-    tried = [(c.cells[0].config.privacy.epsilon, c.place) for c in candidates]
+    tried = [(c.cells[0].config.privacy.epsilon, c.choice.place) for c in candidates]
     assert [epsilon for epsilon, _ in tried] == [1.0, 1.0, 2.0, 2.0]
     assert len({place for _, place in tried}) == 2
 
@@ -144,10 +144,10 @@ def test_a_space_may_start_from_another_arms_choice():
     like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7, 0.9]}]}
     setting = setting_of(arms, {"s": RATES, "like_a": like_a})
     first = candidates_of(setting, {}, [])
-    assert {candidate.point.arm for candidate in first} == {"a"}
+    assert {candidate.choice.point.arm for candidate in first} == {"a"}
     chosen = choose(first, {cell.hash: Tried(0.5) for c in first for cell in c.cells})
     second = candidates_of(setting, chosen, first)
-    assert {candidate.point.arm for candidate in second} == {"b"}
+    assert {candidate.choice.point.arm for candidate in second} == {"b"}
     assert [candidate.schedule for candidate in second] == [
         {"training.rounds": 5, "training.learning_rate": rate} for rate in (0.7, 0.9)
     ]
@@ -164,14 +164,14 @@ def test_of_a_part_only_the_choices_that_it_needs_are_searched():
     setting = setting_of(arms, {"s": RATES, "like_a": like_a})
     following = [point for point in points(setting.study) if point.arm == "b"]
     first = next_candidates(setting, following, {}, [])
-    assert {candidate.point.arm for candidate in first} == {"a"}
+    assert {candidate.choice.point.arm for candidate in first} == {"a"}
     chosen = choose(first, {cell.hash: Tried(0.5) for c in first for cell in c.cells})
     second = next_candidates(setting, following, chosen, first)
-    assert {candidate.point.arm for candidate in second} == {"b"}
+    assert {candidate.choice.point.arm for candidate in second} == {"b"}
     assert next_candidates(setting, following, chosen, [*first, *second]) == ()
     # The same candidates, hence the same runs, as in the whole study.
     every = candidates_of(setting, {}, [])
-    assert first == tuple(candidate for candidate in every if candidate.point.arm == "a")
+    assert first == tuple(candidate for candidate in every if candidate.choice.point.arm == "a")
 
 
 def test_where_nothing_finished_nobody_follows():
@@ -240,7 +240,7 @@ def test_a_search_of_other_records_sees_none_of_the_study_whatever_else_names_it
     candidates = candidates_of(asked, {}, [])
     assert {cell.config.dataset.name for one in candidates for cell in one.cells} == {"synthetic"}
     assert {one.others for one in candidates} == {'dataset.name="synthetic", dataset.records=600'}
-    schedules = {candidates[0].place: candidates[0].schedule}
+    schedules = {candidates[0].choice.place: candidates[0].schedule}
     assert {cell.config.dataset.name for cell in expand(asked, schedules)} == {"mnist"}
     results = {cell.hash: Tried(0.5) for one in candidates for cell in one.cells}
     text = search_markdown(search_table(candidates, results, schedules))
@@ -269,14 +269,16 @@ def test_every_candidate_is_tried_on_all_of_several_data_sets():
     accuracies = (0.9, 0.1, 0.9, 0.1, 0.6, 0.6, 0.6, 0.6)
     cells = [cell for one in candidates for cell in one.cells]
     results = {c.hash: Tried(a) for c, a in zip(cells, accuracies, strict=True)}
-    assert choose(candidates, results) == {candidates[0].place: candidates[1].schedule}
+    assert choose(candidates, results) == {candidates[0].choice.place: candidates[1].schedule}
 
 
 def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_released_run():
     arms = {"a": {"space": "s"}, "open": {"space": "s", "algorithm": "hfl"}}
     setting = setting_of(arms, {"s": RATES}, seeds=None, counted=True, share=0.5)
     candidates = candidates_of(setting, {}, [])
-    private, public = ([c for c in candidates if c.point.arm == arm] for arm in ("a", "open"))
+    private, public = (
+        [c for c in candidates if c.choice.point.arm == arm] for arm in ("a", "open")
+    )
     assert [[cell.config.seed for cell in one.cells] for one in private] == [
         [0], [0], [1], [1], [2], [2]
     ]  # fmt: skip
@@ -286,7 +288,7 @@ def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_release
         assert one.counted and cell.config.partition.held_out_by == "devices"
         assert cell.config.privacy.epsilon == targets.searched
         assert one.schedule["privacy.epsilon"] == targets.released
-    cells = expand(setting, {one.place: one.schedule for one in candidates})
+    cells = expand(setting, {one.choice.place: one.schedule for one in candidates})
     assert {(c.point.arm, c.config.privacy.epsilon) for c in cells} == {
         ("a", targets.released),
         ("open", 4.0),
@@ -322,7 +324,7 @@ def test_a_counted_choice_follows_no_other():
     setting = setting_of(arms, spaces, seeds=None, counted=True)
     first = candidates_of(setting, {}, [])
     with pytest.raises(InputError, match="counts no choice that follows another's"):
-        candidates_of(setting, {one.place: one.schedule for one in first}, first)
+        candidates_of(setting, {one.choice.place: one.schedule for one in first}, first)
 
 
 def test_arms_without_privacy_are_chosen_on_the_studys_own_records():
@@ -332,8 +334,8 @@ def test_arms_without_privacy_are_chosen_on_the_studys_own_records():
     setting = setting_of(arms, {"s": space}, parameters=SYNTHETIC, over=over)
     for one in candidates_of(setting, {}, []):
         names = [cell.config.dataset.name for cell in one.cells]
-        assert names == (["digits"] * 2 if one.point.arm == "open" else ["synthetic"] * 4)
-        assert bool(one.others) == (one.point.arm == "a")
+        assert names == (["digits"] * 2 if one.choice.point.arm == "open" else ["synthetic"] * 4)
+        assert bool(one.others) == (one.choice.point.arm == "a")
 
 
 @pytest.mark.parametrize(

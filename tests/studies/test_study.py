@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.grid import place_of_choice, points
+from m2fdp.studies.grid import choice_of, points
 from m2fdp.studies.study import Study, load_study, scaled
 
 
@@ -143,9 +143,9 @@ def test_what_refers_to_nothing_is_refused_in_one_line(tmp_path, text, parts):
 def test_an_arm_may_be_searched_in_some_versions_only(tmp_path):
     write(tmp_path, "title: t\narms: {a: {space: few}}\n" + SEARCH + "  plain: {}\n")
     study = load_study(tmp_path, "tiny")
-    places = [place_of_choice(study, point) for point in points(study)]
+    choices = [choice_of(study, point) for point in points(study)]
     assert [point.version for point in points(study)] == ["tuned", "plain"]
-    assert places[0] is not None and places[1] is None
+    assert choices[0] is not None and choices[1] is None
 
 
 def test_a_scale_shrinks_grid_and_search(tmp_path):

@@ -3,8 +3,7 @@
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.order import Order
-from m2fdp.studies.sweep import sweep
+from m2fdp.studies.order import Order, sweep
 
 EPSILONS, ALGORITHMS = "privacy.epsilon=1|2|4", "algorithm=m2fdp|hfl_dp"
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import nan
 from pathlib import Path
-from typing import Any
 
 import click
 import mlflow
 import pandas as pd
 from kedro.framework.session import KedroSession
-from kedro.utils import find_kedro_project
 from mlflow.entities import Run
 
 from m2fdp.core.config import Config
@@ -30,40 +27,47 @@ from m2fdp.processes.sites import check_execution
 from m2fdp.processes.tasks import OPTION
 from m2fdp.selection.accounting import Targets
 from m2fdp.selection.procedures import verified_targets
-from m2fdp.studies.counted import SEARCHING, check_none_else
-from m2fdp.studies.early import read_study
+from m2fdp.studies.early import part_of, read_study
 from m2fdp.studies.grid import (
     Cell,
     Point,
     Schedules,
     Setting,
+    choice_of,
     expand,
-    place_of_choice,
     points,
     varied_keys,
 )
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order
-from m2fdp.studies.page import describe_study, save_view
-from m2fdp.studies.part import part_of
-from m2fdp.studies.record import Record
 from m2fdp.studies.report import (
-    Report,
-    Summary,
+    Findings,
     check_report,
+    describe_study,
+    findings,
     print_report,
-    print_summaries,
+    save_view,
+    summarise,
     write_report,
-    write_summaries,
 )
-from m2fdp.studies.search import Candidate, Tried, choose, next_candidates, search_table
-from m2fdp.studies.tracked_record import tracked_record
-from m2fdp.studies.tracked_runs import load_costs
-from m2fdp.studies.whole import whole_table
+from m2fdp.studies.search import (
+    SEARCHING,
+    Candidate,
+    Tried,
+    check_none_else,
+    choose,
+    first_of,
+    search_all,
+    search_table,
+)
+from m2fdp.studies.search_report import whole_table
+from m2fdp.studies.study import Study
+from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record
 from m2fdp.studies.worker import PARENT_TAG
 
 
 def study(
+    project: Path,
     order: Order,
     *,
     only: Sequence[str],
@@ -84,11 +88,11 @@ def study(
         InputError: a study that can't be run; nothing has been started then.
         click.exceptions.Exit: with code 1, after the report, where cells failed.
     """
-    project = find_kedro_project(Path.cwd()) or Path.cwd()
-    setting = _setting(project, order)
+    setting = checked_setting(project, order)
     chosen = part_of(setting.study, only)
     context = click.get_current_context()
-    context.with_resource(_only_one(project, order))
+    lock = project / "data" / "08_reporting" / order.identity / ".lock"
+    context.with_resource(locked(lock, "study", order.identity, "stop it"))
     if ray_address is not None:
         check_installed(OPTION, ray_address)
         context.with_resource(connected(ray_address, OPTION))
@@ -99,18 +103,20 @@ def study(
         workers=workers,
         on_ray=ray_address is not None,
         resume=resume,
+        only_finished=False,
     )
     outcome = _run(setting, launcher, chosen)
-    whole = _all_finished(setting, launcher) if only and resume else outcome
-    reported = _report(setting, launcher, order.command, whole)
-    client = mlflow.MlflowClient()
-    if reported is not None:
-        for file in reported.files:
+    whole = _finished(setting, launcher) if only and resume else outcome
+    client, found = mlflow.MlflowClient(), None
+    if whole.run_ids:
+        found = findings(setting.study, _record(setting, whole))
+        files = write_report(launcher.folder, order.command, found)
+        for file in files:
             mlflow.log_artifact(str(file))
-        save_view(client, launcher.parent, whole.run_ids, varied_keys(setting.study))
-        print_report(setting.study.title, reported)
-    reasons = _reasons(launcher.parent, outcome.failed)
-    describe_study(client, launcher.parent, setting.study.title, order.command, reported, reasons)
+        save_view(client, parent, whole.run_ids, varied_keys(setting.study))
+        print_report(found, files)
+    reasons = _reasons(parent, outcome.failed)
+    describe_study(client, parent, setting.study.title, order.command, found, reasons)
     click.echo("Every run in detail: make ui")
     if failed := len(chosen) - len(outcome.run_ids):
         cells = counted(len(chosen), "cell")
@@ -118,31 +124,30 @@ def study(
         context.exit(1)
 
 
-def report() -> None:
+def report(project: Path) -> None:
     """Report anew, from their finished runs, on all studies that were ever started here.
 
     Raises:
         InputError: there are none.
     """
-    project = find_kedro_project(Path.cwd()) or Path.cwd()
-    summaries = []
+    studies: dict[str, Findings] = {}
+    reports = project / "data" / "08_reporting"
     for identity, (order, parent) in sorted(_started(project).items()):
         try:
-            setting = _setting(project, order)
-            launcher = _launcher(project, order, setting, parent)
-            reported = _report(setting, launcher, order.command, _all_finished(setting, launcher))
+            record = _finished_record(project, order, parent)
+            if record is not None:
+                found = findings(*record)
+                write_report(reports / identity, order.command, found)
+                studies[identity] = found
         except (InputError, click.ClickException) as error:  # hooks raise theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
-            continue
-        if reported is not None:
-            summaries.append(Summary(identity, setting.study.title, reported))
-    if not summaries:
+    if not studies:
         raise InputError("studies", "(none)", "none has a finished run; `kedro study quickstart`")
-    print_summaries(summaries, write_summaries(project / "data" / "08_reporting", summaries))
+    summarise(reports, studies)
 
 
-def finished_record(project: Path, identity: str) -> tuple[Order, Setting, Record]:
-    """What was asked for when a study was last started here, and what its finished runs say.
+def finished_record(project: Path, identity: str) -> tuple[Study, Record]:
+    """The study as its file is now, and what the finished runs say that it has here.
 
     Raises:
         InputError: it has none.
@@ -150,12 +155,9 @@ def finished_record(project: Path, identity: str) -> tuple[Order, Setting, Recor
     started = _started(project)
     if identity not in started:
         raise InputError("study", identity, f"no runs of it are here; {among(identity, started)}")
-    order, parent = started[identity]
-    setting = _setting(project, order)
-    outcome = _all_finished(setting, _launcher(project, order, setting, parent))
-    if not outcome.run_ids:
+    if (record := _finished_record(project, *started[identity])) is None:
         raise InputError("study", identity, "none of its runs is finished, as its file is now")
-    return order, setting, _record(setting, outcome)
+    return record
 
 
 def _started(project: Path) -> dict[str, tuple[Order, Run]]:
@@ -172,37 +174,72 @@ def _started(project: Path) -> dict[str, tuple[Order, Run]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a study's points, all of them or a part."""
+    """What became of a study's points, all of them or a part.
 
-    choice: Choice
-    cells: tuple[Cell, ...]  # that have finished, in the order of the points
-    run_ids: tuple[str, ...]  # MLflow's ids of their runs
-    failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
+    Attributes:
+        cells: those that have finished, in the order of the points.
+        run_ids: MLflow's ids of their runs.
+        failed: names of the others, with their hashes if they ever ran.
+        guarantees: what runs of the searches have promised, by the hashes of their cells.
+    """
+
+    cells: tuple[Cell, ...]
+    run_ids: tuple[str, ...]
+    failed: Mapping[str, str | None]
+    schedules: Schedules  # that the searches chose
+    tried: Sequence[Candidate]
+    table: pd.DataFrame  # of `search_table`
+    guarantees: Mapping[str, str]
 
 
 def _launcher(project: Path, order: Order, setting: Setting, parent: Run) -> Launcher:
-    """One that finds the study's finished runs."""
-    return Launcher(project, order.env or setting.study.env, order.identity, parent)
-
-
-def _only_one(project: Path, order: Order) -> AbstractContextManager[None]:
-    """The right to run the study's cells and to write its files."""
-    folder = project / "data" / "08_reporting" / order.identity
-    return locked(folder / ".lock", "study", order.identity, "stop it")
+    """One that finds the study's finished runs, and runs nothing."""
+    env = order.env or setting.study.env
+    return Launcher(project, env, order.identity, parent, only_finished=True)
 
 
 def _run(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Outcome:
-    """Search and run, as far as the launcher does."""
-    choice = choose_schedules(setting, launcher, chosen)
-    by_name = {cell.name: cell for cell in expand(setting, choice.schedules)}
+    """Search and run, as far as the launcher does.
+
+    Raises:
+        InputError: see `check_none_else`.
+    """
+    results: dict[str, Tried] = {}
+    guarantees: dict[str, str] = {}
+    client = mlflow.MlflowClient()
+
+    def tried_out(candidates: Sequence[Candidate]) -> Schedules:
+        if launcher.resume and not launcher.only_finished:
+            check_none_else(setting, candidates)
+        run_ids = launcher.run(
+            "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
+        )
+        candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
+        costs: dict[float | None, pd.DataFrame] = {
+            target: load_costs(list(run_ids.values()), target)
+            for target in {one.target for one in candidates}
+            if target is not None
+        }
+        for cell_hash, run_id in run_ids.items():
+            one, found = candidate_of[cell_hash], client.get_run(run_id).data
+            accuracy = found.metrics["score" if one.counted else "accuracy"]
+            guarantees[cell_hash] = found.tags.get("privacy", "")
+            of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
+            results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
+        return choose(candidates, results)
+
+    schedules, tried = search_all(setting, chosen, tried_out)
+    by_name = {cell.name: cell for cell in expand(setting, schedules)}
     cells = [by_name[point.name] for point in chosen if point.name in by_name]
     failed: dict[str, str | None] = {p.name: None for p in chosen if p.name not in by_name}
     for name in () if launcher.only_finished else failed:
         click.echo(f"{name}: FAILED, no candidate of its search finished")
     run_ids = launcher.run("cells", cells)
     failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
-    finished = tuple(cell for cell in cells if cell.hash in run_ids)
-    return Outcome(choice, finished, tuple(run_ids[cell.hash] for cell in finished), failed)
+    cells = [cell for cell in cells if cell.hash in run_ids]
+    ids = tuple(run_ids[cell.hash] for cell in cells)
+    table = search_table(tried, results, schedules)
+    return Outcome(tuple(cells), ids, failed, schedules, tried, table, guarantees)
 
 
 def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
@@ -220,41 +257,44 @@ def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
     }
 
 
-def _all_finished(setting: Setting, launcher: Launcher) -> Outcome:
+def _finished(setting: Setting, launcher: Launcher) -> Outcome:
     """What the study's finished runs, of whatever invocation, say; nothing is run."""
     return _run(setting, replace(launcher, only_finished=True), tuple(points(setting.study)))
 
 
-def _report(setting: Setting, launcher: Launcher, command: str, outcome: Outcome) -> Report | None:
-    """The study's report on finished runs; None without any."""
-    if not outcome.run_ids:
-        return None
-    cells = sum(1 for _ in points(setting.study))
-    record = _record(setting, outcome)
-    return write_report(launcher.folder, setting.study, command, cells, record)
+def _finished_record(project: Path, order: Order, parent: Run) -> tuple[Study, Record] | None:
+    """The study, and what its finished runs say; None without any."""
+    setting = checked_setting(project, order)
+    outcome = _finished(setting, _launcher(project, order, setting, parent))
+    return (setting.study, _record(setting, outcome)) if outcome.run_ids else None
 
 
 def _record(setting: Setting, outcome: Outcome) -> Record:
     """Of the finished cells."""
-    choice, names, schedules = outcome.choice, {}, {}
-    guarantees = dict(choice.guarantees)
+    names, schedules, guarantees = {}, {}, dict(outcome.guarantees)
     for cell, run_id in zip(outcome.cells, outcome.run_ids, strict=True):
         names[run_id] = cell.name
-        place = place_of_choice(setting.study, cell.point)
-        schedules[cell.name] = choice.schedules.get(place, {}) if place else {}
+        choice = choice_of(setting.study, cell.point)
+        schedules[cell.name] = outcome.schedules.get(choice.place, {}) if choice else {}
         guarantees[cell.hash] = mlflow.get_run(run_id).data.tags.get("privacy", "")
-    procedures = whole_table(setting.study, outcome.cells, choice.tried, guarantees)
-    return tracked_record(setting.study, names, schedules, choice.table, procedures)
+    procedures = whole_table(setting.study, outcome.cells, outcome.tried, guarantees)
+    return tracked_record(setting.study, names, schedules, outcome.table, procedures)
 
 
-def _setting(project: Path, order: Order) -> Setting:
-    """The study that was asked for, known to be valid.
+def checked_setting(project: Path, order: Order) -> Setting:
+    """The study that was asked for, known to be valid before anything starts.
 
     Raises:
-        InputError: it can't be run.
+        InputError: it can't be run, searched or reported.
     """
     setting = load_setting(project, order)
-    _check_study(setting)
+    every = tuple(points(setting.study))
+    schedules, _ = search_all(setting, every, first_of)
+    cells = expand(setting, schedules)
+    check_report(setting.study, cells)
+    executions = [cell.config.execution for cell in cells]
+    for execution in {(each.engine, each.address): each for each in executions}.values():
+        check_execution(execution)
     # Their data have to be there now.
     return replace(setting, counting=_counted_targets)
 
@@ -281,71 +321,6 @@ def _counted_targets(
     what = f"Calibrating {runs} of a counted search with the one that it chooses"
     with telling(click.echo, partial(so_far, what), first_after_s=1.0):
         return verified_targets(searched, released, share)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The schedules that a study's searches chose, and what they saw.
-
-    Attributes:
-        guarantees: what runs of the search have promised, by the hashes of their cells.
-    """
-
-    schedules: Schedules
-    table: pd.DataFrame  # of `search_table`
-    tried: tuple[Candidate, ...]
-    guarantees: Mapping[str, str]
-
-
-def choose_schedules(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Choice:
-    """Run the searches that some points need, those that follow another's choice after it.
-
-    Raises:
-        InputError: see `check_none_else`.
-    """
-    schedules: dict[str, dict[str, Any]] = {}
-    tried: list[Candidate] = []
-    results: dict[str, Tried] = {}
-    guarantees: dict[str, str] = {}
-    client = mlflow.MlflowClient()
-    while candidates := next_candidates(setting, chosen, schedules, tried):
-        if launcher.resume and not launcher.only_finished:
-            check_none_else(setting, candidates)
-        run_ids = launcher.run(
-            "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
-        )
-        candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
-        costs: dict[float | None, pd.DataFrame] = {
-            target: load_costs(list(run_ids.values()), target)
-            for target in {one.target for one in candidates}
-            if target is not None
-        }
-        for cell_hash, run_id in run_ids.items():
-            one, found = candidate_of[cell_hash], client.get_run(run_id).data
-            accuracy = found.metrics["score" if one.counted else "accuracy"]
-            guarantees[cell_hash] = found.tags.get("privacy", "")
-            of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
-            results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
-        schedules |= choose(candidates, results)
-        tried.extend(candidates)
-    table = search_table(tried, results, schedules)
-    return Choice(schedules, table, tuple(tried), guarantees)
-
-
-def _check_study(setting: Setting) -> None:
-    """Refuse what can't be run, searched or reported, before anything starts."""
-    schedules: dict[str, dict[str, Any]] = {}
-    tried: list[Candidate] = []
-    every = tuple(points(setting.study))
-    while candidates := next_candidates(setting, every, schedules, tried):
-        for candidate in candidates:
-            schedules.setdefault(candidate.place, candidate.schedule)
-        tried.extend(candidates)
-    cells = expand(setting, schedules)
-    check_report(setting.study, cells)
-    executions = [cell.config.execution for cell in cells]
-    for execution in {(each.engine, each.address): each for each in executions}.values():
-        check_execution(execution)
 
 
 def _open_parent(order: Order, title: str, resume: bool) -> Run:

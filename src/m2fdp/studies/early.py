@@ -9,21 +9,22 @@ from typing import Any
 
 from kedro.framework.project import settings
 
+from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.errors import InputError, among
 from m2fdp.studies.grid import (
-    SEED,
     Point,
     Setting,
     build_cell,
     check_keys,
     check_size,
-    first_schedule,
+    choice_of,
     points,
+    varied_keys,
 )
-from m2fdp.studies.order import Order
-from m2fdp.studies.pages import DOCS, read_pages, record_files, recorded
-from m2fdp.studies.part import part_of
+from m2fdp.studies.order import Order, as_yaml
 from m2fdp.studies.study import Study
+
+ONLY = "--only"
 
 
 def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
@@ -36,6 +37,37 @@ def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
     study = order.study(project / settings.CONF_SOURCE, layer)
     check_size(order.name, study)
     return study, {} if order.scale is None else study.scales[order.scale].parameters
+
+
+def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
+    """The points that have, for every key given, one of the values given for it.
+
+    Args:
+        options: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
+            select as in a figure's `where`. All points where it is empty.
+
+    Raises:
+        InputError: not of that form, a key or value that the study has not, or no point at all.
+    """
+    keys, every = varied_keys(study), tuple(points(study))
+    rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
+    picked: dict[str, set[int]] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(ONLY, text, f"give KEY=VALUE; keys are {among(key, keys)}")
+        if key not in keys:
+            raise InputError(ONLY, key, f"does not vary; keys are {among(key, keys)}")
+        selected, of_key = selecting(key, as_yaml(value)), [row.get(key) for row in rows]
+        rows_with = [number for number, value in enumerate(of_key) if selected(value)]
+        if not rows_with:
+            values = dict.fromkeys(str(value) for value in of_key if value is not None)
+            raise InputError(f"{ONLY} {key}", value, f"the study's are {among(value, values)}")
+        picked.setdefault(key, set()).update(rows_with)
+    chosen = set(range(len(rows))).intersection(*picked.values())
+    if not chosen:
+        raise InputError(ONLY, ", ".join(options), "the study has no cell with all of these")
+    return tuple(every[row] for row in sorted(chosen))
 
 
 def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
@@ -57,53 +89,5 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     setting = Setting(order.name, study, loader["parameters"], last, order.params)
     check_keys(setting)
     for point in points(study):
-        build_cell(setting, point.name, point, first_schedule(study, point))
-
-
-def check_published(project: Path, name: str | None, env: str | None) -> str | None:
-    """The identity of the study whose record is to be made, if there is one to be made.
-
-    Raises:
-        InputError: no such study, or no page has room for it.
-    """
-    if name is None:
-        if env is not None:
-            raise InputError("--env", env, "is of a study; give its name, too")
-        return None
-    order = Order(name, env=env)
-    read_study(project, order)
-    known = recorded(read_pages(project / DOCS))
-    if order.identity not in known:
-        words = order.command.removeprefix("kedro study ")
-        where = f"no page of docs/results has a line <!-- study: {words} -->"
-        remedy = f"{where} and one <!-- end --> after it; they have {among(name, known)}"
-        raise InputError("study", order.identity, remedy)
-    return order.identity
-
-
-def check_recorded(
-    project: Path, order: Order, only: Sequence[str], seeds: int | None
-) -> tuple[Point, ...]:
-    """The points of a study's record that are to be made again.
-
-    Args:
-        only: the part that is meant, as `part_of` reads it.
-        seeds: how many seeds at most, the first ones; None = all.
-
-    Raises:
-        InputError: no such study or record, or nothing of it is meant.
-    """
-    check_order(project, order, only)
-    study, _ = read_study(project, order)
-    files = record_files(project / DOCS, order.identity)
-    known = recorded(read_pages(project / DOCS))
-    if not files.exists:
-        valid = f"has no record in docs/results/runs; there are {among(order.identity, known)}"
-        raise InputError("study", order.identity, valid)
-    runs = files.read().runs
-    chosen = [point for point in part_of(study, only) if point.name in runs.index]
-    if not chosen:
-        some = ", ".join(runs.index[:3])
-        raise InputError("--only", " ".join(only) or "(all)", f"the record has runs as {some}")
-    first = list(dict.fromkeys(point.values.get(SEED) for point in chosen))[:seeds]
-    return tuple(point for point in chosen if point.values.get(SEED) in first)
+        choice = choice_of(study, point)
+        build_cell(setting, point.name, point, {} if choice is None else choice.first)

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 from m2fdp.adversaries.facts import check_attack
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.core.config import Config, essentials, flatten, overlaid, parse_config
+from m2fdp.core.config.loading import in_blocks
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.studies.study import Arm, Grid, Search, Space, Study
+from m2fdp.studies.study import Arm, Grid, Search, Space, Study, Version
 
 if TYPE_CHECKING:
     from m2fdp.selection.procedures import Counting
 
 SEED = "seed"
 MAX_RUNS = 10_000
-# Schedules, as dotted parameters, by the place that `Point.place` names.
+_STUDYS_OWN = {
+    "cell": "a study names its cells itself; remove the key",
+    "resume": "give `kedro study` --resume instead",
+}
+# Schedules, as dotted parameters, by `Choice.place`.
 Schedules = Mapping[str, Mapping[str, Any]]
 
 
@@ -106,12 +111,12 @@ def check_size(name: str, study: Study) -> None:
     cells = searched = 0
     for line, grid in _lines(study):
         cells += _n_combinations(grid)
-        if (of_line := search_of(study, line)) is not None:
-            search, space = of_line
+        if (choice := choice_of(study, line)) is not None:
+            search = choice.search
             fixed = {*search.at} if search.counted else {SEED, *search.at}
             places = _n_combinations({k: v for k, v in grid.items() if k not in fixed})
             tries = len(search.seeds or [SEED]) * _n_combinations(search.over)
-            searched += places * sum(map(_n_combinations, space.grids)) * tries
+            searched += places * sum(map(_n_combinations, choice.space.grids)) * tries
     if cells + searched > MAX_RUNS:
         what = f"{cells:,} cells" + (f" and {searched:,} runs of its searches" if searched else "")
         remedy = f"at most {MAX_RUNS:,} runs in all are possible; give keys fewer values, or make "
@@ -137,25 +142,22 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
     by_hash: dict[str, Cell] = {}
     as_read: dict[object, Cell] = {}
     for point in points(setting.study):
-        place = place_of_choice(setting.study, point)
-        if place is not None and place not in schedules:
+        choice = choice_of(setting.study, point)
+        if choice is not None and choice.place not in schedules:
             continue
-        schedule = {} if place is None else schedules[place]
+        schedule = {} if choice is None else schedules[choice.place]
         cell = build_cell(setting, point.name, point, schedule)
+        problem = ""
         other = cells.get(cell.name) or by_hash.get(cell.hash)
         if other is not None and _group(other) == _group(cell):
-            raise InputError(
-                f"study.{setting.name}",
-                cell.name,
-                f"equals the cell {other.name}; make every cell a run apart",
-            )
-        if (read := as_read.setdefault((_group(cell), _unprotected(cell)), cell)) is not cell:
-            raise InputError(
-                f"study.{setting.name}",
-                cell.name,
+            problem = f"equals the cell {other.name}; make every cell a run apart"
+        elif (read := as_read.setdefault((_group(cell), _unprotected(cell)), cell)) is not cell:
+            problem = (
                 f"is the run of {read.name}: {cell.config.algorithm} adds no noise and reads no "
-                "privacy; give what does a study, or an arm with `over`, of its own",
+                "privacy; give what does a study, or an arm with `over`, of its own"
             )
+        if problem:
+            raise InputError(f"study.{setting.name}", cell.name, problem)
         if other is not None:
             cell = replace(cell, twin=cell.name)
         cells[cell.name] = by_hash[cell.hash] = cell
@@ -175,23 +177,57 @@ def _group(cell: Cell) -> tuple[str | None, str | None]:
     return cell.point.version, cell.point.arm
 
 
-def place_of_choice(study: Study, point: Point) -> str | None:
-    """Names the choice of a schedule that the point's cell takes; None where none is searched.
+@dataclass(frozen=True)
+class Choice:
+    """How the schedule of a point's cell is chosen.
 
-    Points that differ only in their seed, unless the search is counted, or in keys of `search.at`,
-    share one choice.
+    Attributes:
+        point: where schedules are tried. It has the values of `search.at`, and a seed only if the
+            search is counted.
+        leader: the choice whose result the candidates start from; None = they start from the study.
     """
-    of_point = search_of(study, point)
-    if of_point is None:
+
+    search: Search
+    space: Space
+    point: Point
+    leader: Choice | None
+
+    @property
+    def place(self) -> str:
+        """The choice's name: points that differ in nothing else share one."""
+        point = self.point
+        values = {k: v for k, v in point.values.items() if k not in self.search.at}
+        return json.dumps([point.version, point.arm, values], sort_keys=True)
+
+    def schedules(self, start: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Every schedule of the space, as dotted parameters over those that it starts from."""
+        return [
+            {**start, **dict(zip(grid, values, strict=True))}
+            for grid in self.space.grids
+            for values in itertools.product(*grid.values())
+        ]
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """What is tried first."""
+        return self.schedules({} if self.leader is None else self.leader.first)[0]
+
+
+def choice_of(study: Study, point: Point) -> Choice | None:
+    """What chooses the schedule of the point's cell; None where nothing does."""
+    arm = arm_of(study, point)
+    search = None if point.version is None else study.versions[point.version].search
+    if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
         return None
-    search, _ = of_point
-    values = {k: v for k, v in chosen_for(search, point).items() if k not in search.at}
-    return json.dumps([point.version, point.arm, values], sort_keys=True)
+    space, counted = search.spaces[arm.space], search.counted
+    values = {k: search.at.get(k, v) for k, v in point.values.items() if k != SEED or counted}
+    leads = space.schedule_of and choice_of(study, replace(point, arm=space.schedule_of))
+    return Choice(search, space, replace(point, values=values), leads or None)
 
 
-def chosen_for(search: Search, point: Point) -> dict[str, Any]:
-    """The point's values; its seed only if that has a search of its own."""
-    return {k: v for k, v in point.values.items() if k != SEED or search.counted}
+def arm_of(study: Study, point: Point) -> Arm | None:
+    """The point's arm; None in a study without arms."""
+    return None if point.arm is None else study.arms[point.arm]
 
 
 def build_cell(
@@ -210,26 +246,6 @@ def build_cell(
     Raises:
         InputError: its configuration is refused, or sets what only the study may.
     """
-    study = setting.study
-    overrides, config = _configured(setting, name, point, schedule, searching)
-    plan = check_config(config, frozenset(study.pipelines))
-    if "attack" in study.pipelines:
-        check_attack(config, plan)
-    return Cell(name, point, overrides, config, tuple(study.pipelines), private=plan.private)
-
-
-def _configured(
-    setting: Setting,
-    name: str,
-    point: Point,
-    schedule: Mapping[str, Any],
-    searching: Mapping[str, Any] | None = None,
-) -> tuple[dict[str, Any], Config]:
-    """What the cell of a point sets, nested, and its configuration; see `build_cell`.
-
-    Raises:
-        InputError: `parse_config` refuses it, or it sets what only the study may.
-    """
     study, arm = setting.study, arm_of(setting.study, point)
     version = study.versions[point.version].parameters if point.version is not None else {}
     flat: dict[str, Any] = {}
@@ -244,12 +260,17 @@ def _configured(
         searching or {},
     ):
         flat = _over(flat, flatten(dict(layer)))
-    if "cell" in flat:
-        raise InputError("cell", flat["cell"], "a study names its cells itself; remove the key")
-    if "resume" in flat:
-        raise InputError("resume", flat["resume"], "give `kedro study` --resume instead")
-    overrides = nest(flat | {"cell": f"{setting.name}/{name}"})
-    return overrides, parse_config(overlaid(setting.base, overrides))
+    for key, remedy in _STUDYS_OWN.items():
+        if key in flat:
+            raise InputError(key, flat[key], remedy)
+    flat["cell"] = f"{setting.name}/{name}"
+    set_ = ((key, value) for key, value in flat.items() if value != {})
+    overrides = in_blocks(set_, f"study.{setting.name}")
+    config = parse_config(overlaid(setting.base, overrides))
+    plan = check_config(config, frozenset(study.pipelines))
+    if "attack" in study.pipelines:
+        check_attack(config, plan)
+    return Cell(name, point, overrides, config, tuple(study.pipelines), private=plan.private)
 
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,46 +287,6 @@ def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     return lasting | dict(layer)
 
 
-def arm_of(study: Study, point: Point) -> Arm | None:
-    """The point's arm; None in a study without arms."""
-    return None if point.arm is None else study.arms[point.arm]
-
-
-def search_of(study: Study, point: Point) -> tuple[Search, Space] | None:
-    """What chooses the point's schedule, and among which; None where nothing does."""
-    arm = arm_of(study, point)
-    search = None if point.version is None else study.versions[point.version].search
-    if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
-        return None
-    return search, search.spaces[arm.space]
-
-
-def followed(study: Study, point: Point) -> Point | None:
-    """The point whose chosen schedule the point's candidates start from; None if none is."""
-    of_point = search_of(study, point)
-    if of_point is None or of_point[1].schedule_of is None:
-        return None
-    return replace(point, arm=of_point[1].schedule_of)
-
-
-def schedules_to_try(space: Space, start: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every schedule of a space, as dotted parameters over those that it starts from."""
-    return [
-        {**start, **dict(zip(grid, values, strict=True))}
-        for grid in space.grids
-        for values in itertools.product(*grid.values())
-    ]
-
-
-def first_schedule(study: Study, point: Point) -> dict[str, Any]:
-    """What the point's search would try first; nothing where its schedule is not searched."""
-    of_point, leading = search_of(study, point), followed(study, point)
-    if of_point is None:
-        return {}
-    start = {} if leading is None else first_schedule(study, leading)
-    return schedules_to_try(of_point[1], start)[0]
-
-
 def varied_keys(study: Study) -> tuple[str, ...]:
     """What tells the cells apart: `version` and `arm`, where there are any, and dotted keys of
     the grids.
@@ -318,37 +299,13 @@ def varied_keys(study: Study) -> tuple[str, ...]:
 
 def keys_by_seed(study: Study) -> frozenset[str]:
     """What counted searches choose for each seed anew."""
-    searches = [version.search for version in study.versions.values()]
-    return frozenset(
-        key
-        for search in searches
-        if search is not None and search.counted
-        for space in search.spaces.values()
-        for grid in space.grids
-        for key in grid
-    )
+    return _keys_tried([search for search in study.searches if search.counted])
 
 
-def nest(dotted: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `m2fdp.core.config.flatten`; empty blocks, which set nothing, are left out.
-
-    Raises:
-        InputError: a key that is a value and a block at once.
-    """
-    nested: dict[str, Any] = {}
-    for key, value in dotted.items():
-        if value == {}:
-            continue
-        *blocks, leaf = key.split(".")
-        block = nested
-        for part in blocks:
-            block = block.setdefault(part, {})
-            if not isinstance(block, dict):
-                raise InputError(key, value, f"{part} is set to a plain value as well; keep one")
-        if leaf in block:
-            raise InputError(key, value, "the block and a key inside it are both set; keep one")
-        block[leaf] = value
-    return nested
+def _keys_tried(searches: Iterable[Search]) -> frozenset[str]:
+    """The keys of the schedules that searches choose among."""
+    spaces = (space for search in searches for space in search.spaces.values())
+    return frozenset(key for space in spaces for grid in space.grids for key in grid)
 
 
 def _grid_keys(study: Study) -> tuple[str, ...]:
@@ -363,30 +320,23 @@ def check_keys(setting: Setting) -> None:
     Raises:
         InputError: it names the key.
     """
-    study = setting.study
-    versions, arms = study.versions.values(), study.arms.values()
-    of_versions = {key for version in versions for key in flatten(version.parameters)}
-    of_arms = {key for arm in arms for key in flatten(arm.parameters)}
-    searches = [version.search for version in versions if version.search is not None]
-    of_spaces = {
-        key
-        for search in searches
-        for space in search.spaces.values()
-        for grid in space.grids
-        for key in grid
-    }
-    for key in _grid_keys(study):
+    study, arms = setting.study, setting.study.arms.values()
+    apart = set(_keys_tried(study.searches))
+    blocks: list[Version | Arm] = [*study.versions.values(), *arms]
+    for block in blocks:
+        apart |= flatten(block.parameters).keys()
+    varied = _grid_keys(study)
+    for key in varied:
         values = study.grid.get(key) or next(arm.over[key] for arm in arms if key in arm.over)
-        if key in of_versions | of_arms | of_spaces | flatten(study.parameters).keys():
+        if key in apart | flatten(study.parameters).keys():
             raise InputError(f"grid.{key}", values, "the study sets this key elsewhere; keep one")
         if key in study.grid and any(key in arm.over for arm in arms):
             raise InputError(f"grid.{key}", values, "an arm has a grid of it too; keep one")
-    for search in searches:
-        for key, value in search.at.items():
-            if key not in _grid_keys(study) or key == SEED:
-                raise InputError(f"search.at.{key}", value, "is not a key that the grid varies")
+    for key, value in (item for search in study.searches for item in search.at.items()):
+        if key not in varied or key == SEED:
+            raise InputError(f"search.at.{key}", value, "is not a key that the grid varies")
     for key, value in flatten(dict(setting.extra)).items():
-        if key in of_versions | of_arms | of_spaces | set(_grid_keys(study)) | setting.last.keys():
+        if key in apart | {*varied, *setting.last}:
             raise InputError(key, value, "the study varies this key; change its values there")
 
 

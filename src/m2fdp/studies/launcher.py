@@ -21,8 +21,7 @@ from m2fdp.processes.connection import cores_of_cluster
 from m2fdp.processes.tasks import run_ray_tasks
 from m2fdp.processes.workers import available_cores
 from m2fdp.studies.grid import Cell
-from m2fdp.studies.pool import run_tasks
-from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
+from m2fdp.studies.worker import PARENT_TAG, Job, run_cell, run_tasks
 
 LOST = "its worker process died twice; is there enough memory? (--workers=1 needs least)"
 

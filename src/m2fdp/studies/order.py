@@ -1,7 +1,9 @@
-"""What was asked for when a study is run, and the study that it means."""
+"""What was asked for when a study is run, and the study that it means: one that has a file, or a
+sweep over values that the command line gives."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,9 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
+from m2fdp.claims.layout import Layout, Panel
 from m2fdp.core.config import flatten
+from m2fdp.core.config.assignments import split_outside
+from m2fdp.core.errors import InputError
+from m2fdp.core.yaml_files import read_value
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
-from m2fdp.studies.sweep import check_not_swept, sweep, sweep_keys
+
+OVER, SEEDS = "--over", "--seeds"
+DEFAULT_SEEDS = 3
+_FORM = "give KEY=VALUE|VALUE, such as privacy.epsilon=1|2|4"
+_LOGARITHMIC = 10  # times the least value is the largest: an axis of factors
+_MOST_COLUMNS = 3
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,84 @@ class Order:
         if self.name == SWEEP:
             loaded = sweep(self.over, self.seeds)
         else:
-            check_not_swept(self.name, self.over, self.seeds)
+            given = {OVER: ", ".join(self.over) if self.over else None, SEEDS: self.seeds}
+            for option, value in given.items():
+                if value is not None:
+                    says = f"the file of {self.name} says what varies"
+                    raise InputError(
+                        option, value, f"is an option of `kedro study {SWEEP}`; {says}"
+                    )
             loaded = load_study(conf, self.name, env)
         return loaded if self.scale is None else scaled(self.name, loaded, self.scale)
+
+
+def sweep_keys(over: Sequence[str]) -> tuple[str, ...]:
+    """The keys of such options, in their order."""
+    return tuple(text.partition("=")[0].strip() for text in over)
+
+
+def sweep(over: Sequence[str], seeds: int | None) -> Study:
+    """The study of all combinations of some values.
+
+    Its figure has a key of numbers as x, if there is one, and a line for each value of another key,
+    first of the algorithm; else dots. Whatever keys are left have a panel for each combination.
+
+    Args:
+        over: `KEY=VALUE|VALUE` each, values as `--params` reads them.
+        seeds: how many, from 0; None = `DEFAULT_SEEDS`.
+
+    Raises:
+        InputError: none, not of that form, a key that is given twice, or seeds.
+    """
+    if not over:
+        raise InputError(OVER, "(none)", f"what the sweep goes over is missing; {_FORM}")
+    grid: dict[str, list[Any]] = {}
+    for text, key in zip(over, sweep_keys(over), strict=True):
+        values = [each.strip() for each in split_outside(text.partition("=")[2], "|")]
+        if not key or not all(values):
+            raise InputError(OVER, text, _FORM)
+        if key == "seed":
+            raise InputError(OVER, text, f"give {SEEDS}=N for the seeds 0 to N - 1")
+        if key in grid:
+            raise InputError(OVER, text, f"{key} is given twice; give all its values at once")
+        grid[key] = [as_yaml(value) for value in values]
+    title = f"A sweep over {' and '.join(grid)}"
+    all_seeds = list(range(DEFAULT_SEEDS if seeds is None else seeds))
+    return Study(title=title, grid={**grid, "seed": all_seeds}, figure=_layout(grid))
+
+
+def _layout(grid: Mapping[str, Sequence[Any]]) -> Layout:
+    """A panel for each combination of what neither x nor lines show."""
+    numeric = [key for key, values in grid.items() if len(values) > 1 and _numbers(values)]
+    x = (*numeric, *grid)[0]
+    others = sorted((key for key in grid if key != x), key=lambda key: key != "algorithm")
+    lines = (*others, "algorithm" if numeric else x)[0]
+    numbers = _numbers(grid[x]) if numeric else []
+    left = [key for key in others if key != lines]
+    panels = [
+        Panel(
+            title=", ".join(f"{key} = {value}" for key, value in zip(left, values, strict=True))
+            or "accuracy in the end",
+            x=x,
+            lines=lines,
+            where={key: value for key, value in zip(left, values, strict=True)},
+            log_x=bool(numbers) and 0 < _LOGARITHMIC * min(numbers) <= max(numbers),
+        )
+        for values in itertools.product(*(grid[key] for key in left))
+    ]
+    return Layout(columns=min(len(panels), _MOST_COLUMNS), panels=panels)
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    """Values that are numbers, or lists of one, all of them; else none."""
+    plain = [each[0] if isinstance(each, list) and len(each) == 1 else each for each in values]
+    numeric = [isinstance(each, int | float) and not isinstance(each, bool) for each in plain]
+    return plain if all(numeric) else []
+
+
+def as_yaml(text: str) -> Any:
+    """The value, as `--params` reads one; what is no YAML stays text, which selects nothing."""
+    try:
+        return read_value(text)
+    except YAMLError:
+        return text

@@ -1,4 +1,5 @@
-"""What a study ends with: its runs compared, its figure, its claims judged, its searches listed."""
+"""What a study ends with: its runs compared, its figure, its claims judged, its searches listed; in
+files, in the terminal and on the page of its run."""
 
 from __future__ import annotations
 
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from mlflow import MlflowClient
+from mlflow.entities import Run
 from rich.console import Console
 from rich.text import Text
 
 from m2fdp.claims.declared import check_claims
-from m2fdp.claims.frames import ARM, VERSION, select_runs
+from m2fdp.claims.frames import ARM, TAGS, VERSION
 from m2fdp.claims.judging import judge
 from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure, check_own_metrics
@@ -21,30 +24,20 @@ from m2fdp.claims.pairs import paired_differences
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.files import replacing
 from m2fdp.core.formatting import counted
+from m2fdp.pipelines import views
+from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
 from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
-from m2fdp.studies.grid import Cell, varied_keys
-from m2fdp.studies.record import Record
-from m2fdp.studies.search_report import at_ends, search_markdown
-from m2fdp.studies.study import Board, Study
-from m2fdp.studies.tracked_runs import expected_runs
-from m2fdp.studies.whole import whole_markdown
+from m2fdp.studies.grid import Cell, points, varied_keys
+from m2fdp.studies.search_report import at_ends, search_markdown, whole_markdown
+from m2fdp.studies.study import Study
+from m2fdp.studies.tracked_runs import Record, expected_runs, one_run_an_arm
 
-REPORT = "report.md"
-
-
-@dataclass(frozen=True)
-class Report:
-    """The comparison, the judged claims, and the files that hold them."""
-
-    progress: str  # how many of the cells it is about
-    at_ends: str  # of `m2fdp.studies.search_report.at_ends`
-    table: pd.DataFrame
-    judged: pd.DataFrame | None  # None where the study lists no claims
-    pairs: pd.DataFrame  # of `paired_differences`
-    files: tuple[Path, ...]
+REPORT, FIGURE = "report.md", "comparison.png"
+_MOST_LISTED = 500  # runs; MLflow takes 20,000 characters of a view
+_MOST_FAILED = 10  # cells that are told with their reasons
 
 
 @dataclass(frozen=True)
@@ -57,6 +50,19 @@ class Findings:
     measures: pd.DataFrame | None  # of `measure_table`; None where the study tabulates none
     judged: pd.DataFrame | None  # of `judge`; None where the study lists no claims
     pairs: pd.DataFrame  # of `paired_differences`
+
+    @property
+    def progress(self) -> str:
+        """How many of the study's cells are finished."""
+        cells = sum(1 for _ in points(self.study))
+        verb = "is" if cells == 1 else "are"
+        return f"{len(self.record.runs)} of {counted(cells, 'cell')} {verb} finished"
+
+    @property
+    def run_time(self) -> str:
+        """How long the runs took."""
+        minutes = counted(round(self.record.runs["seconds"].sum() / 60), "minute")
+        return f"their run time, added up over the workers, is {minutes}"
 
     @property
     def figure(self) -> Figure:
@@ -147,71 +153,46 @@ def findings(study: Study, record: Record) -> Findings:
     )
 
 
-def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a board shows.
-
-    Raises:
-        InputError: several of one arm.
-    """
-    chosen = select_runs(runs, board.where)
-    twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
-    if len(twice):
-        name = str(twice[ARM].iloc[0]) if ARM in twice else "(all)"
-        raise InputError("board.where", name, "has several runs; name more columns")
-    return chosen
-
-
-def write_report(folder: Path, study: Study, command: str, cells: int, record: Record) -> Report:
+def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
     Args:
         folder: the place of the study's own files.
         command: what ran the study.
-        cells: how many runs the study has when it is complete.
-        record: what the finished runs say.
+
+    Returns:
+        The files; `report.md` is the last.
     """
-    results = findings(study, record)
+    study, record = found.study, found.record
     files = [
-        _write(folder / "comparison.csv", results.table),
-        _write(folder / "comparison.md", to_markdown(results.table)),
-        *_write_figure(folder / "comparison.png", results.figure),
+        _write(folder / "comparison.csv", found.table),
+        _write(folder / "comparison.md", to_markdown(found.table)),
     ]
-    progress = progress_of(record, cells)
     parts = [
         f"# {study.title}\n",
         f"```\n{command}\n```\n",
-        f"{progress}; {run_time(record)}.\n",
-        _shown(study.title, *files[-2:]),
+        f"{found.progress}; {found.run_time}.\n",
     ]
-    if (board := results.board) is not None:
-        files += _write_figure(folder / "board.png", board)
-        parts.append(_shown("What is reconstructed", *files[-2:]))
-    parts += tables(results, "##", pairs=True)
+    figures = {"comparison": (study.title, found.figure)}
+    if (board := found.board) is not None:
+        figures["board"] = ("What is reconstructed", board)
+    for name, (title, figure) in figures.items():
+        drawn = _write_figure(folder / f"{name}.png", figure)
+        files += drawn
+        names = [file.name for file in drawn]
+        parts.append("![{}]({})\n\nThe same as [PDF]({}).\n".format(title, *names))
+    parts += tables(found, "##", pairs=True)
     kept = {
-        "measures": results.measures,
-        "paired": results.pairs,
-        "claims": results.judged,
+        "measures": found.measures,
+        "paired": found.pairs,
+        "claims": found.judged,
         "search": record.search,
         "procedures": record.procedures,
     }
     for name, table in kept.items():
         if table is not None and len(table):
             files.append(_write(folder / f"{name}.csv", table))
-    files.append(_write(folder / REPORT, "\n".join(parts)))
-    ends = at_ends(record.search)
-    return Report(progress, ends, results.table, results.judged, results.pairs, tuple(files))
-
-
-def progress_of(record: Record, cells: int) -> str:
-    """How many of a study's cells the record has."""
-    verb = "is" if cells == 1 else "are"
-    return f"{len(record.runs)} of {counted(cells, 'cell')} {verb} finished"
-
-
-def run_time(record: Record) -> str:
-    """How long the runs took."""
-    minutes = counted(round(record.runs["seconds"].sum() / 60), "minute")
-    return f"their run time, added up over the workers, is {minutes}"
+    return (*files, _write(folder / REPORT, "\n".join(parts)))
 
 
 def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
@@ -259,49 +240,108 @@ def _write_figure(path: Path, figure: Figure) -> tuple[Path, Path]:
     return path, printed
 
 
-def _shown(title: str, png: Path, pdf: Path) -> str:
-    return f"![{title}]({png.name})\n\nThe same as [PDF]({pdf.name}).\n"
-
-
-def print_report(title: str, report: Report) -> None:
+def print_report(found: Findings, files: Sequence[Path]) -> None:
     """The table and the claims in the terminal, how far the study is, and where the files are."""
     console = Console(highlight=False)
-    print_table(report.table, console, title)
-    console.print(f"{report.progress}.")
-    if report.at_ends:
-        console.print(f"{report.at_ends} {REPORT} says which.")
-    if report.judged is not None:
-        claim_tables.print_claims(report.judged, console, claim_tables.heading(report.judged))
-    for file in report.files:
+    print_table(found.table, console, found.study.title)
+    console.print(f"{found.progress}.")
+    if ends := at_ends(found.record.search):
+        console.print(f"{ends} {REPORT} says which.")
+    if found.judged is not None:
+        claim_tables.print_claims(found.judged, console, claim_tables.heading(found.judged))
+    for file in files:
         console.print(str(file), soft_wrap=True)
 
 
-@dataclass(frozen=True)
-class Summary:
-    """A study among others."""
+def summarise(folder: Path, studies: Mapping[str, Findings]) -> None:
+    """Every study's progress and claims in the terminal, and in `folder`/report.md.
 
-    name: str
-    title: str
-    report: Report
-
-
-def write_summaries(folder: Path, summaries: Sequence[Summary]) -> Path:
-    """`folder`/report.md: all studies' claims, and where each one's own report is."""
-    parts = ["# Studies\n"]
-    for summary in summaries:
-        parts.append(f"## {summary.title}\n")
-        parts.append(f"[{summary.name}]({summary.name}/{REPORT}): {summary.report.progress}.\n")
-        if summary.report.judged is not None:
-            parts.append(claim_tables.to_markdown(summary.report.judged))
-    return _write(folder / REPORT, "\n".join(parts))
+    Args:
+        studies: their findings by name. Each has a folder of that name with its own report.
+    """
+    console, parts = Console(highlight=False), ["# Studies\n"]
+    for name, found in studies.items():
+        console.print(Text(f"{name}: {found.study.title}", "bold"))
+        console.print(f"{found.progress}; {folder / name / REPORT}", soft_wrap=True)
+        parts.append(f"## {found.study.title}\n")
+        parts.append(f"[{name}]({name}/{REPORT}): {found.progress}.\n")
+        if found.judged is not None:
+            claim_tables.print_claims(found.judged, console, "")
+            parts.append(claim_tables.to_markdown(found.judged))
+    console.print(str(_write(folder / REPORT, "\n".join(parts))), soft_wrap=True)
 
 
-def print_summaries(summaries: Sequence[Summary], path: Path) -> None:
-    """Every study's progress and claims in the terminal."""
-    console = Console(highlight=False)
-    for summary in summaries:
-        console.print(Text(f"{summary.name}: {summary.title}", "bold"))
-        console.print(f"{summary.report.progress}; {summary.report.files[-1]}", soft_wrap=True)
-        if summary.report.judged is not None:
-            claim_tables.print_claims(summary.report.judged, console, "")
-    console.print(str(path), soft_wrap=True)
+def describe_study(
+    client: MlflowClient,
+    parent: Run,
+    title: str,
+    command: str,
+    found: Findings | None,
+    failed: Mapping[str, str],
+) -> None:
+    """Write what a study found on the page of its run.
+
+    Args:
+        parent: MLflow's run of the study.
+        command: what repeats it.
+        found: None where no cell has finished.
+        failed: why cells have failed, by their names.
+    """
+    run_id, experiment = parent.info.run_id, parent.info.experiment_id
+    parts, sections = [title], []
+    if failed:
+        lines = [f"- {name}: {why}" for name, why in list(failed.items())[:_MOST_FAILED]]
+        if omitted := len(failed) - len(lines):
+            lines.append(f"- and {omitted} more")
+        parts.append("\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines]))
+    if found is not None:
+        links = {
+            mode: views.view_link(experiment, parent.data.tags["study"], mode)
+            for mode in ("CHART", "TABLE")
+        }
+        parts += [
+            f"{found.progress}. Their comparison: [as charts]({links['CHART']}), "
+            f"[as a table]({links['TABLE']}); "
+            f"{artifact_link(experiment, run_id, REPORT, 'the whole report')}.",
+            to_markdown(found.table).rstrip(),
+            picture(run_id, FIGURE, title),
+        ]
+        if found.judged is not None:
+            heading, table = claim_tables.heading(found.judged), found.judged
+            sections.append(f"## {heading}\n\n{claim_tables.to_markdown(table).rstrip()}")
+        if len(found.pairs):
+            table_of_pairs = claim_tables.pairs_markdown(found.pairs).rstrip()
+            sections.append(f"## Paired differences\n\n{table_of_pairs}")
+    parts.append(f"```\n{command}\n```")
+    for section in sections:  # as far as there is room
+        if len("\n\n".join([*parts, section])) <= LONGEST:
+            parts.append(section)
+    client.set_tag(run_id, DESCRIPTION, "\n\n".join(parts)[:LONGEST])
+
+
+def save_view(
+    client: MlflowClient, parent: Run, run_ids: Sequence[str], varied: Sequence[str]
+) -> None:
+    """Keep the comparison of a study's runs as a view of MLflow's, which the study's page links.
+
+    Args:
+        run_ids: MLflow's ids of the runs that the study reports on.
+        varied: what tells them apart besides algorithm and seed.
+    """
+    keys = ["algorithm", *(key for key in varied if key not in ("algorithm", "seed"))]
+    study = parent.data.tags["study"]
+    listed = ", ".join(f"'{run_id}'" for run_id in run_ids)
+    chosen = f"attributes.run_id IN ({listed})"
+    if len(run_ids) > _MOST_LISTED:
+        chosen = f"tags.study = '{study}' and attributes.status = 'FINISHED'"
+    columns = [f"{'tags' if key in TAGS else 'params'}.`{key}`" for key in [*keys, "seed"]]
+    groups = [{"mode": "tag" if key in TAGS else "param", "groupByData": key} for key in keys]
+    views.save_view(
+        client,
+        parent.info.experiment_id,
+        study,
+        chosen,
+        columns,
+        orderByKey="metrics.`accuracy`",
+        groupBy={"aggregateFunction": "average", "groupByKeys": groups},
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,23 +18,22 @@ import pandas as pd
 
 from m2fdp.core.config import DatasetConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.formatting import counted
 from m2fdp.core.own_code import is_own
 from m2fdp.selection.procedures import if_gaussian
 from m2fdp.studies.grid import (
     SEED,
     Cell,
+    Choice,
     Point,
     Schedules,
     Setting,
     build_cell,
-    chosen_for,
-    followed,
-    place_of_choice,
-    schedules_to_try,
-    search_of,
+    choice_of,
+    points,
 )
-from m2fdp.studies.study import Grid, Search
+from m2fdp.studies.launcher import search_runs
+from m2fdp.studies.study import Grid
 
 
 @dataclass(frozen=True)
@@ -52,20 +51,24 @@ class Tried:
 
 # By the hash of a cell.
 Results = Mapping[str, Tried]
+SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A schedule that an arm may take, and the runs that try it."""
 
-    place: str  # of the choice, as `place_of_choice` names it
-    point: Point  # where it is tried; its values hold no seed
+    choice: Choice
     schedule: dict[str, Any]  # dotted parameters
     cells: tuple[Cell, ...]  # one a seed and a value of `search.over`
     others: str = ""  # what it was tried on, if on no record of those that the arm trains on
     counted: bool = False  # whether its runs and their scores are counted
-    by: str = "accuracy"  # what it is chosen by
     target: float | None = None  # the accuracy that it is to reach, if it is chosen by a cost
+
+    @property
+    def by(self) -> str:
+        """What it is chosen by."""
+        return self.choice.search.by
 
 
 def next_candidates(
@@ -84,20 +87,37 @@ def next_candidates(
     Raises:
         InputError: a candidate's configuration is refused.
     """
-    done = {candidate.place for candidate in tried}
-    waiting: dict[str, Point] = {}
-    every = (p for point in chosen for p in (followed(setting.study, point), point))
-    for point in filter(None, every):
-        place, of_point = place_of_choice(setting.study, point), search_of(setting.study, point)
-        if place is not None and of_point is not None and place not in done:
-            values = chosen_for(of_point[0], point)
-            fixed = {key: value for key, value in of_point[0].at.items() if key in values}
-            waiting.setdefault(place, replace(point, values=values | fixed))
-    return tuple(
-        candidate
-        for place, point in waiting.items()
-        for candidate in _candidates(setting, place, point, schedules)
-    )
+    done = {candidate.choice.place for candidate in tried}
+    waiting: dict[str, Choice] = {}
+    for choice in filter(None, (choice_of(setting.study, point) for point in chosen)):
+        for each in filter(None, (choice.leader, choice)):
+            if each.place not in done:
+                waiting.setdefault(each.place, each)
+    choices = waiting.values()
+    return tuple(one for choice in choices for one in _candidates(setting, choice, schedules))
+
+
+def search_all(
+    setting: Setting,
+    chosen: Sequence[Point],
+    decide: Callable[[Sequence[Candidate]], Schedules],
+) -> tuple[Schedules, Sequence[Candidate]]:
+    """The schedules that the searches of some points choose, and all candidates of them.
+
+    Args:
+        decide: chooses among candidates, by place. Those that follow a choice come after it.
+    """
+    schedules: dict[str, Mapping[str, Any]] = {}
+    tried: list[Candidate] = []
+    while candidates := next_candidates(setting, chosen, schedules, tried):
+        schedules |= decide(candidates)
+        tried.extend(candidates)
+    return schedules, tried
+
+
+def first_of(candidates: Sequence[Candidate]) -> Schedules:
+    """The schedule that is tried first, whatever it comes to."""
+    return {one.choice.place: one.schedule for one in reversed(candidates)}
 
 
 def choose(candidates: Sequence[Candidate], results: Results) -> dict[str, dict[str, Any]]:
@@ -115,8 +135,9 @@ def choose(candidates: Sequence[Candidate], results: Results) -> dict[str, dict[
         if candidate.by != "accuracy":
             costs = _of(candidate, results, "cost")
             score = costs.count(), -costs.mean() if costs.count() else accuracies.mean()
-        if candidate.place not in best or score > best[candidate.place][0]:
-            best[candidate.place] = (score, candidate.schedule)
+        place = candidate.choice.place
+        if place not in best or score > best[place][0]:
+            best[place] = (score, candidate.schedule)
     return {place: schedule for place, (_, schedule) in best.items()}
 
 
@@ -129,16 +150,17 @@ def search_table(
     Candidates of several arms may be the same runs; `new_runs` counts those of no earlier row.
     """
     rows = []
-    counted: set[str] = set()
+    listed: set[str] = set()
     for candidate in candidates:
+        point, place = candidate.choice.point, candidate.choice.place
         accuracies, costs = (_of(candidate, results, name) for name in ("accuracy", "cost"))
-        new = {cell.hash for cell in candidate.cells if cell.hash in results} - counted
-        counted |= new
+        new = {cell.hash for cell in candidate.cells if cell.hash in results} - listed
+        listed |= new
         rows.append(
             {
-                "version": candidate.point.version,
-                "arm": candidate.point.arm,
-                "values": _text(candidate.point.values),
+                "version": point.version,
+                "arm": point.arm,
+                "values": _text(point.values),
                 "schedule": _text(candidate.schedule),
                 "seeds": int(accuracies.count()),
                 "new_runs": len(new),
@@ -151,50 +173,77 @@ def search_table(
                 "reached": int(costs.count()),
                 "cost_mean": costs.mean(),
                 "cost_std": costs.std(),
-                "chosen": schedules.get(candidate.place) == candidate.schedule,
+                "chosen": schedules.get(place) == candidate.schedule,
             }
         )
     return pd.DataFrame(rows)
 
 
-def _candidates(
-    setting: Setting, place: str, point: Point, schedules: Schedules
-) -> Iterator[Candidate]:
-    of_point = search_of(setting.study, point)
-    if of_point is None:
-        return
-    search, space = of_point
+def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
+    """Refuse to go on with a counted search that once had other candidates, and so other targets.
+
+    A counted search has all its candidates from the start. What runs of others have shown, finished
+    or not, comes on top, and no ledger has it.
+
+    Args:
+        candidates: those of the searches that wait for a choice.
+
+    Raises:
+        InputError: MLflow has such runs.
+    """
+    choices = (one.choice.point for one in candidates if one.counted)
+    arms = {(point.version, point.arm) for point in choices}
+    (stage,) = SEARCHING.values()
+    runs = search_runs(f"tags.study = '{setting.name}' and tags.stage = '{stage}'") if arms else []
+    runs = [run for run in runs if (run.data.tags.get("version"), run.data.tags.get("arm")) in arms]
+
+    def others(known: Sequence[Candidate]) -> list[str]:
+        hashes = {cell.hash for one in known for cell in one.cells}
+        return [r.info.run_name for r in runs if r.data.tags.get("cell_hash") not in hashes]
+
+    # Only some of the study's points may be due, and the others have candidates of their own.
+    if others(candidates) and (
+        names := others(next_candidates(setting, tuple(points(setting.study)), {}, ()))
+    ):
+        raise InputError(
+            f"study.{setting.name}.search.counted",
+            True,
+            f"counts the candidates that there are now, and {counted(len(names), 'run')} of this "
+            f"search had other settings, such as {names[0]}: restore them, or leave --resume out, "
+            "which searches anew on top of what was seen",
+        )
+
+
+def _candidates(setting: Setting, choice: Choice, schedules: Schedules) -> Iterator[Candidate]:
+    search, point = choice.search, choice.point
     start: Mapping[str, Any] = {}
-    if (leader := followed(setting.study, point)) is not None:
-        leading = place_of_choice(setting.study, leader)
-        if leading is None or leading not in schedules:
+    if choice.leader is not None:
+        if choice.leader.place not in schedules:
             return
-        start = schedules[leading]
-    to_try = schedules_to_try(space, start)
-    own = build_cell(setting, point.name, point, to_try[0]).config
-    private = check_config(own).private
-    counted = search.counted and private
+        start = schedules[choice.leader.place]
+    to_try = choice.schedules(start)
+    own = build_cell(setting, point.name, point, to_try[0])
     # Who promises nothing has nothing to spare, and gets the best for the study's own records.
-    searching = search.parameters if private else {}
-    over = search.over if private else {}
-    if counted:
+    searching = search.parameters if own.private else {}
+    over = search.over if own.private else {}
+    behind_noise = search.counted and own.private
+    if behind_noise:
         if start:
             valid = "counts no choice that follows another's; leave schedule_of out"
             raise InputError(f"study.{setting.name}.search.counted", True, valid)
         searching = {**searching, "partition.held_out_by": "devices"}
-        to_try, searching = _within_target(setting, search, point, to_try, searching)
+        to_try, searching = _within_target(setting, choice, to_try, searching)
     target = search.target_accuracy or setting.study.target_accuracy
     for number, schedule in enumerate(to_try, start=1):
-        cells = tuple(_tried(setting, search, point, schedule, number, searching, over))
-        spares = not any(_may_share(own.dataset, cell.config.dataset) for cell in cells)
+        cells = tuple(_tried(setting, choice, schedule, number, searching, over))
+        spares = not any(_may_share(own.config.dataset, cell.config.dataset) for cell in cells)
         others = _text({**searching, **over}) if spares else ""
-        yield Candidate(place, point, schedule, cells, others, counted, search.by, target)
+        yield Candidate(choice, schedule, cells, others, behind_noise, target)
 
 
 def _tried(
     setting: Setting,
-    search: Search,
-    point: Point,
+    choice: Choice,
     schedule: Mapping[str, Any],
     number: int,
     searching: Mapping[str, Any],
@@ -202,11 +251,12 @@ def _tried(
 ) -> Iterator[Cell]:
     """The runs that try a schedule: one a seed and a value of what they are tried over."""
     held_out = {
-        "partition.validation_fraction": search.validation_fraction,
+        "partition.validation_fraction": choice.search.validation_fraction,
         "training.evaluate_on": "validation",
     }
     others = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
-    seeds = search.seeds or [point.values.get(SEED, setting.base["seed"])]
+    point = choice.point
+    seeds = choice.search.seeds or [point.values.get(SEED, setting.base["seed"])]
     for seed, (place, other) in itertools.product(seeds, enumerate(others)):
         at = replace(point, values={**point.values, SEED: seed})
         name = f"search/{at.name}-{number}" + (f".{place}" if over else "")
@@ -215,19 +265,17 @@ def _tried(
 
 def _within_target(
     setting: Setting,
-    search: Search,
-    point: Point,
+    choice: Choice,
     to_try: Sequence[dict[str, Any]],
     searching: Mapping[str, Any],
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Schedules, and what runs of the search set, with the epsilon that each run may spend."""
-    searched = [
-        cell.config
-        for number, schedule in enumerate(to_try, start=1)
-        for cell in _tried(setting, search, point, schedule, number, searching, {})
-    ]
-    released = [build_cell(setting, point.name, point, each).config for each in to_try]
-    targets = (setting.counting or if_gaussian)(searched, released, search.share)
+    searched, released, point = [], [], choice.point
+    for number, schedule in enumerate(to_try, start=1):
+        cells = _tried(setting, choice, schedule, number, searching, {})
+        searched += [cell.config for cell in cells]
+        released.append(build_cell(setting, point.name, point, schedule).config)
+    targets = (setting.counting or if_gaussian)(searched, released, choice.search.share)
     return (
         [{**schedule, "privacy.epsilon": targets.released} for schedule in to_try],
         {**searching, "privacy.epsilon": targets.searched},

@@ -1,15 +1,22 @@
-"""What a study's searches have chosen, from what, and at what price of privacy, in Markdown."""
+"""What a study's searches have chosen, from what, and at what price of privacy: epsilon of whole
+procedures, of a run that is released and of the search that chose it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import pandas as pd
 
 from m2fdp.claims.measures import MEASURES
-from m2fdp.core.formatting import counted
+from m2fdp.core.formatting import counted, lowest, verified
+from m2fdp.reporting.tables import markdown
+from m2fdp.selection.procedures import procedure_of
+from m2fdp.studies.grid import Cell, choice_of
+from m2fdp.studies.search import Candidate
+from m2fdp.studies.study import Study
 
 _OF_OWN_RECORDS = (
     "eld-out records lie in clear with the distrusted cloud, and the accuracies on them are "
@@ -23,6 +30,7 @@ _OF_COUNTED = (
 )
 # What a schedule is chosen for.
 _OF_CHOICE = ["version", "arm", "values"]
+_OF_PROCEDURE = ["version", "arm", "observer", "kind", "distrusted", "runs"]
 
 
 def search_markdown(table: pd.DataFrame) -> str:
@@ -87,17 +95,11 @@ def at_ends(table: pd.DataFrame) -> str:
 def ends(rows: pd.DataFrame) -> dict[str, str]:
     """By parameter of the schedule that was chosen among these candidates: "largest" or "smallest",
     where its number is that of all candidates that agree with it in every other parameter."""
-    chosen = _chosen(rows)
-    tried = [_values(text) for text in rows["schedule"]]
-    found = {}
+    chosen, tried, found = _chosen(rows), [*map(_values, rows["schedule"])], {}
     for key, value in chosen.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        beside = {
-            each[key]
-            for each in tried
-            if each.keys() == chosen.keys() and _but(each, key) == _but(chosen, key)
-        }
+        beside = {each[key] for each in tried if key in each and each | {key: value} == chosen}
         if len(beside) > 1 and value in (min(beside), max(beside)):
             found[key] = "largest" if value == max(beside) else "smallest"
     return found
@@ -114,10 +116,6 @@ def _with_ends(rows: pd.DataFrame) -> str:
 
 def _chosen(rows: pd.DataFrame) -> dict[str, Any]:
     return _values(rows.loc[rows["chosen"], "schedule"].iloc[0])
-
-
-def _but(values: dict[str, Any], key: str) -> dict[str, Any]:
-    return {other: value for other, value in values.items() if other != key}
 
 
 def _values(schedule: str) -> dict[str, Any]:
@@ -151,3 +149,95 @@ def _held_out(row: pd.Series) -> str:
     spread = f" ± {row['cost_std']:.3g}" if row["reached"] > 1 else ""
     unit = MEASURES[row["by"]].unit
     return f"{row['cost_mean']:.3g}{spread} {unit} (n = {row['reached']})"
+
+
+def whole_table(
+    study: Study,
+    cells: Sequence[Cell],
+    tried: Sequence[Candidate],
+    guarantees: Mapping[str, str],
+) -> pd.DataFrame:
+    """One row an arm of a version, whose runs are private and whose schedule was searched, and an
+    observer: the largest epsilon over seeds, of the released run and of it with its search.
+
+    Columns: version, arm, observer, kind, distrusted, runs; epsilon and guarantee of all these
+    runs, and the same of the released one. Epsilon is infinite where scores or held-out records
+    are in clear, and the guarantee is the lowest.
+    Rows whose search is counted name observers; others have one row, of whomever the study
+    distrusts.
+
+    Args:
+        cells: those whose runs are released.
+        tried: what was tried to choose their schedules.
+        guarantees: what runs have promised, by the hashes of their cells.
+    """
+    rows = pd.DataFrame(
+        [row for cell in cells for row in _rows(study, cell, tried, guarantees)],
+        columns=[*_OF_PROCEDURE, "epsilon_released", "epsilon", "guarantee_released", "guarantee"],
+    )
+    groups = rows.groupby(_OF_PROCEDURE, sort=False, dropna=False)
+    return groups.agg(
+        epsilon_released=("epsilon_released", "max"),
+        epsilon=("epsilon", "max"),
+        guarantee_released=("guarantee_released", lowest),
+        guarantee=("guarantee", lowest),
+    ).reset_index()
+
+
+def _rows(
+    study: Study, cell: Cell, tried: Sequence[Candidate], guarantees: Mapping[str, str]
+) -> Iterator[dict[str, object]]:
+    choice = choice_of(study, cell.point)
+    candidates = [each for each in tried if choice and each.choice.place == choice.place]
+    if not candidates or not cell.private:
+        return
+    own = lowest([guarantees.get(cell.hash, "")])
+    names = {
+        "version": cell.point.version or "",
+        "arm": cell.point.arm,
+        "guarantee_released": own,
+    }
+    if candidates[0].counted:
+        of_search = [each.cells[0] for each in candidates]
+        lines = procedure_of(cell.config, [each.config for each in of_search]).lines()
+        guarantee = lowest([own, *(guarantees.get(each.hash, "") for each in of_search)])
+        for line in lines.to_dict("records"):
+            of_all = {str(key): value for key, value in line.items()}
+            yield {**names, **of_all, "guarantee": guarantee}
+        return
+    spared = all(each.others for each in candidates)
+    target = cell.config.privacy.epsilon
+    yield names | {
+        "observer": "whoever is distrusted",
+        "kind": "",
+        "distrusted": True,
+        "runs": 1 if spared else 1 + sum(len(each.cells) for each in candidates),
+        "epsilon_released": target,
+        "epsilon": target if spared else inf,
+        "guarantee": own,
+    }
+
+
+def whole_markdown(table: pd.DataFrame) -> str:
+    """What distrusted observers, and whoever is handed the final model, learn of a whole procedure,
+    in Markdown."""
+    shown = table[table["distrusted"] | (table["kind"] == "public")]
+    rows = [
+        {
+            "version": row["version"],
+            "arm": row["arm"],
+            "observer": row["observer"],
+            "runs on its records": str(row["runs"]),
+            "ε of the released run": verified(row["guarantee_released"], row["epsilon_released"]),
+            "ε of the whole": (
+                "none" if row["epsilon"] == inf else verified(row["guarantee"], row["epsilon"])
+            ),
+        }
+        for row in shown.to_dict("records")
+    ]
+    lines = (
+        "ε of the whole counts the search with the run whose schedule it chose. It is that of the "
+        "released run where the search read other, public records, and none where held-out records "
+        "and the accuracies on them are in clear.\n\n"
+    )
+    return lines + markdown(pd.DataFrame(rows), ["version", "arm", "observer"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
@@ -105,13 +104,12 @@ class Search(Block):
 
     @model_validator(mode="after")
     def _counted(self) -> Search:
-        if not self.counted:
-            if self.seeds is None:
-                raise ValueError("give seeds")
-            return self
+        if not self.counted and self.seeds is None:
+            raise ValueError("give seeds")
         grids = [grid for space in self.spaces.values() for grid in space.grids]
         keys = [*self.parameters, *(key for grid in grids for key in grid)]
         moved = [key for key in keys if not key.startswith(_OF_SCHEDULES)]
+        may_set = ", ".join(f"{each}*" for each in _OF_SCHEDULES)
         for wrong, text in (
             (
                 self.seeds,
@@ -122,10 +120,10 @@ class Search(Block):
             (
                 moved,
                 f"{''.join(moved[:1])}: records must stay where they are in all runs of a counted "
-                f"search; it may set {', '.join(f'{each}*' for each in _OF_SCHEDULES)}",
+                f"search; it may set {may_set}",
             ),
         ):
-            if wrong:
+            if self.counted and wrong:
                 raise ValueError(text)
         return self
 
@@ -182,6 +180,11 @@ class Study(Block):
     table: list[str] = Field(default_factory=list)
     claims: list[Claim] = Field(default_factory=list)
 
+    @property
+    def searches(self) -> list[Search]:
+        """Those of all versions."""
+        return [block.search for block in self.versions.values() if block.search is not None]
+
     @field_validator("arms", "versions", mode="before")
     @classmethod
     def _null_clears(cls, value: Any) -> Any:
@@ -196,7 +199,7 @@ class Study(Block):
             if self.board is not None:
                 raise ValueError("board: shows what attacks find; give pipelines: [attack]")
             return self
-        if any(version.search is not None for version in self.versions.values()):
+        if self.searches:
             raise ValueError("a search needs runs that train; leave out pipelines")
         if self.figure is None:
             raise ValueError("give a figure: attacks have no accuracy over the rounds")
@@ -224,8 +227,7 @@ class Study(Block):
                         raise ValueError(
                             f"{key}: {followed} is in no space of {names}, which follow no arm"
                         )
-        searches = [block.search for block in self.versions.values() if block.search is not None]
-        every = {name: space for search in searches for name, space in search.spaces.items()}
+        every = {name: space for search in self.searches for name, space in search.spaces.items()}
         for arm, content in self.arms.items():
             if content.space is not None:
                 self._known("space", content.space, every, f"arms.{arm}.space")
@@ -274,9 +276,7 @@ def scaled(name: str, study: Study, scale: str) -> Study:
         raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")
     small = study.scales[scale]
     versions = {
-        version: block
-        if block.search is None
-        else block.model_copy(update={"search": _smaller(block.search, small)})
+        version: block.model_copy(update={"search": block.search and _smaller(block.search, small)})
         for version, block in study.versions.items()
     }
     return study.model_copy(
@@ -291,50 +291,37 @@ def scaled(name: str, study: Study, scale: str) -> Study:
 
 def _smaller(search: Search, scale: Scale) -> Search:
     """A search at a scale: with its seeds, and in spaces with the first values of each key."""
-    seeds = search.seeds and (scale.search_seeds or search.seeds)
-    smaller = scale.search_parameters if search.parameters else {}
-    values = scale.search_values
-    spaces = {
-        name: space.model_copy(
-            update={
-                "grids": [
-                    {key: each[:values] for key, each in grid.items()} for grid in space.grids
-                ]
-            }
-        )
-        for name, space in search.spaces.items()
-    }
+
+    def first(grid: Grid) -> Grid:
+        return {key: values[: scale.search_values] for key, values in grid.items()}
+
     return search.model_copy(
         update={
-            "seeds": seeds,
-            "spaces": spaces,
-            "parameters": search.parameters | smaller,
-            "over": {key: each[:values] for key, each in search.over.items()},
+            "seeds": search.seeds and (scale.search_seeds or search.seeds),
+            "spaces": {
+                name: space.model_copy(update={"grids": [*map(first, space.grids)]})
+                for name, space in search.spaces.items()
+            },
+            "parameters": search.parameters and search.parameters | scale.search_parameters,
+            "over": first(search.over),
         }
     )
 
 
 def _keys(location: Sequence[int | str]) -> list[str]:
     """The keys of the block at a place in the file; of all blocks that may be there."""
-    kinds: list[Any] = [Study]
-    for part in location:
-        kinds = [option for kind in kinds for option in _options(_inside(kind, part))]
-    fields = (item for kind in kinds for item in kind.model_fields.items())
+    blocks: list[type[Block]] = [Study]
+    for part in location:  # names of arms, places in lists and branches of unions are no fields
+        kinds = [
+            block.model_fields[part].annotation for block in blocks if part in block.model_fields
+        ]
+        blocks = [block for kind in kinds for block in _blocks(kind)] or blocks
+    fields = (item for block in blocks for item in block.model_fields.items())
     return sorted({field.alias or name for name, field in fields})
 
 
-def _inside(kind: Any, part: int | str) -> Any:
-    """The type at a key of a block, in a dict or in a list."""
-    if not (isinstance(kind, type) and issubclass(kind, Block)):
-        return get_args(kind)[-1]
-    # Pydantic puts the branch of a union into the location; users know only their own keys.
-    return kind.model_fields[part].annotation if part in kind.model_fields else kind
-
-
-def _options(kind: Any) -> list[Any]:
-    """The types that a union allows, without None."""
-    if get_origin(kind) is Annotated:
-        return _options(get_args(kind)[0])
-    if get_origin(kind) in (Union, UnionType):
-        return [o for option in get_args(kind) if option is not NoneType for o in _options(option)]
-    return [kind]
+def _blocks(kind: Any) -> list[type[Block]]:
+    """The blocks that a type consists of."""
+    if isinstance(kind, type) and issubclass(kind, Block):
+        return [kind]
+    return [block for part in get_args(kind) for block in _blocks(part)]

@@ -1,22 +1,34 @@
-"""MLflow's runs as the frames that reports are made from."""
+"""A study's runs as tables: what its figures, tables and verdicts are made from."""
 
 from __future__ import annotations
 
+import json
 import math
 from ast import literal_eval
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import Any
 
 import mlflow
 import pandas as pd
 from mlflow.entities import Run
 
-from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
-from m2fdp.claims.measures import tracked
-from m2fdp.claims.measuring import to_target
+from m2fdp.claims.declared import TrendClaim
+from m2fdp.claims.frames import (
+    ARM,
+    HISTORY_COLUMNS,
+    RUN_COLUMNS,
+    TAGS,
+    select_runs,
+    swept_columns,
+)
+from m2fdp.claims.layout import OVER_A_RUN
+from m2fdp.claims.measures import MEASURES, tracked
+from m2fdp.claims.measuring import measure_runs, to_target
 from m2fdp.core.blocks import NO_RESULT
 from m2fdp.core.config import Config, flatten, marked
 from m2fdp.core.errors import InputError
@@ -29,13 +41,145 @@ from m2fdp.core.metrics import (
     EPSILON_VERIFIED,
     EVALUATED,
     KEY,
+    LOSS,
     OWN,
     names_of,
     own_metrics,
 )
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
-from m2fdp.studies.grid import Cell
+from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
+from m2fdp.studies.study import Board, Study
+
+# Where a run comes from: how long it took (s), the code, the SHA-256 of its configuration and of
+# its split, and the schedule that a search has chosen, dotted parameters as JSON.
+ORIGIN = ("seconds", "commit", "configuration", "split", "schedule")
+CHANGED = "+changes"  # what follows a commit whose files had changes
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the finished runs of a study have found.
+
+    Attributes:
+        runs: one row a run, of `m2fdp.claims.measures.measure_runs`, with the measures that the
+            study shows or judges, and `ORIGIN`; its index is the cell's name.
+        rounds: one row a run and evaluated round, as figures show it; none where they do not.
+        search: rows of `m2fdp.studies.search.search_table`; none without a search.
+        procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
+        board: what attacks have reconstructed, by arm; none where the study shows none of it.
+    """
+
+    runs: pd.DataFrame
+    rounds: pd.DataFrame
+    search: pd.DataFrame = field(default_factory=pd.DataFrame)
+    procedures: pd.DataFrame = field(default_factory=pd.DataFrame)
+    board: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> pd.DataFrame:
+        """The runs, without where they come from."""
+        return self.runs.drop(columns=list(ORIGIN))
+
+    @property
+    def compared(self) -> pd.DataFrame:
+        """Of these what every run has, the users' own metrics, and what tells runs apart."""
+        shown = (*RUN_COLUMNS, *OWN)
+        return self.measured[[n for n in self.measured if n in shown or n not in MEASURES]]
+
+
+def measures_of(study: Study) -> list[str]:
+    """The measures that a study shows, judges or is laid out by, in their order."""
+    names = {*study.table, *(claim.measure for claim in study.claims)}
+    names |= {claim.trend for claim in study.claims if isinstance(claim, TrendClaim)}
+    for panel in () if study.figure is None else study.figure.panels:
+        names |= {panel.x, panel.y, panel.lines, *panel.where}
+    return [name for name in MEASURES if name in names and name not in RUN_COLUMNS]
+
+
+def curves_of(study: Study) -> set[str]:
+    """What the study's figure shows over a run, of `m2fdp.claims.layout.curves`."""
+    if study.figure is None:
+        return {ACCURACY.name}
+    return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
+
+
+def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that a board shows.
+
+    Raises:
+        InputError: several of one arm.
+    """
+    chosen = select_runs(runs, board.where)
+    twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
+    if len(twice):
+        name = str(twice[ARM].iloc[0]) if ARM in twice else "(all)"
+        raise InputError("board.where", name, "has several runs; name more columns")
+    return chosen
+
+
+def tracked_record(
+    study: Study,
+    names: Mapping[str, str],
+    schedules: Mapping[str, Mapping[str, Any]],
+    search: pd.DataFrame,
+    procedures: pd.DataFrame,
+) -> Record:
+    """What the finished runs of a study have found.
+
+    Args:
+        study: whose arms, versions and varied keys the runs have.
+        names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
+            of the study's own.
+        schedules: those that searches have chosen, by the cells' names.
+        search: rows of `m2fdp.studies.search.search_table`; none without a search.
+        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
+
+    Raises:
+        InputError: as `load_runs`.
+    """
+    ids = list(names)
+    runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
+    history = _history(runs)
+    measured = measure_runs(
+        runs, history, load_decisions(ids), study.target_accuracy, load_metrics(ids)
+    )
+    shown = {*measures_of(study), *(name for name in OWN if measured[name].notna().any())}
+    kept = [name for name in measured if name in runs or name in shown]
+    origins = {
+        run_id: _origin(mlflow.get_run(run_id), schedules.get(names[run_id], {}))
+        for run_id in measured.index
+    }
+    board = {}
+    if study.board is not None:
+        board = {
+            str(row.get(ARM, "")): mlflow.artifacts.load_dict(f"runs:/{run_id}/attack.json")
+            for run_id, row in one_run_an_arm(study.board, runs).iterrows()
+        }
+    curves = curves_of(study)
+    rounds = history.assign(run_id=history["run_id"].map(names))
+    unseen = [name for name in (LOSS.name, *OWN) if name not in curves]
+    rounds = rounds.drop(columns=unseen) if curves else pd.DataFrame()
+    return Record(
+        measured[kept].join(pd.DataFrame.from_dict(origins, orient="index")).rename(index=names),
+        rounds,
+        search,
+        procedures,
+        board,
+    )
+
+
+def _origin(run: Run, schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns `ORIGIN` of a run."""
+    tags, info = run.data.tags, run.info
+    changed = CHANGED if tags.get("git_dirty") == "true" else ""
+    return {
+        "seconds": (info.end_time - info.start_time) / 1000,
+        "commit": tags.get("git_commit", "") + changed,
+        "configuration": tags.get("cell_hash", ""),
+        "split": tags.get("split_sha256", ""),
+        "schedule": json.dumps(schedule) if schedule else "",
+    }
 
 
 def load_runs(
@@ -86,16 +230,10 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     Raises:
         InputError: none of the runs is finished.
     """
-    by_algorithm: dict[str, list[dict[str, str]]] = defaultdict(list)
+    by_algorithm: dict[str, list[Run]] = defaultdict(list)
     for run in _finished(run_ids):
-        by_algorithm[run.data.tags["algorithm"]].append(_params(run))
-    varied = {
-        key
-        for params in by_algorithm.values()
-        for key in set().union(*params) - {*marked(NO_RESULT), "seed"}
-        if len({str(each.get(key)) for each in params}) > 1
-    }
-    return tuple(sorted(varied))
+        by_algorithm[run.data.tags["algorithm"]].append(run)
+    return tuple(sorted({key for runs in by_algorithm.values() for key in _apart(runs)}))
 
 
 def load_history(
@@ -110,11 +248,14 @@ def load_history(
     Raises:
         InputError: as `load_runs`.
     """
-    swept = _swept(varied)
-    runs = load_runs(run_ids, varied, by_seed)[["algorithm", "seed", *swept]]
+    return _history(load_runs(run_ids, varied, by_seed))
+
+
+def _history(runs: pd.DataFrame) -> pd.DataFrame:
+    """The evaluated rounds of rows of `load_runs`, in their order."""
+    swept = swept_columns(runs.columns, RUN_COLUMNS)
     rounds = _by_round(list(runs.index), (*names_of(EVALUATED), *OWN))
-    # In the order of the runs.
-    history = runs.reset_index().merge(rounds, on="run_id")
+    history = runs[["algorithm", "seed", *swept]].reset_index().merge(rounds, on="run_id")
     return history[[*HISTORY_COLUMNS, *OWN, *swept]]
 
 
@@ -278,16 +419,22 @@ def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]
         line = (_value(run, key) for key in swept)
         groups[(run.data.tags["algorithm"], *line)].append(run)
     for (algorithm, *_), members in groups.items():
-        params = [_params(run) for run in members]
-        for key in sorted(set().union(*params)):
-            values = sorted({str(each.get(key)) for each in params})
-            if len(values) > 1 and key not in {*marked(NO_RESULT), "seed", *by_seed}:
+        for key, values in _apart(members).items():
+            if key not in by_seed:
                 raise InputError(
                     key,
                     values,
                     f"runs of {algorithm} differ in it; compare by it (`varied`), or search "
                     "for fewer runs",
                 )
+
+
+def _apart(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """What runs differ in besides their seed and what no result depends on, and its values."""
+    params = [_params(run) for run in runs]
+    keys = sorted(set().union(*params) - {*marked(NO_RESULT), "seed"})
+    values = {key: sorted({str(each.get(key)) for each in params}) for key in keys}
+    return {key: several for key, several in values.items() if len(several) > 1}
 
 
 def _with_numbers(table: pd.DataFrame, swept: Sequence[str]) -> pd.DataFrame:

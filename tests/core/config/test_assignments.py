@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from m2fdp.core.config import Config, flatten, load_config, parse_config
 from m2fdp.core.config.assignments import read_assignments, split_outside
 from m2fdp.core.errors import InputError
-from m2fdp.studies.part import as_yaml
+from m2fdp.studies.order import as_yaml
 
 # By a key: ways to write its value, and what it then is.
 SPELLINGS = {

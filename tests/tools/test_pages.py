@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.pages import Page, counts, index, recorded, tables
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.pages import Page, counts, index, recorded, tables
 
 TEXT = """# J
 

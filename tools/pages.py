@@ -25,7 +25,6 @@ from pathlib import Path
 from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
-from m2fdp.studies.record import RecordFiles
 
 # Of the papers, as docs call them, in the order of the pages; then what is nobody's but ours.
 PAPERS = ("J", "C", "H", "G", "D")
@@ -122,11 +121,6 @@ def recorded(pages: Iterable[Page]) -> dict[str, str]:
     """The studies that a page has a block of, by identity: the words of the block."""
     blocks = (block for page in pages for block in page.blocks())
     return {identity_of(words): words for kind, words in blocks if kind == STUDY}
-
-
-def record_files(docs: Path, identity: str) -> RecordFiles:
-    """The record of a study, beside the pages."""
-    return RecordFiles(docs / "results" / "runs", identity)
 
 
 def words_of(text: str) -> tuple[str, str | None]:

@@ -11,13 +11,14 @@ from click.testing import CliRunner
 from mlflow.entities import Metric, RunData, RunTag
 from tests.finished import REPOSITORY
 from tests.studies.parameters import BASE
+from tools.publishing import check, digest_of, publish
+from tools.records import RecordFiles
+from tools.rerun import compared
 
 from m2fdp.cli import results, study
 from m2fdp.studies.grid import Setting, expand
-from m2fdp.studies.record import CHANGED, RecordFiles
-from m2fdp.studies.rerun import compared
-from m2fdp.studies.results import check, digest_of, publish
 from m2fdp.studies.study import Study
+from m2fdp.studies.tracked_runs import CHANGED
 
 INDEX = "# Results\n\n<!-- studies -->\n<!-- end -->\n\n<!-- claims: D -->\n<!-- end -->\n"
 OURS = "# Ours\n\n## Digits\n\nA text.\n\n<!-- study: quickstart -->\n<!-- end -->\n"

@@ -1,5 +1,4 @@
-"""A study's runs as tables: what its figures, tables and verdicts are made from, of MLflow's runs
-or of the files that are kept beside the pages that quote them.
+"""The files of studies' records, which are kept beside the pages that quote them.
 
 A store of runs is on one machine and does not last. The files are small: one line a run, with the
 code, the configuration and the split that it comes from; and, where they are needed, one a round,
@@ -11,84 +10,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from m2fdp.claims.declared import TrendClaim
+import pandas as pd
+
 from m2fdp.claims.frames import RUN_COLUMNS, TAGS
-from m2fdp.claims.layout import ACCURACY, LOSS, OVER_A_RUN
+from m2fdp.claims.layout import ACCURACY, LOSS
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import lowest
 from m2fdp.core.metrics import DELAY, ENERGY, OWN
-from m2fdp.studies.study import Study
-
-if TYPE_CHECKING:
-    import pandas as pd
+from m2fdp.studies.tracked_runs import ORIGIN, Record
 
 RUN = "run"
-# Where a run comes from: how long it took (s), the code, the SHA-256 of its configuration and of
-# its split, and the schedule that a search has chosen, dotted parameters as JSON.
-ORIGIN = ("seconds", "commit", "configuration", "split", "schedule")
-CHANGED = "+changes"  # what follows a commit whose files had changes
 _OF_ROUNDS = ("run_id", "round", ACCURACY, LOSS, ENERGY.name, DELAY.name)  # that figures show
 _TEXTS = {name: str for name in (RUN, *TAGS, "role", "privacy", *ORIGIN[1:])}
 _OF_SEARCH = {name: str for name in (*TAGS, "values", "schedule", "others", "observer", "kind")}
-
-
-def _no_rows() -> pd.DataFrame:
-    import pandas as pd  # who asks which records there are, and reads none, needs none of it
-
-    return pd.DataFrame()
-
-
-@dataclass(frozen=True)
-class Record:
-    """What the finished runs of a study have found.
-
-    Attributes:
-        runs: one row a run, of `m2fdp.claims.measures.measure_runs`, with the measures that the
-            study shows or judges, and `ORIGIN`; its index is the cell's name.
-        rounds: one row a run and evaluated round, as figures show it; none where they do not.
-        search: rows of `m2fdp.studies.search.search_table`; none without a search.
-        procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
-        board: what attacks have reconstructed, by arm; none where the study shows none of it.
-    """
-
-    runs: pd.DataFrame
-    rounds: pd.DataFrame
-    search: pd.DataFrame = field(default_factory=_no_rows)
-    procedures: pd.DataFrame = field(default_factory=_no_rows)
-    board: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def measured(self) -> pd.DataFrame:
-        """The runs, without where they come from."""
-        return self.runs.drop(columns=list(ORIGIN))
-
-    @property
-    def compared(self) -> pd.DataFrame:
-        """Of these what every run has, the users' own metrics, and what tells runs apart."""
-        shown = (*RUN_COLUMNS, *OWN)
-        return self.measured[[n for n in self.measured if n in shown or n not in MEASURES]]
-
-
-def measures_of(study: Study) -> list[str]:
-    """The measures that a study shows, judges or is laid out by, in their order."""
-    names = {*study.table, *(claim.measure for claim in study.claims)}
-    names |= {claim.trend for claim in study.claims if isinstance(claim, TrendClaim)}
-    for panel in () if study.figure is None else study.figure.panels:
-        names |= {panel.x, panel.y, panel.lines, *panel.where}
-    return [name for name in MEASURES if name in names and name not in RUN_COLUMNS]
-
-
-def curves_of(study: Study) -> set[str]:
-    """What the study's figure shows over a run, of `m2fdp.claims.layout.curves`."""
-    if study.figure is None:
-        return {ACCURACY}
-    return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
 
 
 @dataclass(frozen=True)
@@ -183,14 +123,24 @@ class RecordFiles:
     def _table(self, part: str, texts: Mapping[str, Any]) -> pd.DataFrame:
         path = self.path(part)
         if not path.is_file():
-            return _no_rows()
-        from pandas import read_csv
-
+            return pd.DataFrame()
         try:
-            return read_csv(path, dtype=dict(texts), na_values=[""], keep_default_na=False)
+            return pd.read_csv(path, dtype=dict(texts), na_values=[""], keep_default_na=False)
         except ValueError as error:  # of pandas' parser, too
             reason = " ".join(str(error).split())
             raise InputError(shown(path), "(content)", f"is no table of CSV: {reason}") from None
 
 
+_PARTS = ("-rounds", "-search", "-procedures")
 _BLANK = dict.fromkeys(_OF_SEARCH, "")
+
+
+def record_files(project: Path, identity: str) -> RecordFiles:
+    """The record of a study of a project."""
+    return RecordFiles(project / "docs" / "results" / "runs", identity)
+
+
+def recorded(project: Path) -> list[str]:
+    """The identities of all studies with a record."""
+    files = record_files(project, "").folder.glob("*.csv")
+    return sorted(path.stem for path in files if not path.stem.endswith(_PARTS))

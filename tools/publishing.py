@@ -1,4 +1,4 @@
-"""`kedro results`: pages and figures made from the records of studies, or compared with them."""
+"""Pages and figures made from the records of studies, or compared with them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ import click
 
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import counted
-from m2fdp.studies.command import finished_record
-from m2fdp.studies.grid import points
-from m2fdp.studies.pages import (
+from m2fdp.studies.report import findings
+from m2fdp.studies.report import tables as report_tables
+from m2fdp.studies.study import BASE_ENV, Study, load_study
+from m2fdp.studies.tracked_runs import CHANGED, Record
+from tools.pages import (
     CLAIMS,
     DOCS,
     PAPERS,
@@ -29,15 +31,11 @@ from m2fdp.studies.pages import (
     identity_of,
     index,
     read_pages,
-    record_files,
     recorded,
     tables,
     words_of,
 )
-from m2fdp.studies.record import CHANGED, Record, RecordFiles
-from m2fdp.studies.report import findings, progress_of, run_time
-from m2fdp.studies.report import tables as report_tables
-from m2fdp.studies.study import BASE_ENV, Study, load_study
+from tools.records import RecordFiles, record_files
 
 _KEY = "Record"  # of a figure's digest, among the texts of a PNG file
 _SHORT = 7  # digits of a commit
@@ -74,7 +72,7 @@ class Results:
 
     def files(self, identity: str) -> RecordFiles:
         """The record of a study."""
-        return record_files(self.docs, identity)
+        return record_files(self.project, identity)
 
     def figures(self, words: str) -> list[tuple[str, Path]]:
         """The titles and files of a study's figure and, where it has one, of its board."""
@@ -101,9 +99,10 @@ def publish(project: Path, identity: str | None) -> None:
     results = Results(project)
     written = []
     if identity is not None:
-        _, setting, record = finished_record(project, identity)
-        cells = sum(1 for _ in points(setting.study))
-        click.echo(f"{progress_of(record, cells)}.")
+        from m2fdp.studies.command import finished_record  # imports torch
+
+        study, record = finished_record(project, identity)
+        click.echo(f"{findings(study, record).progress}.")
         written += results.files(identity).write(record)
     for identity, words in results.recorded.items():
         study, files = results.study(words), results.files(identity)
@@ -161,12 +160,10 @@ def study_block(results: Results, words: str) -> str:
         return f"Not published yet: `kedro results publish {words}`."
     record = files.read()
     found = findings(study, record)
-    cells = sum(1 for _ in points(study))
     path = f"runs/{files.path('').name}"
     parts = [
         *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
-        f"{progress_of(record, cells)}; {run_time(record)}. {_commits(record)} "
-        f"[A line a run]({path}).\n",
+        f"{found.progress}; {found.run_time}. {_commits(record)} [A line a run]({path}).\n",
         *report_tables(found, "###", pairs=False),
         f"```\nkedro study {words}\n```\n",
     ]

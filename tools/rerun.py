@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 import mlflow
-from kedro.utils import find_kedro_project
 from mlflow.entities import RunData
 from rich.console import Console
 from rich.text import Text
 
+from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, promised_epsilon, upper_bound
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
 from m2fdp.reporting.terminal import new_table, show
 from m2fdp.studies.command import load_setting
-from m2fdp.studies.grid import Cell, Point, Setting, build_cell
+from m2fdp.studies.early import ONLY, part_of, read_study
+from m2fdp.studies.grid import SEED, Cell, Point, Setting, build_cell
 from m2fdp.studies.launcher import Launcher
 from m2fdp.studies.order import Order
-from m2fdp.studies.pages import DOCS, record_files
+from tools.records import record_files, recorded
 
 # Another type of machine may put a few records of ten thousand elsewhere; seeds differ by more.
 _NEAR = 0.002
@@ -31,7 +32,34 @@ _DIGITS = 8  # of a hash
 SAME, NEAR, FAILED = "same", "near", "FAILED"
 
 
-def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
+def check_recorded(
+    project: Path, order: Order, only: Sequence[str], seeds: int | None
+) -> tuple[Point, ...]:
+    """The points of a study's record that are to be made again.
+
+    Args:
+        only: the part that is meant, as `part_of` reads it.
+        seeds: how many seeds at most, the first ones; None = all.
+
+    Raises:
+        InputError: no such record, or nothing of it is meant.
+    """
+    study, _ = read_study(project, order)
+    files = record_files(project, order.identity)
+    if not files.exists:
+        known = among(order.identity, recorded(project))
+        valid = f"has no record in docs/results/runs; there are {known}"
+        raise InputError("study", order.identity, valid)
+    runs = files.read().runs
+    chosen = [point for point in part_of(study, only) if point.name in runs.index]
+    if not chosen:
+        some = ", ".join(runs.index[:3])
+        raise InputError(ONLY, " ".join(only) or "(all)", f"the record has runs as {some}")
+    first = list(dict.fromkeys(point.values.get(SEED) for point in chosen))[:seeds]
+    return tuple(point for point in chosen if point.values.get(SEED) in first)
+
+
+def rerun(project: Path, order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
     """Run recorded cells by this code, and print what was and what is.
 
     Args:
@@ -42,8 +70,7 @@ def rerun(order: Order, chosen: Sequence[Point], workers: int | None) -> bool:
     Returns:
         Whether every run has its recorded accuracy, epsilon and split.
     """
-    project = find_kedro_project(Path.cwd()) or Path.cwd()
-    runs = record_files(project / DOCS, order.identity).read().runs
+    runs = record_files(project, order.identity).read().runs
     record: dict[Any, dict[Any, Any]] = runs.to_dict("index")
     setting = replace(load_setting(project, order), name=f"{order.identity}-rerun")
     cells = [_recorded_cell(setting, point, record[point.name]) for point in chosen]
