@@ -213,13 +213,13 @@ def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run
     epsilons = {"epsilon_nominal": 1.0, "epsilon_verified": 0.9, "delta": 1e-5}
     summary = {"guarantee": "verified", **epsilons}
 
-    def train(promised):
+    def train(promised, begin_run):
         data = mlflow.get_run(mlflow.active_run().info.run_id).data
         assert not data.metrics
         assert data.tags["epsilon"] == "0.901 (verified), nominal 1, δ = 1e-05"
         if fails:
             raise ValueError("no model")
-        with tracked_progress(3, None, project / "data/06_models/single/unsent.json") as listener:
+        with tracked_progress(3, None, begin_run()) as listener:
             listener.on_round(1, {"K": 2.0}, 0.1)
             listener.on_evaluation(RoundRecord(1, 0.5, 2.0, 1.0, 1.0, 0.9))
         return {"w": torch.zeros(1)}, pd.DataFrame({"round": [3]})
@@ -227,7 +227,7 @@ def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run
     pipeline(
         Node(lambda: summary, None, "privacy_summary", name="calibrate"),
         Node(lambda: ZONES, None, "zones_table", name="tabulate"),
-        Node(train, "privacy_summary", ["model", "round_metrics"], name="train"),
+        Node(train, ["privacy_summary", "begin_run"], ["model", "round_metrics"], name="train"),
     )
     kedro_run("--params=training.rounds=3,algorithm=hdp", code=None if fails else 0)
     (run,) = _runs(project)
@@ -235,7 +235,6 @@ def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run
     assert metrics["epsilon_verified"] == 0.9 and metrics["zones/v"] == 10.0
     if not fails:
         assert next(iter(metrics)) == "accuracy" and metrics["control/K"] == 2
-    assert not (project / "data/06_models/single/unsent.json").exists()
 
 
 def test_a_run_of_all_rounds_without_zones_has_none_of_their_metrics(project, kedro_run, pipeline):
@@ -534,14 +533,11 @@ def test_a_run_whose_store_dies_keeps_its_files_and_says_what_is_missing(
 
     pipeline(Node(train, None, "round_metrics", name="train"))
     result = kedro_run(code=1)
-    unsent = project / "data/06_models/single/unsent.json"
     uri = tracking.tracking_uri(project)
     assert result.output.splitlines()[-1] == (
         f"Error: MLflow at {uri} has not taken 1 metrics, 1 tags, 1 files (API request failed). "
-        "The files of the run are whole; data/06_models/single/unsent.json keeps the rest. Once "
-        "it answers, the same command makes the run anew."
+        "The files of the run are whole. Once it answers, the same command makes the run anew."
     )
     assert "Traceback" not in result.output
     file = project / "data/07_model_output/single/round_metrics.csv"
     pd.testing.assert_frame_equal(pd.read_csv(file), ROUND_METRICS)
-    assert json.loads(unsent.read_text())["files"] == [str(file)]

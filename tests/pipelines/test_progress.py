@@ -2,7 +2,6 @@
 
 import io
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,8 +11,6 @@ from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress, RoundRecord
 from m2fdp.pipelines.training.progress import tracked_progress
 
-# Where no MLflow run is open nothing is written to it.
-UNSENT = Path("unsent.json")
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def screen(monkeypatch):
 
 
 def train(start=None, epsilon=1.2345, first=1):
-    with tracked_progress(10, start, UNSENT) as listener:
+    with tracked_progress(10, start, None) as listener:
         for round_ in range(first, first + 3):
             listener.on_round(round_, {}, 0.01)
             listener.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))
@@ -55,9 +52,8 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
     written = screen(terminal=False)
     caplog.set_level("INFO", "m2fdp")
     clock = [1000.0]
-    with tracked_progress(
-        50, Progress(State(10, torch.zeros(1))), UNSENT, lambda: clock[0]
-    ) as listener:
+    start = Progress(State(10, torch.zeros(1)))
+    with tracked_progress(50, start, None, lambda: clock[0]) as listener:
         for round_ in range(11, 31):  # 10 s each
             clock[0] += 10
             listener.on_round(round_, {}, 10.0)
@@ -78,7 +74,7 @@ def test_a_terminal_has_the_bar_and_no_lines(screen, caplog):
     screen(terminal=True)
     caplog.set_level("INFO", "m2fdp")
     clock = [0.0]
-    with tracked_progress(3, None, UNSENT, lambda: clock[0]) as listener:
+    with tracked_progress(3, None, None, lambda: clock[0]) as listener:
         for round_ in (1, 2):
             clock[0] += 100
             listener.on_round(round_, {}, 100.0)

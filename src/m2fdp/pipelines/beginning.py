@@ -16,11 +16,11 @@ from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config, essentials, flatten
 from m2fdp.core.experiment.idle import read_keys
 from m2fdp.core.experiment.request import Request
-from m2fdp.pipelines.checking import reading
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.provenance import code_tags, data_tags, run_tags, warn_of_other_code
 from m2fdp.pipelines.recording import SOURCE
 from m2fdp.pipelines.resuming import Unfinished
+from m2fdp.pipelines.selection import reading
 from m2fdp.pipelines.tracking import forget_end
 from m2fdp.reporting.naming import command
 

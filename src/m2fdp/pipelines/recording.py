@@ -87,6 +87,12 @@ class CatalogEntries:
         file = self.files.get(name, Path())
         return file.with_suffix(".pdf") if file.suffix == ".png" else None
 
+    def remove(self, name: str) -> None:
+        """Remove the files that a dataset may have."""
+        for file in (self.files.get(name), self.printed(name)):
+            if file is not None:
+                file.unlink(missing_ok=True)
+
 
 class Recorder:
     """Sends MLflow what a run's datasets say about it.

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from pathlib import Path
 
 import mlflow
 from mlflow.entities import Metric
@@ -29,26 +28,24 @@ logger = logging.getLogger(__name__)
 def tracked_progress(
     rounds: int,
     start: Progress | None,
-    unsent: Path,
+    outbox: Outbox | None,
     clock: Callable[[], float] = time.monotonic,
     group: str = "control",
 ) -> Iterator[Listener]:
     """A listener that shows how far training is, and logs metrics in batches.
 
     In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
-    Metrics go to the active MLflow run, if there is one, from the first evaluation on, so that the
-    run's page begins with the accuracy; what has been measured is written even when training is
-    interrupted. A run that goes on from `start` may have logged less than
-    was kept of it, or more: each of its metrics gets each round once. What MLflow does not take
-    goes into the file `unsent`.
+    Metrics go to the outbox from the first evaluation on, so that the run's page in MLflow begins
+    with the accuracy; what has been measured goes there even when training is interrupted. A run
+    that goes on from `start` may have logged less than was kept of it, or more: each of its
+    metrics gets each round once.
 
     Args:
+        outbox: of MLflow's run; None where there is no run.
         group: what is decided of rounds is logged below.
     """
     console = Console(stderr=True)
-    run = mlflow.active_run()
-    logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
-    outbox = None if run is None else Outbox(run.info.run_id, unsent)
+    logged = frozenset() if outbox is None or start is None else _logged(outbox.run_id)
     buffer: list[Metric] = []
     written = printed = began = clock()
     done = 0 if start is None else start.state.round
@@ -94,7 +91,7 @@ def tracked_progress(
             flush()
 
     def begin() -> None:
-        """Send what has waited for the first accuracy, of this process and of the outbox before."""
+        """Send what has waited for the first accuracy, here and in the outbox."""
         nonlocal evaluated
         evaluated = True
         buffer.sort(key=lambda metric: metric.key != "accuracy")
@@ -124,8 +121,6 @@ def tracked_progress(
                 flush()
             else:
                 begin()
-            if outbox is not None:
-                outbox.close()
 
 
 def _logged(run_id: str) -> frozenset[tuple[str, int]]:
