@@ -1,7 +1,6 @@
 """Runs of tiny pipelines through `kedro run`, in this process: what the hooks make of them."""
 
 import errno
-import json
 import math
 import os
 import signal

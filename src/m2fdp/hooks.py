@@ -85,7 +85,7 @@ class RunHooks:
             self._plan = check_config(self._config, frozenset(READING))
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             unread = loader.unread()
-            check_catalog(loader, self._config.cell)
+            check_catalog(loader)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:

@@ -12,7 +12,6 @@ from m2fdp.core.engine.training import Progress, RoundRecord
 from m2fdp.pipelines.training.progress import tracked_progress
 
 
-
 @pytest.fixture
 def screen(monkeypatch):
     """A function that makes stderr a terminal or a file, and what is written to it."""

@@ -57,5 +57,3 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     if all(map(catalog.exists, ("model", "model_configuration"))):
         remedy = "give that, or this run a cell of its own with cell=NAME"
         check_trained_with(catalog.load("model_configuration"), config, remedy)
-
-
