@@ -11,7 +11,7 @@ from kedro.validation import DataValidationError
 from m2fdp.core.config import DatasetConfig, PartitionConfig
 from m2fdp.core.data.manifest import make_manifest
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.expectations.pending import CHECKER
+from m2fdp.expectations.process import CHECKER
 from m2fdp.validation import ManifestValidator
 
 

@@ -26,8 +26,7 @@ from m2fdp.core.config.assignments import read_assignments
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.interruption import Interrupted
 from m2fdp.core.yaml_files import read_block
-from m2fdp.expectations.pending import CHECKER
-from m2fdp.expectations.process import PASSED
+from m2fdp.expectations.process import CHECKER, PASSED
 
 REPORT = "report"  # reserved as a study's name
 

@@ -35,16 +35,15 @@ from m2fdp.core.experiment.request import Request
 from m2fdp.core.experiment.surprises import surprises
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.core.interruption import Interrupted
-from m2fdp.expectations.pending import beside, settle
-from m2fdp.expectations.process import UncheckedError
+from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.beginning import Beginning, tell_beginning
 from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import exists, outside_notebooks
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import (
     Unfinished,
@@ -52,7 +51,14 @@ from m2fdp.pipelines.resuming import (
     check_own_code,
     find_unfinished,
 )
-from m2fdp.pipelines.selection import DEFAULT, READING, check_inputs, check_made, reading
+from m2fdp.pipelines.selection import (
+    DEFAULT,
+    READING,
+    asked_for,
+    check_inputs,
+    check_made,
+    reading,
+)
 from m2fdp.pipelines.store import check_store
 from m2fdp.pipelines.verdicts import CellVerdict
 from m2fdp.processes.sites import check_execution
@@ -109,7 +115,7 @@ class RunHooks:
     def after_catalog_created(self, catalog: CatalogProtocol, conf_catalog: dict[str, Any]) -> None:
         """Hand the nodes the configuration that is checked, so that none checks it again, and what
         they call when they have nothing more to refuse."""
-        self._entries = CatalogEntries.of(conf_catalog, self._project)
+        self._entries = CatalogEntries.of(conf_catalog)
         for name, value in (
             ("config", self._config),
             ("plan", self._plan),
@@ -150,7 +156,6 @@ class RunHooks:
         for line in surprises(self._config, self._plan):
             logger.warning(line)
         self._pipeline, self._run_params = pipeline, run_params
-        self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
         self._trains = "model" in pipeline.all_outputs()
         self._started = time.perf_counter()
         self._begun, self._outbox = False, None
@@ -205,7 +210,7 @@ class RunHooks:
             seconds = time.perf_counter() - self._started
             folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
             logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-            self._recorder.end(self._pipelines)
+            self._recorder.end(asked_for(self._run_params))
             unsent = outbox.close()
         if unsent is not None:
             raise Untracked(
@@ -219,13 +224,16 @@ class RunHooks:
         """Open MLflow's run, if it is not open: what is refused before has none."""
         if not self._begun:
             self._begun = True
-            run, unfinished = self._open_run(), self._unfinished
+            run = self._open_run()
             for stale in tracking.close_stale_runs():
                 logger.warning("Run %s was cut off; it is marked as killed now.", stale)
-            beginning = Beginning(self._config, self._plan, self._pipeline, self._pipelines)
-            tell_beginning(run, beginning, self._run_params, self._project, unfinished)
+            before, round_ = None, 0
+            if self._unfinished is not None:
+                before = self._unfinished.run
+                round_ = self._unfinished.checkpoint.progress.state.round
+            about = self._config, self._plan, self._pipeline, self._run_params
+            tell_beginning(run, *about, before, round_)
             self._outbox = Outbox(run.info.run_id)
-            before = None if unfinished is None else unfinished.run
             self._recorder = Recorder(
                 run, self._outbox, self._entries, self._config, before, self._trains
             )
@@ -290,7 +298,7 @@ class RunHooks:
             with outside_notebooks():
                 mlflow.start_run(
                     run_id=self._asked.id,
-                    run_name=self._asked.name or "+".join(_asked_for(self._run_params)) or DEFAULT,
+                    run_name=self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT,
                     nested=self._asked.nested,
                     log_system_metrics=self._config.system_metrics,
                 )
@@ -356,9 +364,3 @@ def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:
     unfinished = find_unfinished(folder, config, tracking.tracking_uri(project))
     check_own_code(unfinished, config)
     return unfinished
-
-
-def _asked_for(run_params: dict[str, Any]) -> list[str]:
-    """The pipelines of a run, by whichever of Kedro's two names."""
-    names = run_params.get("pipeline_names") or run_params.get("pipeline_name") or []
-    return [names] if isinstance(names, str) else list(names)

@@ -1,4 +1,5 @@
-"""Kedro's configuration files: what is wrong in them ends in one line that names the file."""
+"""Kedro's configuration files and its catalog: what is wrong in them ends in one line that names
+the file."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ from omegaconf.errors import (
 from pydantic import ValidationError
 
 from m2fdp.core.config.loading import read_parameters, unread_files
-from m2fdp.core.errors import InputError, among
+from m2fdp.core.errors import InputError, among, chain
 from m2fdp.core.files import shown
+from m2fdp.core.interruption import deferred
 from m2fdp.core.yaml_files import line_of, read_block
 from m2fdp.pipelines.kedro_internals import StrictFiles
 
@@ -210,3 +212,23 @@ def _check_environment(conf: Path, env: str | None) -> None:
     valid = sorted(name for name in folders if not name.startswith("."))
     if env not in valid:
         raise InputError("--env", env, f"no such environment; there are {among(env, valid)}")
+
+
+class UninterruptedCatalog(DataCatalog):
+    """A catalog that finishes the file it is saving before Ctrl-C or SIGTERM takes effect.
+
+    What is wrong with a file that it loads stays the one line that the dataset has found.
+    """
+
+    def load(self, ds_name: str, version: str | None = None) -> Any:
+        try:
+            return super().load(ds_name, version)
+        except DatasetError as error:
+            for cause in chain(error):
+                if isinstance(cause, InputError):
+                    raise cause from None
+            raise
+
+    def save(self, ds_name: str, data: Any) -> None:
+        with deferred():
+            super().save(ds_name, data)

@@ -40,9 +40,9 @@ from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.telemetry import set_telemetry_client
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
+from mlflow.utils.validation import MAX_METRICS_PER_BATCH as MAX_METRICS_PER_BATCH
+from mlflow.utils.validation import MAX_PARAMS_TAGS_PER_BATCH as MAX_PARAMS_TAGS_PER_BATCH
 from mlflow.utils.validation import (
-    MAX_METRICS_PER_BATCH,
-    MAX_PARAMS_TAGS_PER_BATCH,
     _validate_model_alias_name,
     _validate_model_alias_name_reserved,
     _validate_model_name,
@@ -51,23 +51,6 @@ from sqlalchemy import create_engine, select
 
 if TYPE_CHECKING:
     from requests import Response
-
-__all__ = [
-    "MAX_METRICS_PER_BATCH",
-    "MAX_PARAMS_TAGS_PER_BATCH",
-    "IMPOSSIBLE",
-    "REFUSED",
-    "UNKNOWN",
-    "check_alias",
-    "exists",
-    "is_database",
-    "is_unknown",
-    "metric_values",
-    "outside_notebooks",
-    "read_telemetry_setting",
-    "request_once",
-    "tables",
-]
 
 # The error code of what a store has not: a run, an experiment.
 UNKNOWN = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)

@@ -22,6 +22,7 @@ from m2fdp.core.files import shown
 from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.provenance import SOURCE
 from m2fdp.reporting.cards import Card
 from m2fdp.reporting.tables import promise_line
 
@@ -34,7 +35,6 @@ ATTACK_INFINITE_TAG = "attack_infinite"
 # epsilon_verified or epsilon_conditional.
 AS_PROMISED_TAGS = {guarantee: f"epsilon_as_{guarantee}" for guarantee in EPSILON_NAMES}
 MODEL = "servable_model"
-SOURCE = "kedro run"  # where runs come from; MLflow would name a file of this machine
 _PARTS = ("experiment", "privacy_summary", "privacy_ledger", "round_metrics")  # of a card
 _DIGEST_LENGTH = 12  # of a data set's digest; the tag split_sha256 has all of it
 
@@ -44,43 +44,35 @@ class CatalogEntries:
     """What the catalog's configuration says about the datasets that a run makes.
 
     Attributes:
-        files: dataset -> its file, of those that are one.
+        files: dataset -> its file or folder, of those that have one.
         artifacts: datasets whose files MLflow keeps.
         metrics: dataset -> the name of the metric that it is in MLflow.
-        manifest, manifest_checks: the split, and the page of its checks.
-        model_folder: the model as others load it; None where the catalog has none.
-        cell_folder: the run's own checkpoints and notes.
+        manifest_checks: the page of the split's checks.
     """
 
     files: Mapping[str, Path]
     artifacts: frozenset[str]
     metrics: Mapping[str, str]
-    manifest: Path
     manifest_checks: Path
-    model_folder: Path | None
-    cell_folder: Path
 
     @classmethod
-    def of(cls, conf_catalog: Mapping[str, Any], project: Path) -> CatalogEntries:
+    def of(cls, conf_catalog: Mapping[str, Any]) -> CatalogEntries:
         """Of a checked catalog (`m2fdp.pipelines.configuration.check_catalog`)."""
         described = {name: entry.get("dataset", entry) for name, entry in conf_catalog.items()}
+        places = {name: e.get("filepath", e.get("path")) for name, e in described.items()}
         kinds = {name: entry["type"].rpartition(".")[2] for name, entry in conf_catalog.items()}
-        artifacts = [name for name in kinds if kinds[name] == "MlflowArtifactDataset"]
         metrics = [name for name in kinds if kinds[name] == "MlflowMetricDataset"]
-        manifest, model = conf_catalog["manifest"], described.get(MODEL, {})
         return cls(
-            files={
-                name: Path(entry["filepath"])
-                for name, entry in described.items()
-                if "filepath" in entry
-            },
-            artifacts=frozenset(artifacts),
+            files={name: Path(place) for name, place in places.items() if place},
+            artifacts=frozenset(n for n in kinds if kinds[n] == "MlflowArtifactDataset"),
             metrics={name: conf_catalog[name].get("key") or name for name in metrics},
-            manifest=Path(manifest["dataset"]["filepath"]),
-            manifest_checks=Path(manifest["validator"]["options"]["filepath"]),
-            model_folder=Path(model["path"]) if "path" in model else None,
-            cell_folder=project / Path(conf_catalog["checkpoints"]["path"]).parent,
+            manifest_checks=Path(conf_catalog["manifest"]["validator"]["options"]["filepath"]),
         )
+
+    @property
+    def cell_folder(self) -> Path:
+        """The run's own checkpoints and notes."""
+        return self.files["checkpoints"].parent
 
     def printed(self, name: str) -> Path | None:
         """Where what is saved as PNG is as PDF, if the run wants it; None for other datasets."""
@@ -134,11 +126,10 @@ class Recorder:
             self._record_split(name)
             if name in entries.artifacts and entries.files[name].exists():
                 self._artifacts.add(entries.files[name].name)
-                printed = entries.printed(name)
-                files = [entries.files[name], *([printed] if printed and printed.exists() else ())]
-                outbox.put(files=files)
-            if name == MODEL and entries.model_folder is not None:
-                outbox.put(models=[entries.model_folder])
+                files = (entries.files[name], entries.printed(name))
+                outbox.put(files=[file for file in files if file and file.exists()])
+            if name == MODEL and name in entries.files:
+                outbox.put(models=[entries.files[name]])
             if name in entries.metrics:
                 self._log_metrics({entries.metrics[name]: data})
             if name == "privacy_summary":
@@ -253,7 +244,7 @@ class Recorder:
         """Once a run, when it has a manifest."""
         if name != "manifest" or self._split_recorded:
             return
-        manifest = self._entries.manifest
+        manifest = self._entries.files[name]
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
         if self._before is not None:
             before = self._before.data.tags.get("split_sha256", digest)

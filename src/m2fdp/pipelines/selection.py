@@ -108,6 +108,12 @@ def check_inputs(
         )
 
 
+def asked_for(run_params: Mapping[str, Any]) -> list[str]:
+    """The pipelines of a run by whichever of Kedro's two names, but for the default one."""
+    names = run_params.get("pipeline_names") or run_params.get("pipeline_name") or []
+    return [name for name in ([names] if isinstance(names, str) else names) if name != DEFAULT]
+
+
 def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
     """Refuse datasets that can't be made under a configuration.
 

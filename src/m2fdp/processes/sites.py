@@ -18,16 +18,17 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.core.interruption import deferred
 from m2fdp.processes.connection import (
+    Reservation,
     cause_of,
     check_address,
     check_installed,
     connected,
     cores_of_cluster,
+    place_in,
     wait_for,
 )
 from m2fdp.processes.elsewhere import Piece, Site
 from m2fdp.processes.pending import Pending
-from m2fdp.processes.reservations import Reservation, place_in
 
 ADDRESS, ENGINE, WORKERS = "execution.address", "execution.engine", "execution.workers"
 # Where all are lost, whoever is not there by then is not waited for.

@@ -15,17 +15,17 @@ from torch import Tensor
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.core.engine.training import Checkpointing, Progress
-from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.experiment.steps import as_noise_allows
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
 from m2fdp.core.privacy.verdict import keep as keep_verdict
-from m2fdp.expectations.pending import settle
+from m2fdp.expectations.process import settle
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import computed_by, own_code
+from m2fdp.pipelines.resuming import refusal
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.processes.sites import sites_of
 from m2fdp.processes.workers import available_cores
@@ -109,21 +109,17 @@ def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
     settle()
     checkpoint, unreadable = load_latest(folder)
     if checkpoint is None:
-        raise InputError("resume", True, f"the checkpoints in {folder} are gone")
+        raise refusal(f"the checkpoints in {folder} are gone")
     if checkpoint.trained_on != experiment.trained_on:
-        raise InputError(
-            "resume",
-            True,
+        raise refusal(
             "the records are not those that the run began with: under noise that repeats, a "
-            "round that is trained again would tell the difference; leave it out",
+            "round that is trained again would tell the difference; leave it out"
         )
     if checkpoint.noised_with != experiment.noised_with:
-        raise InputError(
-            "resume",
-            True,
+        raise refusal(
             "noise is calibrated otherwise than where the run began, and the ledger would count "
             "all rounds by today's; go on with the versions that it began with, or leave it out "
-            "and give another seed: of this one noise is released already",
+            "and give another seed: of this one noise is released already"
         )
     for path in unreadable:
         path.unlink()
