@@ -213,9 +213,12 @@ class RunHooks:
             self._recorder.end(asked_for(self._run_params))
             unsent = outbox.close()
         if unsent is not None:
+            goes_on = self._trains and self._config.training.checkpoint_every is not None
+            resumed = "with resume=true in --params sends everything"
+            again = resumed if goes_on else "makes the run anew"
             raise Untracked(
                 f"MLflow at {mlflow.get_tracking_uri()} has not taken {unsent}. The files of the "
-                f"run are whole. {self._how_to_send()}"
+                f"run are whole. Once it answers, the same command {again}."
             )
         if self._opens_run:
             mlflow.end_run()
@@ -323,12 +326,6 @@ class RunHooks:
         if "round_metrics" in pipeline.all_outputs():
             check_execution(self._config.execution)
         check_made(self._config, self._plan, pipeline.all_outputs())
-
-    def _how_to_send(self) -> str:
-        retry = "Once it answers, the same command"
-        if self._trains and self._config.training.checkpoint_every is not None:
-            return f"{retry} with resume=true in --params sends everything."
-        return f"{retry} makes the run anew."
 
     def _print(self, drawing: Drawing, drawn: Path, printed: Path) -> None:
         """A figure as PDF, if the run wants it; an earlier run's goes."""

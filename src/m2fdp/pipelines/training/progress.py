@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 
 import mlflow
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 def tracked_progress(
     rounds: int,
     start: Progress | None,
-    outbox: Outbox | None,
+    outbox: Outbox,
     clock: Callable[[], float] = time.monotonic,
     group: str = "control",
 ) -> Iterator[Listener]:
@@ -41,11 +41,11 @@ def tracked_progress(
     metrics gets each round once.
 
     Args:
-        outbox: of MLflow's run; None where there is no run.
+        outbox: of MLflow's run.
         group: what is decided of rounds is logged below.
     """
     console = Console(stderr=True)
-    logged = frozenset() if outbox is None or start is None else _logged(outbox.run_id)
+    logged = frozenset() if start is None else _logged(outbox.run_id)
     buffer: list[Metric] = []
     written = printed = began = clock()
     done = 0 if start is None else start.state.round
@@ -54,8 +54,7 @@ def tracked_progress(
 
     def flush() -> None:
         nonlocal written
-        if outbox is not None and buffer:
-            outbox.put(buffer)
+        outbox.put(buffer)
         buffer.clear()
         written = clock()
 
@@ -95,10 +94,9 @@ def tracked_progress(
         nonlocal evaluated
         evaluated = True
         buffer.sort(key=lambda metric: metric.key != "accuracy")
-        with nullcontext() if outbox is None else outbox.together():
+        with outbox.together():
             flush()
-            if outbox is not None:
-                outbox.take_up()
+            outbox.take_up()
 
     def on_evaluation(record: RoundRecord) -> None:
         nonlocal latest
