@@ -41,7 +41,7 @@ from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.mlflow_internals import exists, outside_notebooks
+from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
@@ -282,7 +282,7 @@ class RunHooks:
             try:
                 plugin.after_context_created(context)
             except MlflowException as error:
-                if not exists(error):
+                if error.error_code != EXISTS:
                     raise
                 plugin.after_context_created(context)  # of two first runs, the other has made it
         except ValidationError as error:

@@ -70,7 +70,10 @@ def tell_beginning(
     tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
     if before is not None:
         logger.info("Training goes on after round %d.", round_)
-        _warn_of_other_code(before, code)
+        former = {key: before.data.tags.get(key) for key in code}
+        for key, (old, new) in differences(former, code).items():
+            line = "%s was %s and is %s: the results may differ from an uninterrupted run's."
+            logger.warning(line, key, old, new)
         tags["resumed_after_round"] = str(round_)
         forget_end(before)
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
@@ -158,18 +161,6 @@ def own_code(config: Config, before: Mapping[str, str]) -> dict[str, str]:
         new = digests.get(module, old)
         digests[module] = old if new in (old, *old.split()) else f"{old} {new}"
     return digests
-
-
-def _warn_of_other_code(run: Run, code: dict[str, str]) -> None:
-    """A line for each tag of `code_tags` in which the run that goes on began otherwise."""
-    before = {key: run.data.tags.get(key) for key in code}
-    for key, (old, new) in differences(before, code).items():
-        logger.warning(
-            "%s was %s and is %s: the results may differ from an uninterrupted run's.",
-            key,
-            old,
-            new,
-        )
 
 
 def _cpu() -> str:

@@ -111,8 +111,8 @@ class Recorder:
         self._planned_rounds = config.training.rounds
         self._in_zones = get_algorithm(config.algorithm).in_zones
         self._will_train = trains
-        self._split_recorded = self._privacy_recorded = False
-        self._dataset_recorded = False
+        self._digest = ""  # of the split, once it is recorded
+        self._privacy_recorded = self._dataset_recorded = False
         self._noted: dict[str, Any] = {}  # datasets by name
         self._artifacts: set[str] = set()  # names of files
         self.folders: set[Path] = set()  # that files were saved to
@@ -169,14 +169,14 @@ class Recorder:
             info, files = self._run.info, sorted(self._artifacts)
             text = described(card, info.experiment_id, info.run_id, files)
             self._outbox.put(tags={DESCRIPTION: text})
-        if self._split_recorded:
+        if self._digest:
             self._outbox.put(files=[self._entries.manifest_checks])
 
     def _note(self, name: str, data: Any) -> None:
         """Keep what a card may need, and tell of the data set once it is known how it is dealt."""
         if name in ("card", "dataset", "manifest", *_PARTS):
             self._noted[name] = data
-        if self._dataset_recorded or not self._split_recorded:
+        if self._dataset_recorded or not self._digest:
             return
         dataset, manifest = map(self._noted.get, ("dataset", "manifest"))
         if isinstance(dataset, Dataset) and manifest is not None:
@@ -242,18 +242,16 @@ class Recorder:
 
     def _record_split(self, name: str) -> None:
         """Once a run, when it has a manifest."""
-        if name != "manifest" or self._split_recorded:
+        if name != "manifest" or self._digest:
             return
         manifest = self._entries.files[name]
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
-        if self._before is not None:
-            before = self._before.data.tags.get("split_sha256", digest)
-            if digest != before:
-                remedy = "the run began with another split; leave resume out to start anew"
-                raise InputError(shown(manifest), digest[:12], remedy)
+        tags = {} if self._before is None else self._before.data.tags
+        if tags.get("split_sha256", digest) != digest:
+            remedy = "the run began with another split; leave resume out to start anew"
+            raise InputError(shown(manifest), digest[:12], remedy)
         self._digest = digest
         self._outbox.put(tags={"split_sha256": digest})
-        self._split_recorded = True
 
 
 def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.own_code import sources
 from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
 from m2fdp.core.privacy.verdict import Verdict, run_digest
-from m2fdp.pipelines.mlflow_internals import is_unknown
+from m2fdp.pipelines.mlflow_internals import UNKNOWN
 from m2fdp.pipelines.provenance import FROM_DISK, computed_by
 from m2fdp.pipelines.tracking import held_by_another_process
 
@@ -131,7 +131,7 @@ def _open_run(run_id: str, tracking_uri: str) -> Run:
     try:
         run = MlflowClient(tracking_uri).get_run(run_id)
     except MlflowException as error:
-        if not is_unknown(error):
+        if error.error_code != UNKNOWN:
             raise
         unknown = f"MLflow at {tracking_uri} does not know its run {run_id}; {_ANEW}"
         raise refusal(unknown) from None
