@@ -38,7 +38,7 @@ from m2fdp.core.interruption import Interrupted
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.causes import first_line, reason
-from m2fdp.pipelines.cells import check_promise
+from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
@@ -60,7 +60,6 @@ from m2fdp.pipelines.selection import (
     reading,
 )
 from m2fdp.pipelines.store import check_store
-from m2fdp.pipelines.verdicts import CellVerdict
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
