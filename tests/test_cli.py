@@ -125,34 +125,33 @@ def study_call(monkeypatch):
     return call
 
 
-def test_study_hands_its_options_on(project, study_call):
-    options = ["--resume", "--workers=3", "--ray-address=auto", "--env=mnist", "--scale=smoke"]
-    options += ["--only=arm=p1_1", "--only", "privacy.epsilon=2"]
-    arguments = ["study", "fig7", *options, "--params=seed=1,a.b=2"]
-    assert CliRunner().invoke(cli, arguments).exit_code == 0
-    assert study_call == {
-        "order": Order("fig7", "smoke", "mnist", {"seed": 1, "a": {"b": 2}}),
-        "only": ("arm=p1_1", "privacy.epsilon=2"),
-        "resume": True,
-        "workers": 3,
-        "ray_address": "auto",
-    }
-    order = study_call["order"]
-    assert order.identity == "fig7-mnist-smoke"
-    assert order.command == "kedro study fig7 --scale=smoke --env=mnist --params=seed=1,a.b=2"
-
-
-def test_study_without_options_leaves_the_choices_to_the_studies(project, study_call):
-    assert CliRunner().invoke(cli, ["study", "quickstart"]).exit_code == 0
-    assert study_call == {
-        "order": Order("quickstart"),
-        "only": (),
-        "resume": False,
-        "workers": None,
-        "ray_address": None,
-    }
-    order = study_call["order"]
-    assert (order.identity, order.command) == ("quickstart", "kedro study quickstart")
+@pytest.mark.parametrize(
+    ("words", "order", "chosen", "identity", "command"),
+    [
+        (
+            "fig7 --resume --workers=3 --ray-address=auto --env=mnist --scale=smoke "
+            "--only=arm=p1_1 --only privacy.epsilon=2 --params=seed=1,a.b=2",
+            Order("fig7", "smoke", "mnist", {"seed": 1, "a": {"b": 2}}),
+            (("arm=p1_1", "privacy.epsilon=2"), True, 3, "auto"),
+            "fig7-mnist-smoke",
+            "kedro study fig7 --scale=smoke --env=mnist --params=seed=1,a.b=2",
+        ),
+        (
+            "quickstart",
+            Order("quickstart"),
+            ((), False, None, None),
+            "quickstart",
+            "kedro study quickstart",
+        ),
+    ],
+)
+def test_study_hands_its_options_on_and_leaves_the_others_to_the_studies(
+    project, study_call, words, order, chosen, identity, command
+):
+    assert CliRunner().invoke(cli, ["study", *words.split()]).exit_code == 0
+    names = ("order", "only", "resume", "workers", "ray_address")
+    assert study_call == dict(zip(names, (order, *chosen), strict=True))
+    assert (order.identity, order.command) == (identity, command)
 
 
 def test_study_hands_on_what_a_sweep_goes_over(project, study_call):

@@ -171,6 +171,6 @@ def test_what_is_left_comes_after_what_is_put_first(store):
     box.leave([Metric("epsilon_verified", 1.0, 0, 0)])
     box.put(losses(3.0))
     assert store.metrics == [("loss", 3.0, 1)]
-    box.put([Metric("accuracy", 0.5, 0, 1)])
+    box.leave([Metric("wall_s", 2.0, 0, 1), Metric("accuracy", 0.5, 0, 1)])
     box.take_up()
-    assert store.metrics[1:] == [("accuracy", 0.5, 1), ("epsilon_verified", 1.0, 0)]
+    assert [name for name, *_ in store.metrics[1:]] == ["accuracy", "wall_s", "epsilon_verified"]

@@ -72,17 +72,16 @@ class Outbox:
         self.put()
 
     def leave(self, metrics: Iterable[Metric]) -> None:
-        """Keep metrics for the next `take_up`.
-
-        MLflow's page of a run lists metrics in the order in which they came: what is known before
-        training waits for the first accuracy.
-        """
+        """Keep metrics for the next `take_up`: a request for each would be far slower."""
         self._later += metrics
 
     def take_up(self) -> None:
-        """Send what was left."""
+        """Send what was left: accuracy first, and what is known before training last.
+
+        MLflow's page of a run lists metrics in the order in which they came.
+        """
         left, self._later = self._later, []
-        self.put(left)
+        self.put(sorted(left, key=lambda metric: (metric.key != "accuracy", metric.step == 0)))
 
     def close(self) -> str | None:
         """Send what waits; returns how much the store did not take, and why, or None."""

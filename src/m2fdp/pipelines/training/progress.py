@@ -46,7 +46,6 @@ def tracked_progress(
     """
     console = Console(stderr=True)
     logged = frozenset() if start is None else _logged(outbox.run_id)
-    buffer: list[Metric] = []
     written = printed = began = clock()
     done = 0 if start is None else start.state.round
     latest = ""
@@ -54,13 +53,12 @@ def tracked_progress(
 
     def flush() -> None:
         nonlocal written
-        outbox.put(buffer)
-        buffer.clear()
+        outbox.take_up()
         written = clock()
 
     def log(name: str, value: float, round_: int) -> None:
         if (name, round_) not in logged:
-            buffer.append(Metric(name, value, int(time.time() * 1000), round_))
+            outbox.leave([Metric(name, value, int(time.time() * 1000), round_)])
 
     def log_evaluation(record: RoundRecord) -> None:
         values = asdict(record)
@@ -89,22 +87,14 @@ def tracked_progress(
         if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
-    def begin() -> None:
-        """Send what has waited for the first accuracy, here and in the outbox."""
-        nonlocal evaluated
-        evaluated = True
-        buffer.sort(key=lambda metric: metric.key != "accuracy")
-        with outbox.together():
-            flush()
-            outbox.take_up()
-
     def on_evaluation(record: RoundRecord) -> None:
-        nonlocal latest
+        nonlocal latest, evaluated
         latest = f", {reached(record)}"
         bar.on_evaluation(record)
         log_evaluation(record)
         if not evaluated:
-            begin()
+            evaluated = True
+            flush()
 
     with progress_bar(rounds, done, console) as bar:
         if start is not None:
@@ -115,10 +105,7 @@ def tracked_progress(
         try:
             yield Listener(on_round, on_evaluation)
         finally:
-            if evaluated:
-                flush()
-            else:
-                begin()
+            flush()
 
 
 def _logged(run_id: str) -> frozenset[tuple[str, int]]:
