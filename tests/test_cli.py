@@ -234,7 +234,7 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
         ("--load-versions=model:1", "--load-versions = 'model:1': there are none in this project"),
         ("--load-versions=x", "--load-versions = 'x': there are none in this project"),
         ("--pipelines=data,trainig", "--pipelines = 'trainig': valid are __default__, attack"),
-        ("--env=fashion", "--env = 'fashion': no such environment; there are cifar10, "),
+        ("--env=fashion", "--env = 'fashion': no such environment; there are "),
         ("--async", "--async = True: "),
         ("--runner-params=is_async=True", "--runner-params = 'is_async=True': "),
         (

@@ -380,7 +380,8 @@ def test_a_manifest_that_breaks_its_rules_is_refused_in_one_line(
     project, kedro_run, pipeline, output, end
 ):
     split = Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split")
-    pipeline(split, *([Node(end, "manifest", output, name="assemble")] if output else []))
+    name = "assemble" if output == "experiment" else "read"
+    pipeline(split, *([Node(end, "manifest", output, name=name)] if output else []))
     result = kedro_run(code=2)
     last = result.output.splitlines()[-1]
     assert last.startswith("Error: manifest: the manifest breaks its") and "no sample twice" in last
