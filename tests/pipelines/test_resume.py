@@ -14,6 +14,7 @@ import psutil
 import pytest
 import torch
 from kedro.framework.session import KedroSession
+from mlflow.exceptions import MlflowException
 from tests.finished import all_runs, histories, only_run, report, results, run_of
 
 from m2fdp import load_config
@@ -129,6 +130,30 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     assert resumed.data.params == failed.data.params
     assert resumed.data.tags["resumed_after_round"] == "6"
     assert resumed.data.tags["privacy"] == "verified"  # on its own machine
+
+
+def test_what_a_failed_store_did_not_take_is_sent_by_the_run_that_goes_on(
+    project, kedro_run, finished_run, cut, monkeypatch
+):
+    whole = finished_run("--params", SMALL).results
+
+    def refuse(*arguments, **options):
+        raise MlflowException("API request failed")
+
+    def die():
+        for method in ("log_batch", "log_artifact", "log_inputs", "set_terminated"):
+            monkeypatch.setattr(f"mlflow.MlflowClient.{method}", refuse)
+
+    with monkeypatch.context() as monkeypatch:
+        cut(5, die)
+        said = kedro_run("--params", f"{SMALL},cell=cut", code=1).output.splitlines()[-1]
+    assert "The files of the run are whole. Once it answers, the same command with resume=" in said
+    cut(None, fail)
+    kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
+    resumed = run_of("cut")
+    assert results(project, "cut", resumed) == whole
+    assert resumed.outputs.model_outputs and resumed.inputs.dataset_inputs
+    assert resumed.data.tags["privacy"] == "verified" and "ended" not in resumed.data.tags
 
 
 @pytest.mark.parametrize(

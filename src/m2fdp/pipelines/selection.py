@@ -18,15 +18,8 @@ from m2fdp.core.files import shown
 from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
 # Kedro's parameters of a run that choose nodes, with their options on the command line.
-OPTIONS = {
-    "node_names": "--nodes",
-    "from_nodes": "--from-nodes",
-    "to_nodes": "--to-nodes",
-    "from_inputs": "--from-inputs",
-    "to_outputs": "--to-outputs",
-    "tags": "--tags",
-    "namespaces": "--namespaces",
-}
+_FILTERS = ("from_nodes", "to_nodes", "from_inputs", "to_outputs", "tags", "namespaces")
+OPTIONS = {"node_names": "--nodes"} | {n: f"--{n.replace('_', '-')}" for n in _FILTERS}
 DEFAULT = "__default__"
 # Pipelines that read keys which nothing else does, with what each makes of them.
 READING = {"bound": "bound", "clock": "clock_rounds"}
