@@ -37,33 +37,6 @@ def test_help_spells_params_as_they_are_taken(project, kedro_run, command):
     )
 
 
-def test_an_unknown_environment_is_one_line_that_names_the_known_ones(kedro_run):
-    result = kedro_run("--env", "fashion", code=2)
-    assert result.output.startswith("Error: --env = 'fashion': no such environment; there are ")
-    assert "fashion_mnist" in result.output
-    assert result.output.count("\n") == 1
-
-
-def test_an_unknown_pipeline_is_one_line_that_names_the_known_ones(kedro_run):
-    result = kedro_run("--pipelines", "data,trainig", code=2)
-    assert result.output.startswith("Error: --pipelines = 'trainig': valid are __default__, attack")
-    assert result.output.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("--async", "--async = True: "),
-        ("--runner-params=is_async=True", "--runner-params = 'is_async=True': "),
-    ],
-)
-def test_asynchronous_nodes_are_refused_before_a_run_is_opened(project, kedro_run, option, message):
-    result = kedro_run(option, code=2)
-    assert result.output.splitlines()[-1].startswith(f"Error: {message}")
-    mlflow.set_tracking_uri(tracking_uri(project))
-    assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
-
-
 PARAMS_TWICE = ["--params=seed=1,training.rounds=7,threads=2", "--params", "training.rounds=8"]
 MERGED = {"seed": 1, "training": {"rounds": 8}, "threads": 2}
 
@@ -152,34 +125,33 @@ def study_call(monkeypatch):
     return call
 
 
-def test_study_hands_its_options_on(project, study_call):
-    options = ["--resume", "--workers=3", "--ray-address=auto", "--env=mnist", "--scale=smoke"]
-    options += ["--only=arm=p1_1", "--only", "privacy.epsilon=2"]
-    arguments = ["study", "fig7", *options, "--params=seed=1,a.b=2"]
-    assert CliRunner().invoke(cli, arguments).exit_code == 0
-    assert study_call == {
-        "order": Order("fig7", "smoke", "mnist", {"seed": 1, "a": {"b": 2}}),
-        "only": ("arm=p1_1", "privacy.epsilon=2"),
-        "resume": True,
-        "workers": 3,
-        "ray_address": "auto",
-    }
-    order = study_call["order"]
-    assert order.identity == "fig7-mnist-smoke"
-    assert order.command == "kedro study fig7 --scale=smoke --env=mnist --params=seed=1,a.b=2"
-
-
-def test_study_without_options_leaves_the_choices_to_the_studies(project, study_call):
-    assert CliRunner().invoke(cli, ["study", "quickstart"]).exit_code == 0
-    assert study_call == {
-        "order": Order("quickstart"),
-        "only": (),
-        "resume": False,
-        "workers": None,
-        "ray_address": None,
-    }
-    order = study_call["order"]
-    assert (order.identity, order.command) == ("quickstart", "kedro study quickstart")
+@pytest.mark.parametrize(
+    ("words", "order", "chosen", "identity", "command"),
+    [
+        (
+            "fig7 --resume --workers=3 --ray-address=auto --env=mnist --scale=smoke "
+            "--only=arm=p1_1 --only privacy.epsilon=2 --params=seed=1,a.b=2",
+            Order("fig7", "smoke", "mnist", {"seed": 1, "a": {"b": 2}}),
+            (("arm=p1_1", "privacy.epsilon=2"), True, 3, "auto"),
+            "fig7-mnist-smoke",
+            "kedro study fig7 --scale=smoke --env=mnist --params=seed=1,a.b=2",
+        ),
+        (
+            "quickstart",
+            Order("quickstart"),
+            ((), False, None, None),
+            "quickstart",
+            "kedro study quickstart",
+        ),
+    ],
+)
+def test_study_hands_its_options_on_and_leaves_the_others_to_the_studies(
+    project, study_call, words, order, chosen, identity, command
+):
+    assert CliRunner().invoke(cli, ["study", *words.split()]).exit_code == 0
+    names = ("order", "only", "resume", "workers", "ray_address")
+    assert study_call == dict(zip(names, (order, *chosen), strict=True))
+    assert (order.identity, order.command) == (identity, command)
 
 
 def test_study_hands_on_what_a_sweep_goes_over(project, study_call):
@@ -261,20 +233,23 @@ def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command)
         ("--runner-params=threads=2", "--runner-params = 'threads': valid are is_async"),
         ("--load-versions=model:1", "--load-versions = 'model:1': there are none in this project"),
         ("--load-versions=x", "--load-versions = 'x': there are none in this project"),
+        ("--pipelines=data,trainig", "--pipelines = 'trainig': valid are __default__, attack"),
+        ("--env=fashion", "--env = 'fashion': no such environment; there are "),
+        ("--async", "--async = True: "),
+        ("--runner-params=is_async=True", "--runner-params = 'is_async=True': "),
+        (
+            "--nodes=split --to-outputs=network_table",
+            "--nodes = 'split': no node is left; choose fewer things at once",
+        ),
     ],
 )
-def test_what_no_pipeline_has_is_one_line(kedro_run, option, line):
-    result = kedro_run(option, code=2)
+def test_what_no_pipeline_has_is_one_line(project, kedro_run, option, line):
+    result = kedro_run(*option.split(), code=2)
     assert result.output.startswith(f"Error: {line}")
     assert result.output.count("\n") == 1
+    mlflow.set_tracking_uri(tracking_uri(project))
+    assert mlflow.search_runs(search_all_experiments=True, output_format="list") == []
 
 
 def test_names_of_pipelines_are_known_without_their_nodes(project):
     assert sorted(pipeline_names()) == sorted(all_pipelines())
-
-
-def test_options_that_leave_no_node_are_one_line(kedro_run):
-    result = kedro_run("--nodes=split", "--to-outputs=network_table", code=2)
-    assert result.output == (
-        "Error: --nodes = 'split': no node is left; choose fewer things at once\n"
-    )

@@ -1,7 +1,6 @@
 """Runs of tiny pipelines through `kedro run`, in this process: what the hooks make of them."""
 
 import errno
-import json
 import math
 import os
 import signal
@@ -199,12 +198,20 @@ def test_what_is_saved_becomes_metrics_and_tags(project, kedro_run, pipeline):
     assert run.data.tags[INFINITE_TAG] == "zones/epsilon/cloud zones/least_epsilon/cloud"
 
 
-def test_of_other_algorithms_than_hs_zones_are_a_table_and_no_metrics(project, kedro_run, pipeline):
-    pipeline(Node(lambda: ZONES, None, "zones_table", name="tabulate"))
-    kedro_run("--params", "algorithm=hfl_dp", code=0)
+@pytest.mark.parametrize("algorithm", ["hfl_dp", "hdp"])
+def test_without_zones_of_hs_or_without_rows_a_table_is_no_metric(
+    project, kedro_run, pipeline, algorithm
+):
+    table = ZONES if algorithm == "hfl_dp" else ZONES[:0]
+    pipeline(
+        Node(lambda: table, None, "zones_table", name="tabulate"),
+        Node(lambda: pd.DataFrame({"round": [1, 3]}), None, "round_metrics", name="train"),
+    )
+    kedro_run("--params", f"training.rounds=3,algorithm={algorithm}", code=0)
     (run,) = _runs(project)
-    assert run.data.metrics == {} and INFINITE_TAG not in run.data.tags
-    assert "zones_table.csv" in artifacts_of(run)
+    assert run.data.metrics == {"rounds_trained": 3}
+    assert not {"stopped_early", INFINITE_TAG} & run.data.tags.keys()
+    assert ("zones_table.csv" in artifacts_of(run)) == (algorithm == "hfl_dp")
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -213,13 +220,13 @@ def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run
     epsilons = {"epsilon_nominal": 1.0, "epsilon_verified": 0.9, "delta": 1e-5}
     summary = {"guarantee": "verified", **epsilons}
 
-    def train(promised):
+    def train(promised, begin_run):
         data = mlflow.get_run(mlflow.active_run().info.run_id).data
         assert not data.metrics
         assert data.tags["epsilon"] == "0.901 (verified), nominal 1, δ = 1e-05"
         if fails:
             raise ValueError("no model")
-        with tracked_progress(3, None, project / "data/06_models/single/unsent.json") as listener:
+        with tracked_progress(3, None, begin_run()) as listener:
             listener.on_round(1, {"K": 2.0}, 0.1)
             listener.on_evaluation(RoundRecord(1, 0.5, 2.0, 1.0, 1.0, 0.9))
         return {"w": torch.zeros(1)}, pd.DataFrame({"round": [3]})
@@ -227,7 +234,7 @@ def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run
     pipeline(
         Node(lambda: summary, None, "privacy_summary", name="calibrate"),
         Node(lambda: ZONES, None, "zones_table", name="tabulate"),
-        Node(train, "privacy_summary", ["model", "round_metrics"], name="train"),
+        Node(train, ["privacy_summary", "begin_run"], ["model", "round_metrics"], name="train"),
     )
     kedro_run("--params=training.rounds=3,algorithm=hdp", code=None if fails else 0)
     (run,) = _runs(project)
@@ -235,20 +242,6 @@ def test_what_is_known_before_training_waits_for_the_accuracy(project, kedro_run
     assert metrics["epsilon_verified"] == 0.9 and metrics["zones/v"] == 10.0
     if not fails:
         assert next(iter(metrics)) == "accuracy" and metrics["control/K"] == 2
-    assert not (project / "data/06_models/single/unsent.json").exists()
-
-
-def test_a_run_of_all_rounds_without_zones_has_none_of_their_metrics(project, kedro_run, pipeline):
-    table = pd.DataFrame(columns=["observer", "epsilon"])
-    metrics = pd.DataFrame({"round": [1, 3]})
-    pipeline(
-        Node(lambda: table, None, "zones_table", name="tabulate"),
-        Node(lambda: metrics, None, "round_metrics", name="train"),
-    )
-    kedro_run("--params", "training.rounds=3", code=0)
-    (run,) = _runs(project)
-    assert run.data.metrics == {"rounds_trained": 3}
-    assert not {"stopped_early", INFINITE_TAG} & run.data.tags.keys()
 
 
 def _slow(seed):
@@ -274,32 +267,25 @@ def test_mlflow_watches_the_machine_where_the_run_wants_it(
     assert any(name.startswith("system/") for name in run.data.metrics) == wanted
 
 
-def test_figures_are_pdf_too_where_the_run_wants_it(project, kedro_run, pipeline):
-    pipeline(Node(_drawn, "params:seed", "accuracy_curve", name="draw"))
-    printed = project / "data/08_reporting/single/accuracy_curve.pdf"
-    kedro_run("--params", "pdf=true", code=0)
-    (run,) = _runs(project)
-    files = mlflow.MlflowClient().list_artifacts(run.info.run_id)
-    figures = {"accuracy_curve.pdf", "accuracy_curve.png"}
-    assert {file.path for file in files} == {"configuration.json", *figures}
-    assert printed.read_bytes().startswith(b"%PDF")
-    kedro_run(code=0)
-    assert not printed.exists() and printed.with_suffix(".png").exists()
-
-
-def test_what_is_not_to_be_drawn_has_no_file_and_leaves_none_of_an_earlier_run(
+def test_figures_are_pdf_too_or_not_drawn_and_leave_none_of_an_earlier_run(
     project, kedro_run, pipeline, caplog
 ):
     pipeline(Node(_drawn, "params:seed", "accuracy_curve", name="draw"))
     drawn = project / "data/08_reporting/single/accuracy_curve.png"
-    kedro_run("--params", "pdf=true", code=0)
-    assert drawn.exists() and drawn.with_suffix(".pdf").exists()
-    result = kedro_run("--params", "figures=false,pdf=true", code=0)
-    assert "Replacing" not in result.output + caplog.text
-    assert not drawn.exists() and not drawn.with_suffix(".pdf").exists()
-    run = _runs(project)[0]
-    files = mlflow.MlflowClient().list_artifacts(run.info.run_id)
-    assert [file.path for file in files] == ["configuration.json"]
+    printed = drawn.with_suffix(".pdf")
+
+    def kept(*params):
+        result = kedro_run("--params", f"seed=0,{','.join(params)}", code=0)
+        assert "Replacing" not in result.output + caplog.text
+        return artifacts_of(_runs(project)[0]) - {"configuration.json"}
+
+    assert kept("pdf=true") == {"accuracy_curve.pdf", "accuracy_curve.png"}
+    assert printed.read_bytes().startswith(b"%PDF")
+    assert kept("pdf=false") == {"accuracy_curve.png"}
+    assert drawn.exists() and not printed.exists()
+    kept("pdf=true")
+    assert kept("figures=false", "pdf=true") == set()
+    assert not drawn.exists() and not printed.exists()
 
 
 def test_git_commit_and_dirty_flag_are_those_of_the_project(project, kedro_run, ends_with):
@@ -340,51 +326,38 @@ def test_a_run_checks_and_plans_its_configuration_once(kedro_run, monkeypatch):
     assert calls == {"check_config": 1, "build_plan": 1}
 
 
-def test_bad_input_found_in_training_is_one_line_and_a_failed_run(project, kedro_run, ends_with):
-    def refuse():
-        raise InputError("training.learning_rate", 9.0, "is too large")
+def raising(error):
+    def end(*inputs):
+        raise error
 
-    ends_with(refuse)
-    result = kedro_run(code=2)
-    why = "training.learning_rate = 9.0: is too large"
-    assert result.output.splitlines()[-1] == f"Error: {why}"
-    assert "Traceback" not in result.output
+    return end
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (InputError("training.learning_rate", 9.0, "is too large"), ""),
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        # No folder of the project is named.
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/x.csv"), "data/x.csv: No space"),
+    ],
+)
+def test_bad_input_is_one_line_a_bug_keeps_its_traceback_and_both_fail_the_run(
+    project, kedro_run, ends_with, error, why
+):
+    if isinstance(error, OSError):
+        error.filename = str(project / error.filename)
+    ends_with(raising(error))
+    result = kedro_run()
+    if isinstance(error, InputError):
+        why = "training.learning_rate = 9.0: is too large"
+        assert result.exit_code == 2 and "Traceback" not in result.output
+        assert result.output.splitlines()[-1] == f"Error: {why}"
+    elif isinstance(error, ZeroDivisionError):
+        assert result.exception is error
     (run,) = _runs(project)
     assert run.info.status == "FAILED"
-    assert run.data.tags[END_TAG] == why and why in run.data.tags["mlflow.note.content"]
-
-
-def test_a_manifest_that_breaks_its_rules_is_refused_in_one_line(project, kedro_run, pipeline):
-    """At the end of a pipeline that makes nothing of it, which is then no run."""
-    pipeline(Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"))
-    result = kedro_run(code=2)
-    assert result.output.splitlines()[-1].startswith("Error: manifest: the manifest breaks its")
-    assert _runs(project) == []
-    reports = project / "data" / "08_reporting" / "single"
-    assert {path.name for path in reports.iterdir()} == {"manifest_checks.html"}
-
-
-def test_what_is_made_of_a_manifest_waits_for_its_verdict(project, kedro_run, pipeline):
-    made = []
-    pipeline(
-        Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"),
-        Node(made.append, "manifest", "run_summary", name="read"),
-    )
-    result = kedro_run(code=2)
-    assert "no sample twice" in result.output.splitlines()[-1]
-    assert made == [] and _runs(project) == []
-
-
-def test_a_broken_split_explains_the_error_that_it_causes(project, kedro_run, pipeline):
-    def fail(manifest):
-        raise IndexError("device out of range")
-
-    pipeline(
-        Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split"),
-        Node(fail, "manifest", "experiment", name="assemble"),
-    )
-    result = kedro_run(code=2)
-    assert "no sample twice" in result.output.splitlines()[-1]
+    assert run.data.tags[END_TAG].startswith(why) and why in run.data.tags["mlflow.note.content"]
 
 
 def test_a_bug_before_anything_is_trained_is_a_failed_run_too(project, kedro_run, pipeline):
@@ -394,23 +367,28 @@ def test_a_bug_before_anything_is_trained_is_a_failed_run_too(project, kedro_run
     assert run.info.status == "FAILED"
 
 
-def test_a_bug_keeps_its_traceback_and_fails_the_run(project, kedro_run, ends_with):
-    ends_with(lambda: 1 / 0)
-    result = kedro_run()
-    assert isinstance(result.exception, ZeroDivisionError)
-    (run,) = _runs(project)
-    assert run.info.status == "FAILED"
-    assert run.data.tags[END_TAG] == "ZeroDivisionError: division by zero"
-
-
-def test_the_reason_of_a_failed_run_names_no_folder_of_the_project(project, kedro_run, ends_with):
-    def fill():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(project / "data" / "x.csv"))
-
-    ends_with(fill)
-    kedro_run()
-    (run,) = _runs(project)
-    assert run.data.tags[END_TAG].startswith("data/x.csv: No space left on device")
+@pytest.mark.parametrize(
+    ("output", "end"),
+    [
+        (None, None),  # nothing is made of it, and there is no run
+        ("run_summary", lambda manifest: pytest.fail("it waits for the verdict")),
+        # The split explains the error that it causes.
+        ("experiment", raising(IndexError("device out of range"))),
+    ],
+)
+def test_a_manifest_that_breaks_its_rules_is_refused_in_one_line(
+    project, kedro_run, pipeline, output, end
+):
+    split = Node(lambda: MANIFEST.assign(sample=0), None, "manifest", name="split")
+    name = "assemble" if output == "experiment" else "read"
+    pipeline(split, *([Node(end, "manifest", output, name=name)] if output else []))
+    result = kedro_run(code=2)
+    last = result.output.splitlines()[-1]
+    assert last.startswith("Error: manifest: the manifest breaks its") and "no sample twice" in last
+    if output != "experiment":
+        assert _runs(project) == []
+        reports = project / "data" / "08_reporting" / "single"
+        assert {path.name for path in reports.iterdir()} == {"manifest_checks.html"}
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -534,14 +512,11 @@ def test_a_run_whose_store_dies_keeps_its_files_and_says_what_is_missing(
 
     pipeline(Node(train, None, "round_metrics", name="train"))
     result = kedro_run(code=1)
-    unsent = project / "data/06_models/single/unsent.json"
     uri = tracking.tracking_uri(project)
     assert result.output.splitlines()[-1] == (
         f"Error: MLflow at {uri} has not taken 1 metrics, 1 tags, 1 files (API request failed). "
-        "The files of the run are whole; data/06_models/single/unsent.json keeps the rest. Once "
-        "it answers, the same command makes the run anew."
+        "The files of the run are whole. Once it answers, the same command makes the run anew."
     )
     assert "Traceback" not in result.output
     file = project / "data/07_model_output/single/round_metrics.csv"
     pd.testing.assert_frame_equal(pd.read_csv(file), ROUND_METRICS)
-    assert json.loads(unsent.read_text())["files"] == [str(file)]

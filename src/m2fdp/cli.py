@@ -9,17 +9,26 @@ from contextlib import contextmanager
 from copy import copy
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from kedro.config import AbstractConfigLoader
 from kedro.framework.cli.project import run as kedro_run
+from kedro.framework.project import settings
+from kedro.utils import find_kedro_project
+from kedro.validation.exceptions import DataValidationError
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-if TYPE_CHECKING:
-    from m2fdp.core.config import Config
+from m2fdp import startup
+from m2fdp.core.command_errors import BadInput
+from m2fdp.core.config import parse_config
+from m2fdp.core.config.assignments import read_assignments
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.interruption import Interrupted
+from m2fdp.core.yaml_files import read_block
+from m2fdp.expectations.process import CHECKER, PASSED
 
 REPORT = "report"  # reserved as a study's name
 
@@ -28,18 +37,12 @@ def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, .
     """What `--params` says each time that it is given; the later wins."""
     if context.get_parameter_source(option.name) is ParameterSource.DEFAULT_MAP:
         texts = ((context.default_map or {})[option.name],)  # of the file of --config
-    from m2fdp.core.config.assignments import read_assignments
-
-    with _one_line_ends(lambda interruption: ""):
+    with _one_line_ends():
         return read_assignments(texts)
 
 
 def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
     """The file of `--config`, which says options of the command."""
-    from m2fdp.core.command_errors import BadInput
-    from m2fdp.core.errors import InputError, among
-    from m2fdp.core.yaml_files import read_block
-
     try:
         options = path and read_block(Path(path)).get(context.info_name, {})
         if not isinstance(options or {}, dict):
@@ -58,7 +61,7 @@ KEDRO_OPTIONS = {option.name: option for option in kedro_run.params}
 _CONFIG = copy(KEDRO_OPTIONS["config"])
 _CONFIG.callback = _checked_file
 _VERSIONS = copy(KEDRO_OPTIONS["load_versions"])
-# Whatever it says: there are none, which `check_selection` says.
+# Whatever it says: there are none, which `check_names` says.
 _VERSIONS.callback = lambda context, option, text: {text: text} if text else {}
 OPTIONS = KEDRO_OPTIONS | {
     "config": _CONFIG,
@@ -75,6 +78,14 @@ OPTIONS = KEDRO_OPTIONS | {
 }
 
 
+_WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=None,
+    help="Worker processes; by default one a core.",
+)
+
+
 @click.group(name="m2fdp")
 def cli() -> None:
     """Runs and studies of m2fdp, and the pages about them."""
@@ -83,18 +94,13 @@ def cli() -> None:
 @cli.command(name="run", params=list(OPTIONS.values()), help=kedro_run.help)
 def run(**options: Any) -> None:
     """What `kedro run` does, and how it ends when it can't."""
-    from m2fdp import startup
-
     with _one_line_ends(_how_a_run_goes_on):
         # Kedro's session imports MLflow before it reads the configuration, and pipelines import
-        # torch; a refusal needs neither.
-        _check_not_async(options)
-        loader, config = _check_parameters(options)
-        from m2fdp.pipelines.checking import check_early
-        from m2fdp.pipelines.selection import check_names, check_selection, whole_pipelines
+        # torch; a wrong key, type or name needs neither.
+        loader = _check_parameters(options)
+        from m2fdp.pipelines.selection import check_names, check_selection
 
         check_names(options)
-        check_early(config, whole_pipelines(options))
         _load_expectations(loader)
         with startup.imports_uncollected():
             from m2fdp.pipelines.tracking import closing_runs
@@ -127,12 +133,7 @@ def run(**options: Any) -> None:
     help="Of `sweep`: how many seeds, from 0; by default 3.",
 )
 @click.option("--scale", default=None, help="A smaller copy of the study, such as smoke.")
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Worker processes; by default one a core.",
-)
+@_WORKERS
 @click.option(
     "--ray-address",
     metavar="auto|HOST:PORT",
@@ -152,8 +153,6 @@ def study(
     The name `sweep` needs no file: it runs the grid that --over gives. The name `report` runs
     nothing: it reports anew on all studies' finished runs.
     """
-    from m2fdp import startup
-
     with _one_line_ends(lambda interruption: " --resume runs what is missing."):
         if name == REPORT:
             _check_no_options()
@@ -217,12 +216,10 @@ def results() -> None:
 @cli.command()
 def ui() -> None:
     """Open MLflow's pages about the runs; Ctrl-C closes them."""
-    from kedro.utils import find_kedro_project
-
     from m2fdp.pipelines.ui import show
 
-    with _one_line_ends(lambda interruption: ""):
-        show(find_kedro_project(Path.cwd()) or Path.cwd())
+    with _one_line_ends():
+        show(_project())
 
 
 @cli.command()
@@ -238,20 +235,15 @@ def ui() -> None:
 @click.option("--reason", default=None, help="Needed where the run's promise is not verified.")
 def promote(name: str, alias: str, run_id: str | None, reason: str | None) -> None:
     """Register the model of a run in MLflow as NAME, with what it promises."""
-    from kedro.utils import find_kedro_project
-
     from m2fdp.pipelines.promoting import promote as register
 
-    with _one_line_ends(lambda interruption: ""):
-        project = find_kedro_project(Path.cwd()) or Path.cwd()
-        version = register(project, name, alias, run_id, reason)
+    with _one_line_ends():
+        version = register(_project(), name, alias, run_id, reason)
     click.echo(f"models:/{name}@{alias} is version {version.version}, of run {version.run_id}.")
 
 
 def _check_no_options() -> None:
     """`kedro study report` is about all studies as they were run."""
-    from m2fdp.core.errors import InputError
-
     context = click.get_current_context()
     for option in context.params.keys() - {"name"}:
         if context.get_parameter_source(option) is not ParameterSource.DEFAULT:
@@ -259,14 +251,8 @@ def _check_no_options() -> None:
 
 
 @contextmanager
-def _one_line_ends(how_it_goes_on: Callable[[BaseException], str]) -> Iterator[None]:
+def _one_line_ends(how_it_goes_on: Callable[[BaseException], str] = lambda _: "") -> Iterator[None]:
     """Bad input and Ctrl-C end in one line each."""
-    from kedro.validation.exceptions import DataValidationError
-
-    from m2fdp.core.command_errors import BadInput
-    from m2fdp.core.errors import InputError
-    from m2fdp.core.interruption import Interrupted
-
     try:
         yield
     except InputError as error:
@@ -297,47 +283,27 @@ def _how_a_run_goes_on(interruption: BaseException) -> str:
 
 
 def _project() -> Path:
-    from kedro.utils import find_kedro_project
-
     return find_kedro_project(Path.cwd()) or Path.cwd()
 
 
-def _check_parameters(options: Mapping[str, Any]) -> tuple[AbstractConfigLoader, Config]:
+def _check_parameters(options: Mapping[str, Any]) -> AbstractConfigLoader:
     """Refuse unknown keys and wrong values, as the session of the run would do later."""
-    from kedro.framework.project import settings
-
-    from m2fdp.core.config import parse_config
-
     loader = settings.CONFIG_LOADER_CLASS(
         options["conf_source"] or str(_project() / settings.CONF_SOURCE),
         options["env"] or os.getenv("KEDRO_ENV"),
         runtime_params=options["params"],
         **settings.CONFIG_LOADER_ARGS,
     )
-    config = parse_config(loader["parameters"])
+    parse_config(loader["parameters"])
     loader.unread()
-    return loader, config
+    return loader
 
 
 def _load_expectations(loader: AbstractConfigLoader) -> None:
     """A split that nobody has checked yet will be: what checks it loads beside all else."""
-    from m2fdp.expectations.pending import CHECKER
-    from m2fdp.expectations.process import PASSED
-
     try:
         page = Path(loader["catalog"]["manifest"]["validator"]["options"]["filepath"])
     except (LookupError, TypeError, YAMLError, OmegaConfBaseException):
         return  # the run refuses such a catalog
     if not page.with_suffix(PASSED).is_file():
         CHECKER.start()
-
-
-def _check_not_async(options: Mapping[str, Any]) -> None:
-    """MLflow has an active run for each thread: in others it would open runs without end."""
-    from m2fdp.core.errors import InputError
-
-    remedy = "a run's files are loaded and saved one after the other; leave it out"
-    if options["is_async"]:
-        raise InputError("--async", True, remedy)
-    if options["runner_params"].get("is_async"):
-        raise InputError("--runner-params", "is_async=True", remedy)

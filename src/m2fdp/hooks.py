@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -29,33 +29,36 @@ from pydantic import ValidationError
 from m2fdp.core.command_errors import BadInput, Untracked
 from m2fdp.core.config import Config, flatten, parse_config
 from m2fdp.core.errors import InputError, chain
-from m2fdp.core.experiment import promise
+from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.experiment.idle import refuse_idle
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.experiment.surprises import surprises
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.core.interruption import Interrupted
-from m2fdp.core.privacy import verdict
-from m2fdp.expectations.pending import beside, settle
-from m2fdp.expectations.process import UncheckedError
-from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.beginning import Beginning, tell_beginning
+from m2fdp.expectations.process import UncheckedError, beside, settle
+from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.causes import first_line, reason
-from m2fdp.pipelines.cells import check_promise, lower, lower_summary, verdict_of
-from m2fdp.pipelines.checking import check_made, checked_plan, reading
+from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.mlflow_internals import exists, outside_notebooks
-from m2fdp.pipelines.outbox import UNSENT, Outbox
+from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
+from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
 from m2fdp.pipelines.resuming import (
     Unfinished,
     check_continues,
     check_own_code,
     find_unfinished,
-    resumed_verdict,
 )
-from m2fdp.pipelines.selection import DEFAULT, check_inputs
+from m2fdp.pipelines.selection import (
+    DEFAULT,
+    READING,
+    asked_for,
+    check_inputs,
+    check_made,
+    reading,
+)
 from m2fdp.pipelines.store import check_store
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
@@ -83,10 +86,11 @@ class RunHooks:
         """Refuse a configuration that can't run, before an MLflow run is opened for it."""
         try:
             self._config = parse_config(context.config_loader["parameters"])
-            self._plan = checked_plan(self._config)
+            # Which of them are to run is known when the pipeline is.
+            self._plan = check_config(self._config, frozenset(READING))
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             unread = loader.unread()
-            check_catalog(loader, self._config.cell)
+            check_catalog(loader)
             check_store(tracking.tracking_uri(context.project_path))
             self._unfinished = _unfinished(context, self._config)
         except InputError as error:
@@ -94,11 +98,13 @@ class RunHooks:
         if unread:
             logger.warning("Nothing reads %s.", ", ".join(map(shown, unread)))
         self._project = context.project_path
-        resolvers: dict[str, Callable[..., Any]] = {
+        before = None if self._unfinished is None else self._unfinished.run.info
+        typed = flatten(loader.runtime_params or {})
+        resolvers: dict[str, Callable[[], Any]] = {
             "tracking_uri": partial(tracking.tracking_uri, self._project),
             "artifact_location": partial(tracking.artifact_location, self._project),
-            "run_id": partial(_run_id, self._unfinished),
-            "run_name": partial(_run_name, context, self._config, self._unfinished),
+            "run_id": lambda: before and before.run_id,
+            "run_name": lambda: before.run_name if before else run_name(self._config, typed),
         }
         for name, resolver in resolvers.items():
             OmegaConf.register_new_resolver(f"m2fdp.{name}", resolver, replace=True)
@@ -108,7 +114,7 @@ class RunHooks:
     def after_catalog_created(self, catalog: CatalogProtocol, conf_catalog: dict[str, Any]) -> None:
         """Hand the nodes the configuration that is checked, so that none checks it again, and what
         they call when they have nothing more to refuse."""
-        self._entries = CatalogEntries.of(conf_catalog, self._project)
+        self._entries = CatalogEntries.of(conf_catalog)
         for name, value in (
             ("config", self._config),
             ("plan", self._plan),
@@ -140,14 +146,15 @@ class RunHooks:
             # pipeline has no part in is not made for this.
             used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
             switch_catalog_logging(used, False)
-            self._take_up_verdict(pipeline, catalog)
+            self._verdict = CellVerdict(
+                self._entries, pipeline, catalog, self._config, self._plan.private, self._unfinished
+            )
         except InputError as error:
             self._held.close()
             raise BadInput(str(error)) from None
         for line in surprises(self._config, self._plan):
             logger.warning(line)
         self._pipeline, self._run_params = pipeline, run_params
-        self._pipelines = [name for name in _asked_for(run_params) if name != DEFAULT]
         self._trains = "model" in pipeline.all_outputs()
         self._started = time.perf_counter()
         self._begun, self._outbox = False, None
@@ -165,19 +172,13 @@ class RunHooks:
             self._begin()
 
     @hook_impl
-    def after_node_run(self, node: Node, catalog: CatalogProtocol, inputs: dict[str, Any]) -> None:
-        """Keep what is newly found of a model that was trained before, and write what a new one
-        promises in the place of what was written before it."""
-        if node.name == "train_model" and cells.SUMMARY in self._pipeline.inputs():
-            catalog.save(cells.SUMMARY, inputs["prepared_experiment"].summary())
-        if node.name == "summarise_privacy" and not self._trains and self._known is not None:
-            self._lower(self._known, promise.conditions(inputs["experiment"]))
+    def after_node_run(self, node: Node, inputs: dict[str, Any]) -> None:
+        self._verdict.node_ran(node, inputs)
 
     @hook_impl
     def after_dataset_saved(self, dataset_name: str, data: Any) -> None:
-        if dataset_name == "model":  # what was found of an earlier one goes with it
-            verdict.settle(self._entries.cell_folder)
-            self._remove_pages()
+        if dataset_name == "model":
+            self._verdict.model_saved()
         if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
             self._print(data, self._entries.files[dataset_name], printed)
         self._tell(lambda recorder: recorder.saved(dataset_name, data))
@@ -202,37 +203,47 @@ class RunHooks:
 
     @hook_impl
     def after_pipeline_run(self) -> None:
-        with self._held:  # `unsent` is of the cell's files
+        with self._held:
             settle()
-            self._begin()
-            assert self._outbox is not None  # the run has begun
+            outbox = self._begin()
             seconds = time.perf_counter() - self._started
             folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
             logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-            self._recorder.end(self._pipelines)
-            self._outbox.take_up()
-            unsent = self._outbox.close()
+            self._recorder.end(asked_for(self._run_params))
+            unsent = outbox.close()
         if unsent is not None:
-            file = shown(self._entries.cell_folder / UNSENT)
+            goes_on = self._trains and self._config.training.checkpoint_every is not None
+            resumed = "with resume=true in --params sends everything"
+            again = resumed if goes_on else "makes the run anew"
             raise Untracked(
                 f"MLflow at {mlflow.get_tracking_uri()} has not taken {unsent}. The files of the "
-                f"run are whole; {file} keeps the rest. {self._how_to_send()}"
+                f"run are whole. Once it answers, the same command {again}."
             )
         if self._opens_run:
             mlflow.end_run()
 
-    def _begin(self) -> None:
+    def _begin(self) -> Outbox:
         """Open MLflow's run, if it is not open: what is refused before has none."""
-        if self._begun:
-            return
-        self._begun = True
-        run = self._open_run()
-        for stale in tracking.close_stale_runs():
-            logger.warning("Run %s was cut off; it is marked as killed now.", stale)
-        self._record_start(run)
-        logger.info("MLflow run %s (make ui)", run.info.run_name)
-        while self._untold:
-            self._untold.pop(0)(self._recorder)
+        if not self._begun:
+            self._begun = True
+            run = self._open_run()
+            for stale in tracking.close_stale_runs():
+                logger.warning("Run %s was cut off; it is marked as killed now.", stale)
+            before, round_ = None, 0
+            if self._unfinished is not None:
+                before = self._unfinished.run
+                round_ = self._unfinished.checkpoint.progress.state.round
+            about = self._config, self._plan, self._pipeline, self._run_params
+            tell_beginning(run, *about, before, round_)
+            self._outbox = Outbox(run.info.run_id)
+            self._recorder = Recorder(
+                run, self._outbox, self._entries, self._config, before, self._trains
+            )
+            logger.info("MLflow run %s (make ui)", run.info.run_name)
+            while self._untold:
+                self._untold.pop(0)(self._recorder)
+        assert self._outbox is not None
+        return self._outbox
 
     def _tell(self, what: Callable[[Recorder], None]) -> None:
         """The recorder, which comes with the run."""
@@ -244,7 +255,7 @@ class RunHooks:
     def _end_failed(self, error: Exception) -> None:
         """A run that a bug or the disk ends is there to be seen, however early that was."""
         refused = isinstance(error, (InputError, ClickException, DataValidationError))
-        if not refused:
+        if not refused and not self._begun:
             self._begin()
         self._close()
         if (run := mlflow.active_run()) is None:
@@ -256,7 +267,6 @@ class RunHooks:
 
     def _close(self) -> None:
         if self._outbox is not None:
-            self._outbox.take_up()  # what has waited for the first accuracy
             self._outbox.close()
         self._held.close()
 
@@ -271,7 +281,7 @@ class RunHooks:
             try:
                 plugin.after_context_created(context)
             except MlflowException as error:
-                if not exists(error):
+                if error.error_code != EXISTS:
                     raise
                 plugin.after_context_created(context)  # of two first runs, the other has made it
         except ValidationError as error:
@@ -290,7 +300,7 @@ class RunHooks:
             with outside_notebooks():
                 mlflow.start_run(
                     run_id=self._asked.id,
-                    run_name=self._asked.name or "+".join(_asked_for(self._run_params)) or DEFAULT,
+                    run_name=self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT,
                     nested=self._asked.nested,
                     log_system_metrics=self._config.system_metrics,
                 )
@@ -316,48 +326,6 @@ class RunHooks:
             check_execution(self._config.execution)
         check_made(self._config, self._plan, pipeline.all_outputs())
 
-    def _take_up_verdict(self, pipeline: Pipeline, catalog: CatalogProtocol) -> None:
-        """What is known of the run by now; what trains anew begins with nothing."""
-        trains, resumed = "model" in pipeline.all_outputs(), self._unfinished is not None
-        config, folder, known = self._config, self._entries.cell_folder, None
-        if resumed or not trains:
-            known = verdict_of(folder, catalog, config, self._plan.private)
-        if self._unfinished is not None:
-            known = resumed_verdict(self._unfinished, config, self._plan.private, known)
-        self._known = known
-        catalog["known"] = MemoryDataset(known, copy_mode="assign")
-        if known is not None and not trains:
-            self._lower(known, known.rests_on)  # one that was lost stays so
-            if cells.SUMMARY in pipeline.inputs():
-                lower_summary(catalog, known.rests_on)
-
-    def _lower(self, known: verdict.Verdict, conditions: Sequence[str]) -> None:
-        """What was said of the cell's model goes, where it said more."""
-        if lower(self._entries.cell_folder, known, conditions):
-            self._remove_pages()
-
-    def _record_start(self, run: Run) -> None:
-        """What MLflow is to know from the start; and what an earlier attempt has left unsent."""
-        beginning = Beginning(self._config, self._plan, self._pipeline, self._pipelines)
-        tell_beginning(run, beginning, self._run_params, self._project, self._unfinished)
-        before = None if self._unfinished is None else self._unfinished.run
-        unsent = self._entries.cell_folder / UNSENT
-        self._outbox = Outbox(run.info.run_id, unsent)
-        if before is None:
-            unsent.unlink(missing_ok=True)
-        else:
-            self._outbox.take_up()
-            before = mlflow.get_run(run.info.run_id)
-        self._recorder = Recorder(
-            run, self._outbox, self._entries, self._config, before, self._trains
-        )
-
-    def _how_to_send(self) -> str:
-        retry = "Once it answers, the same command"
-        if self._trains and self._config.training.checkpoint_every is not None:
-            return f"{retry} with resume=true in --params sends everything."
-        return f"{retry} makes the run anew."
-
     def _print(self, drawing: Drawing, drawn: Path, printed: Path) -> None:
         """A figure as PDF, if the run wants it; an earlier run's goes."""
         if not self._config.figures:
@@ -367,13 +335,6 @@ class RunHooks:
             return
         with replacing(printed) as unfinished:
             write_pdf(drawing.figure(), unfinished)
-
-    def _remove_pages(self) -> None:
-        """What evaluation has made of the cell's model."""
-        for name in evaluation.create_pipeline().all_outputs() & self._entries.files.keys():
-            self._entries.files[name].unlink(missing_ok=True)
-            if (printed := self._entries.printed(name)) is not None:
-                printed.unlink(missing_ok=True)
 
     def _lock_cell(self) -> None:
         """Two runs that write the same files would end each other."""
@@ -399,20 +360,3 @@ def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:
     unfinished = find_unfinished(folder, config, tracking.tracking_uri(project))
     check_own_code(unfinished, config)
     return unfinished
-
-
-def _run_id(unfinished: Unfinished | None) -> str | None:
-    return None if unfinished is None else unfinished.run.info.run_id
-
-
-def _run_name(context: KedroContext, config: Config, unfinished: Unfinished | None) -> str:
-    if unfinished is not None:
-        return unfinished.run.info.run_name
-    loader = cast(StrictConfigLoader, context.config_loader)
-    return run_name(config, flatten(loader.runtime_params or {}))
-
-
-def _asked_for(run_params: dict[str, Any]) -> list[str]:
-    """The pipelines of a run, by whichever of Kedro's two names."""
-    names = run_params.get("pipeline_names") or run_params.get("pipeline_name") or []
-    return [names] if isinstance(names, str) else list(names)

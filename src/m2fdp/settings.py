@@ -15,8 +15,7 @@ startup.log_as_in_the_root()
 startup.let_libraries_warn()
 startup.defer_plugin_commands()
 with startup.imports_uncollected():
-    from m2fdp.pipelines.catalog import UninterruptedCatalog
-    from m2fdp.pipelines.configuration import StrictConfigLoader
+    from m2fdp.pipelines.configuration import StrictConfigLoader, UninterruptedCatalog
 
 
 class _Hooks:

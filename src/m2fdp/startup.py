@@ -106,16 +106,10 @@ class _PluginGroup(click.Group):
 
     @staticmethod
     def _own() -> click.Group:
-        if isinstance(sys.modules.get(PLUGIN_COMMANDS), _StandIn):
-            del sys.modules[PLUGIN_COMMANDS]
+        if not hasattr(sys.modules.get(PLUGIN_COMMANDS), "mlflow_commands"):
+            sys.modules.pop(PLUGIN_COMMANDS, None)  # the stand-in
         group: click.Group = import_module(PLUGIN_COMMANDS).mlflow_commands
         return group
-
-
-class _StandIn(ModuleType):
-    """A module of commands that nothing has been imported for."""
-
-    commands: click.Group
 
 
 def defer_plugin_commands() -> None:
@@ -125,8 +119,8 @@ def defer_plugin_commands() -> None:
     """
     if PLUGIN_COMMANDS in sys.modules:
         return
-    stand_in = _StandIn(PLUGIN_COMMANDS)
-    stand_in.commands = click.Group("Mlflow", help="Kedro plugin for interactions with mlflow.")
+    commands = click.Group("Mlflow", help="Kedro plugin for interactions with mlflow.")
     group = _PluginGroup("mlflow", help="Use mlflow-specific commands inside kedro project.")
-    stand_in.commands.add_command(group)
-    sys.modules[PLUGIN_COMMANDS] = stand_in
+    commands.add_command(group)
+    sys.modules[PLUGIN_COMMANDS] = stand_in = ModuleType(PLUGIN_COMMANDS)
+    vars(stand_in)["commands"] = commands

@@ -14,8 +14,7 @@ from m2fdp.core.data.manifest import COLUMNS, SPLITS, file_of
 from m2fdp.core.data.partitioners import CLOUD
 from m2fdp.core.data.sources import N_CLASSES
 from m2fdp.core.files import replacing
-from m2fdp.expectations.pending import CHECKER, conclude
-from m2fdp.expectations.process import PASSED, PROGRAM
+from m2fdp.expectations.process import CHECKER, PASSED, PROGRAM, conclude
 
 
 class ManifestValidator:

@@ -8,8 +8,8 @@ from kedro.io import AbstractDataset, DatasetError
 from matplotlib.figure import Figure
 
 from m2fdp.core.interruption import Interrupted, interruptible
-from m2fdp.pipelines.catalog import UninterruptedCatalog
 from m2fdp.pipelines.causes import trouble
+from m2fdp.pipelines.configuration import UninterruptedCatalog
 from m2fdp.pipelines.datasets import (
     FigureDataset,
     RecordDataset,

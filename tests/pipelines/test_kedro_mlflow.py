@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from kedro.io import DataCatalog
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
@@ -40,4 +38,4 @@ def test_a_metric_without_a_name_has_its_datasets(options, key):
         },
         "checkpoints": {"type": "m2fdp.Folder", "path": "cell/checkpoints"},
     }
-    assert CatalogEntries.of(described, Path("project")).metrics == {"accuracy": key}
+    assert CatalogEntries.of(described).metrics == {"accuracy": key}

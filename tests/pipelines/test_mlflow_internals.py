@@ -15,6 +15,7 @@ import mlflow
 import pytest
 from mlflow.entities import Metric
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.telemetry import client as telemetry
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
@@ -78,12 +79,20 @@ def test_the_tables_are_those_that_mlflow_makes(empty_store):
     assert {"experiments", "runs", "metrics"} < internals.tables() <= table_names
 
 
-def test_an_unknown_run_differs_from_a_store_that_fails(store):
-    with pytest.raises(MlflowException) as refused:
-        mlflow.MlflowClient(store).get_run("0" * 32)
-    assert internals.is_unknown(refused.value)
-    assert internals.UNKNOWN == "RESOURCE_DOES_NOT_EXIST"  # as servers write it
-    assert not internals.is_unknown(MlflowException("out of order"))
+def test_error_codes_tell_what_is_unknown_impossible_and_there_already(store):
+    client = mlflow.MlflowClient(store)
+    client.create_experiment("one")
+    for ask, code in (
+        (lambda: client.get_run("0" * 32), internals.UNKNOWN),
+        (lambda: client.get_run("../x"), internals.IMPOSSIBLE),
+        (lambda: client.create_experiment("one"), internals.EXISTS),
+    ):
+        with pytest.raises(MlflowException) as refused:
+            ask()
+        assert refused.value.error_code == code
+    assert MlflowException("", error_code=BAD_REQUEST).error_code == internals.REFUSED
+    others = {internals.UNKNOWN, internals.IMPOSSIBLE, internals.EXISTS, internals.REFUSED}
+    assert MlflowException("out of order").error_code not in others
 
 
 def test_a_query_of_the_database_finds_what_the_client_does(store):

@@ -1,8 +1,7 @@
-"""A store that fails while a run computes: nothing is lost, and nothing is tried too often."""
+"""A store that fails while a run computes: the run goes on, and tells it at its end."""
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 
 import mlflow
@@ -12,9 +11,17 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE
 
 from m2fdp.core.engine.training import RoundRecord
-from m2fdp.pipelines import logged_models, outbox
+from m2fdp.pipelines import outbox
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.training.progress import tracked_progress
+
+DIGITS = {
+    "name": "digits",
+    "digest": "a63c",
+    "source_type": "code",
+    "source": "{}",
+    "context": "training",
+}
 
 
 class Store:
@@ -67,114 +74,59 @@ def dead() -> MlflowException:
             return error
 
 
-def test_what_a_failing_store_did_not_take_is_sent_when_it_is_back_in_order(
-    store, tmp_path, monkeypatch
+def test_after_a_failure_the_store_is_told_everything_at_the_end_in_order(
+    store, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(outbox, "_PAUSE_S", 0.0)
-    box = Outbox("run", tmp_path / "unsent.json")
+    published = []
+    monkeypatch.setattr(outbox, "publish", lambda client, *what: published.append(what))
+    box = Outbox("run")
     box.put(losses(2.0))
-    store.error = dead()
-    box.put([Metric("loss", 1.5, 0, 2)], {"privacy": "verified"}, [tmp_path / "a.csv"])
-    store.error = None
-    box.put([Metric("loss", 1.0, 0, 3)])
-    assert store.metrics == [("loss", 2.0, 1), ("loss", 1.5, 2), ("loss", 1.0, 3)]
-    assert (store.tags, store.files) == ({"privacy": "verified"}, [str(tmp_path / "a.csv")])
-    assert box.close() is None
-    assert not (tmp_path / "unsent.json").exists()
-
-
-def test_a_dead_store_is_asked_once_in_five_minutes_and_told_of_once(store, tmp_path, caplog):
-    store.error = dead()
-    box = Outbox("run", tmp_path / "unsent.json")
-    for metric in losses(*range(100)):
-        box.put([metric])
+    store.error, store.asked = dead(), 0
+    for round_ in range(2, 100):
+        box.put([Metric("loss", 1.5, 0, round_)], {"privacy": "verified"})
+    box.put(files=[tmp_path / "a.csv"], inputs=[DIGITS], models=[tmp_path / "model"])
     assert store.asked == 1
     assert [record.getMessage() for record in caplog.records] == [
-        f"MLflow at {mlflow.get_tracking_uri()} fails; the run goes on and tells it later."
+        f"MLflow at {mlflow.get_tracking_uri()} fails; the run goes on and tells it at its end."
     ]
-
-
-def test_what_is_left_lies_in_a_file_from_which_the_next_outbox_sends_it(store, tmp_path):
-    store.error = dead()
-    file = tmp_path / "cell" / "unsent.json"
-    box = Outbox("run", file)
-    box.put(losses(2.0, 1.5), {"privacy": "verified"}, [tmp_path / "a.csv"])
-    said = box.close()
-    assert said == "2 metrics, 1 tags, 1 files ([Errno 111] Connection refused)"
-    assert json.loads(file.read_text())["run"] == "run"
+    left = "98 metrics, 1 tags, 1 files, 1 inputs, 1 models ([Errno 111] Connection refused)"
+    assert box.close() == left
     store.error = None
-    next_box = Outbox("run", file)
-    next_box.take_up()
-    assert next_box.close() is None and not file.exists()
-    assert store.metrics == [("loss", 2.0, 1), ("loss", 1.5, 2)]
+    assert box.close() is None
+    assert store.metrics == [("loss", 2.0, 1), *(("loss", 1.5, n) for n in range(2, 100))]
     assert (store.tags, store.files) == ({"privacy": "verified"}, [str(tmp_path / "a.csv")])
-
-
-def test_data_sets_and_models_wait_too(store, tmp_path, monkeypatch):
-    published = []
-    monkeypatch.setattr(
-        logged_models, "publish", lambda client, run_id, folder: published.append((run_id, folder))
-    )
-    fields = {"name": "digits", "digest": "a63c", "source_type": "code", "source": "{}"}
-    store.error = dead()
-    file = tmp_path / "unsent.json"
-    box = Outbox("run", file)
-    box.put(inputs=[fields | {"context": "training"}], models=[tmp_path / "model"])
-    box.put(losses(1.0))  # first, so that nothing else is tried
-    assert box.close().startswith("1 metrics, 1 inputs, 1 models (")
-    assert store.inputs == published == []
-    store.error = None
-    next_box = Outbox("run", file)
-    next_box.take_up()
-    assert next_box.close() is None
     assert store.inputs == [("digits", "a63c", "training")]
     assert published == [("run", tmp_path / "model")]
 
 
-def test_what_an_older_version_left_is_sent(store, tmp_path):
-    file = tmp_path / "unsent.json"
-    unsent = {"run": "run", "metrics": [["loss", 1.0, 0, 1]], "tags": {}, "files": []}
-    file.write_text(json.dumps(unsent))
-    box = Outbox("run", file)
-    box.take_up()
-    assert box.close() is None and store.metrics == [("loss", 1.0, 1)]
-
-
-def test_more_metrics_than_mlflow_takes_at_once_go_in_parts(store, tmp_path):
-    Outbox("run", tmp_path / "unsent.json").put(losses(*range(2500)))
+def test_more_metrics_than_mlflow_takes_at_once_go_in_parts(store):
+    Outbox("run").put(losses(*range(2500)))
     assert len(store.metrics) == 2500 and store.asked == 3
 
 
-def test_what_mlflow_refuses_is_no_outage(store, tmp_path):
+def test_what_mlflow_refuses_is_no_outage(store):
     store.error = MlflowException("too long", error_code=INVALID_PARAMETER_VALUE)
     with pytest.raises(MlflowException, match="too long"):
-        Outbox("run", tmp_path / "unsent.json").put(losses(1.0))
+        Outbox("run").put(losses(1.0))
 
 
-def test_training_goes_on_without_its_store(store, tmp_path, monkeypatch):
+def test_training_goes_on_without_its_store(store, monkeypatch):
     monkeypatch.setattr("m2fdp.pipelines.training.progress._SECONDS_BETWEEN_WRITES", -1.0)
-    monkeypatch.setattr(mlflow, "active_run", lambda: _Run)
-    store.error = dead()
-    file = tmp_path / "unsent.json"
-    with tracked_progress(3, None, file) as listener:
+    store.error, box = dead(), Outbox("run")
+    with tracked_progress(3, None, box) as listener:
         for round_ in range(1, 4):
             listener.on_round(round_, {}, 0.01)
             listener.on_evaluation(RoundRecord(round_, 0.5, 1.0, 0.0, 0.0, float("nan")))
     assert store.asked == 1
-    unsent = [(key, step) for key, _, _, step in json.loads(file.read_text())["metrics"]]
+    store.error = None
+    assert box.close() is None
+    unsent = [(key, step) for key, _, step in store.metrics]
     assert {("accuracy", round_) for round_ in (1, 2, 3)} < set(unsent)
-
-
-class _Run:
-    """As much of a run as training asks for."""
-
-    class info:  # noqa: N801
-        run_id = "run"
 
 
 @pytest.mark.parametrize(("failures", "inputs"), [(1, [("digits", "a63c", "training")]), (2, [])])
 def test_a_data_set_that_another_run_adds_meanwhile_is_found_the_next_time(
-    store, tmp_path, monkeypatch, failures, inputs
+    store, monkeypatch, failures, inputs
 ):
     error = MlflowException("UNIQUE constraint failed: datasets.name", error_code=BAD_REQUEST)
     errors, tell = [error] * failures, store.log_inputs
@@ -185,15 +137,14 @@ def test_a_data_set_that_another_run_adds_meanwhile_is_found_the_next_time(
         tell(run_id, datasets)
 
     monkeypatch.setattr(store, "log_inputs", log_inputs)
-    fields = {"name": "digits", "digest": "a63c", "source_type": "code", "source": "{}"}
-    box = Outbox("run", tmp_path / "unsent.json")
+    box = Outbox("run")
     with nullcontext() if failures == 1 else pytest.raises(MlflowException, match="UNIQUE"):
-        box.put(inputs=[fields | {"context": "training"}])
+        box.put(inputs=[DIGITS])
     assert store.inputs == inputs
 
 
-def test_what_is_put_together_goes_in_one_request(store, tmp_path):
-    box = Outbox("run", tmp_path / "unsent.json")
+def test_what_is_put_together_goes_in_one_request(store):
+    box = Outbox("run")
     with box.together():
         box.put(losses(2.0), tags={"privacy": "verified"})
         box.put(losses(1.0))
@@ -205,26 +156,21 @@ def test_what_is_put_together_goes_in_one_request(store, tmp_path):
     assert store.asked == 2
 
 
-def test_an_error_in_between_leaves_what_was_put_to_the_file(store, tmp_path):
-    box = Outbox("run", tmp_path / "unsent.json")
+def test_an_error_in_between_leaves_what_was_put_to_the_end(store):
+    box = Outbox("run")
     with pytest.raises(KeyError), box.together():
         box.put(tags={"privacy": "verified"})
         raise KeyError
     assert store.asked == 0
-    assert box.close() is not None
-    Outbox("run", tmp_path / "unsent.json").take_up()
+    assert box.close() is None
     assert store.tags == {"privacy": "verified"}
 
 
-def test_what_one_outbox_leaves_the_next_takes_up(store, tmp_path):
-    file = tmp_path / "unsent.json"
-    first, second = Outbox("run", file), Outbox("run", file)
-    first.leave([Metric("epsilon_verified", 1.0, 0, 0)])
-    first.leave([Metric("zones/v", 2.0, 0, 0)])
-    first.put(losses(3.0))
+def test_what_is_left_comes_after_what_is_put_first(store):
+    box = Outbox("run")
+    box.leave([Metric("epsilon_verified", 1.0, 0, 0)])
+    box.put(losses(3.0))
     assert store.metrics == [("loss", 3.0, 1)]
-    second.put([Metric("accuracy", 0.5, 0, 1)])
-    second.take_up()
-    sent = [("accuracy", 0.5, 1), ("epsilon_verified", 1.0, 0), ("zones/v", 2.0, 0)]
-    assert store.metrics[1:] == sent
-    assert not file.exists()
+    box.leave([Metric("wall_s", 2.0, 0, 1), Metric("accuracy", 0.5, 0, 1)])
+    box.take_up()
+    assert [name for name, *_ in store.metrics[1:]] == ["accuracy", "wall_s", "epsilon_verified"]

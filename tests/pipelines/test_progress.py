@@ -2,7 +2,7 @@
 
 import io
 import math
-from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -12,13 +12,12 @@ from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress, RoundRecord
 from m2fdp.pipelines.training.progress import tracked_progress
 
-# Where no MLflow run is open nothing is written to it.
-UNSENT = Path("unsent.json")
-
 
 @pytest.fixture
 def screen(monkeypatch):
     """A function that makes stderr a terminal or a file, and what is written to it."""
+
+    monkeypatch.setattr("m2fdp.pipelines.training.progress._logged", lambda run_id: frozenset())
 
     def make(terminal):
         written = io.StringIO()
@@ -30,7 +29,7 @@ def screen(monkeypatch):
 
 
 def train(start=None, epsilon=1.2345, first=1):
-    with tracked_progress(10, start, UNSENT) as listener:
+    with tracked_progress(10, start, MagicMock()) as listener:
         for round_ in range(first, first + 3):
             listener.on_round(round_, {}, 0.01)
             listener.on_evaluation(RoundRecord(round_, 0.25, 2.0, 1.0, 1.0, epsilon))
@@ -55,9 +54,8 @@ def test_elsewhere_there_is_a_line_every_thirty_seconds(screen, caplog):
     written = screen(terminal=False)
     caplog.set_level("INFO", "m2fdp")
     clock = [1000.0]
-    with tracked_progress(
-        50, Progress(State(10, torch.zeros(1))), UNSENT, lambda: clock[0]
-    ) as listener:
+    start = Progress(State(10, torch.zeros(1)))
+    with tracked_progress(50, start, MagicMock(), lambda: clock[0]) as listener:
         for round_ in range(11, 31):  # 10 s each
             clock[0] += 10
             listener.on_round(round_, {}, 10.0)
@@ -78,7 +76,7 @@ def test_a_terminal_has_the_bar_and_no_lines(screen, caplog):
     screen(terminal=True)
     caplog.set_level("INFO", "m2fdp")
     clock = [0.0]
-    with tracked_progress(3, None, UNSENT, lambda: clock[0]) as listener:
+    with tracked_progress(3, None, MagicMock(), lambda: clock[0]) as listener:
         for round_ in (1, 2):
             clock[0] += 100
             listener.on_round(round_, {}, 100.0)

@@ -10,9 +10,11 @@ from dataclasses import replace
 from math import isnan
 
 import mlflow
+import psutil
 import pytest
 import torch
 from kedro.framework.session import KedroSession
+from mlflow.exceptions import MlflowException
 from tests.finished import all_runs, histories, only_run, report, results, run_of
 
 from m2fdp import load_config
@@ -127,6 +129,31 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     )
     assert resumed.data.params == failed.data.params
     assert resumed.data.tags["resumed_after_round"] == "6"
+    assert resumed.data.tags["privacy"] == "verified"  # on its own machine
+
+
+def test_what_a_failed_store_did_not_take_is_sent_by_the_run_that_goes_on(
+    project, kedro_run, finished_run, cut, monkeypatch
+):
+    whole = finished_run("--params", SMALL).results
+
+    def refuse(*arguments, **options):
+        raise MlflowException("API request failed")
+
+    def die():
+        for method in ("log_batch", "log_artifact", "log_inputs", "set_terminated"):
+            monkeypatch.setattr(f"mlflow.MlflowClient.{method}", refuse)
+
+    with monkeypatch.context() as monkeypatch:
+        cut(5, die)
+        said = kedro_run("--params", f"{SMALL},cell=cut", code=1).output.splitlines()[-1]
+    assert "The files of the run are whole. Once it answers, the same command with resume=" in said
+    cut(None, fail)
+    kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
+    resumed = run_of("cut")
+    assert results(project, "cut", resumed) == whole
+    assert resumed.outputs.model_outputs and resumed.inputs.dataset_inputs
+    assert resumed.data.tags["privacy"] == "verified" and "ended" not in resumed.data.tags
 
 
 @pytest.mark.parametrize(
@@ -191,19 +218,38 @@ def assert_refused(project, kedro_run, *parts, arguments=("--params", "resume=tr
     assert everything() == before
 
 
-def test_without_a_checkpoint_nothing_goes_on(project, kedro_run):
+def test_what_can_not_go_on_is_one_line_and_stays_as_it_was(project, kedro_run, unfinished):
+    client = mlflow.MlflowClient(tracking_uri(project))
     mlflow.set_tracking_uri(tracking_uri(project))
-    folder = str(project / "data/06_models/single/checkpoints")
+    folder = project / "data/06_models/single/checkpoints"
     assert_refused(project, kedro_run, f"there is no checkpoint in {folder}", "leave resume out")
-
-
-def test_with_damaged_checkpoints_only_nothing_goes_on(project, kedro_run, unfinished):
-    unfinished()
-    path = project / "data/06_models/single/checkpoints/round-00000003.ckpt"
+    run_id = unfinished()
+    arguments = ("--pipelines", "data", "--params", "resume=true")
+    assert_refused(project, kedro_run, "no training is asked for", arguments=arguments)
+    # Its noise is keyed by the records: rounds that are trained again would release the same ones
+    # behind other noise. Here nothing says which they were.
+    output = kedro_run("--params", "resume=true", code=2).output
+    assert "resume = True: the records are not those that the run began with" in output
+    client.set_terminated(run_id)
+    assert_refused(project, kedro_run, run_id, "is finished")
+    client.delete_run(run_id)
+    assert_refused(project, kedro_run, run_id, "is deleted")
+    config = load_config(project / "conf/base")
+    save(folder, Checkpoint(Progress(State(3, torch.zeros(640))), "0" * 32, essentials(config)))
+    assert_refused(project, kedro_run, "does not know its run", "0" * 32)
+    path = folder / "round-00000003.ckpt"
     path.write_bytes(b"")
-    result = kedro_run("--params", "resume=true", code=2)
-    assert "there is no whole checkpoint in" in result.output.splitlines()[-1]
-    assert path.exists()
+    output = kedro_run("--params", "resume=true", code=2).output
+    assert "there is no whole checkpoint in" in output.splitlines()[-1] and path.exists()
+
+
+def test_a_run_that_still_trains_is_left_alone(project, kedro_run, unfinished):
+    host, _, _ = process_tag().split(":")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        started = psutil.Process(process.pid).create_time()
+        run_id = unfinished("RUNNING", process=f"{host}:{process.pid}:{started:.2f}")
+        assert_refused(project, kedro_run, run_id, "is still going on")
+        process.communicate(b"\n")
 
 
 def test_another_configuration_is_refused_with_the_keys_that_differ(project, kedro_run, unfinished):
@@ -223,63 +269,12 @@ def test_another_configuration_is_refused_with_the_keys_that_differ(project, ked
     )
 
 
-def test_a_finished_run_does_not_go_on(project, kedro_run, unfinished):
-    run_id = unfinished("FINISHED")
-    assert_refused(project, kedro_run, run_id, "is finished")
-
-
-def test_a_run_that_still_trains_is_left_alone(project, kedro_run, unfinished):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        host, _, _ = process_tag().split(":")
-        started = float(
-            subprocess.check_output(
-                [
-                    sys.executable,
-                    "-c",
-                    "import psutil, sys; print(psutil.Process(int(sys.argv[1])).create_time())",
-                    str(process.pid),
-                ]
-            )
-        )
-        run_id = unfinished("RUNNING", process=f"{host}:{process.pid}:{started:.2f}")
-        assert_refused(project, kedro_run, run_id, "is still going on")
-        process.communicate(b"\n")
-
-
-def test_a_run_that_mlflow_does_not_know_is_refused(project, kedro_run, unfinished):
-    run_id = unfinished()
-    mlflow.MlflowClient().delete_run(run_id)
-    assert_refused(project, kedro_run, run_id, "is deleted")
-    path = project / "data/06_models/single/checkpoints"
-    (path / "round-00000003.ckpt").unlink()
-    with KedroSession.create(project) as session:
-        config = parse_config(session.load_context().config_loader["parameters"])
-    progress = Progress(State(3, torch.zeros(640)))
-    save(path, Checkpoint(progress, "0" * 32, essentials(config)))
-    assert_refused(project, kedro_run, "does not know its run", "0" * 32)
-
-
 def test_a_checkpoint_with_a_value_that_was_removed_is_for_the_version_that_made_it(tmp_path):
     of_0_19 = essentials(Config()) | {"privacy.drift": "smooth", "privacy.smoothness": 1.0}
     progress = Progress(State(3, torch.zeros(640)))
     save(tmp_path, Checkpoint(progress, "0" * 32, of_0_19))
     with pytest.raises(InputError, match="privacy.drift was smooth .* with the version that made"):
         find_unfinished(tmp_path, Config(), "")
-
-
-def test_a_run_does_not_go_on_with_other_records(project, kedro_run, unfinished):
-    """Its noise is keyed by them: rounds that are trained again would release the same records
-    behind other noise."""
-    unfinished()  # of which nothing says what records it was trained on
-    output = kedro_run("--params", "resume=true", code=2).output
-    assert "resume = True: the records are not those that the run began with" in output
-    assert checkpoints(project) == ["round-00000003.ckpt"]
-
-
-def test_a_pipeline_without_training_does_not_finish_the_run(project, kedro_run, unfinished):
-    unfinished()
-    arguments = ("--pipelines", "data", "--params", "resume=true")
-    assert_refused(project, kedro_run, "no training is asked for", arguments=arguments)
 
 
 def kill(params: str, rounds: int = -1, seconds: float = 60.0) -> int:
@@ -388,16 +383,6 @@ def test_rounds_that_another_machine_trains_again_make_the_guarantee_conditional
         assert {run.data.tags["privacy"] for run in all_runs()} == {"conditional"}
         assert report(project, "privacy_summary.json", "cut") == promised
         assert {name: (folder / name).read_bytes() for name in told} == told
-
-
-def test_a_run_on_its_own_machine_is_as_verified_as_one_that_nothing_stopped(
-    kedro_run, project, cut
-):
-    cut(8, fail)
-    assert kedro_run("--params", SMALL).exit_code != 0
-    cut(None, fail)
-    kedro_run("--params", f"{SMALL},resume=true", code=0)
-    assert report(project, "privacy_summary.json")["guarantee"] == "verified"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import sys
 import types
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -172,16 +171,3 @@ def test_a_model_with_dropout_is_refused_before_anything_is_written(
     (line,) = [line for line in result.output.splitlines() if "model.name" in line]
     assert "has Dropout (layer 1)" in line
     assert not [path for path in (project / "data").rglob("*.*") if path.name != ".lock"]
-
-
-def test_own_arrays(project, kedro_run):
-    rng = np.random.default_rng(0)
-    np.savez(
-        project / "own.npz",
-        x_train=rng.integers(0, 256, (120, 9, 9, 3), dtype=np.uint8),
-        y_train=np.arange(120) % 4,
-        x_test=rng.integers(0, 256, (40, 9, 9, 3), dtype=np.uint8),
-        y_test=np.arange(40) % 4,
-    )
-    kedro_run("--params", f"{SMALL},dataset.name=npz,dataset.root=own.npz", code=0)
-    assert only_run().data.tags["dataset"] == "npz"

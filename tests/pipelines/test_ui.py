@@ -14,7 +14,7 @@ from tests.finished import REPOSITORY
 
 from m2fdp.cli import cli
 from m2fdp.pipelines import tracking, ui
-from m2fdp.pipelines.ui import free_port, tell_once_served
+from m2fdp.pipelines.ui import tell_once_served
 
 VIEW = "runs?viewStateShareKey=kedro-run&compareRunsMode=TABLE&workflowType=machine_learning"
 
@@ -108,11 +108,6 @@ def test_the_address_is_told_when_somebody_listens_there(capfd):
         server.listen()
         assert teller.wait(timeout=60) == 0
     assert capfd.readouterr().out == "The runs: here\n"
-
-
-def test_a_free_port_is_taken_as_it_is(taken):
-    free = free_port(taken)
-    assert free > taken and free_port(free) == free
 
 
 def test_a_server_that_keeps_the_runs_shows_them_itself(project, served, monkeypatch):

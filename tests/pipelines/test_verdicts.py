@@ -9,7 +9,7 @@ import yaml
 from tests.finished import SMALL, all_runs, only_run
 
 from m2fdp.core.engine.tree_process import TreeProcess
-from m2fdp.expectations.pending import CHECKER
+from m2fdp.expectations.process import CHECKER
 
 MANIFEST = "data/05_model_input/single/manifest.csv"
 

@@ -1,4 +1,4 @@
-"""The process that knows Great Expectations: asked now, heard later.
+"""The process that knows Great Expectations: asked now, heard when its verdict is due.
 
 To load the library takes seconds, so nobody waits for that before there is a question.
 """
@@ -9,7 +9,8 @@ import atexit
 import pickle
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -112,3 +113,45 @@ class Checker:
             f"The process that checks the split has died (exit code {code}); is there enough "
             "memory?"
         )
+
+
+# What a process has loaded and learnt serves all its runs.
+CHECKER = Checker()
+_pending: list[Callable[[], None]] | None = None
+
+
+@contextmanager
+def beside() -> Iterator[None]:
+    """Inside the block work goes on while a split is checked, up to the next `settle`.
+
+    What nobody has settled at the end of the block is forgotten.
+    """
+    global _pending  # as MLflow's active run, it is a matter of the process
+    _pending = []
+    try:
+        yield
+    finally:
+        _pending = None
+
+
+def conclude(wait: Callable[[], None]) -> None:
+    """Call it now, or at the next `settle` of a block of `beside`.
+
+    Args:
+        wait: it waits for a verdict, and raises where that is a refusal.
+    """
+    if _pending is None:
+        wait()
+    else:
+        _pending.append(wait)
+
+
+def settle() -> None:
+    """Wait for the verdicts that are due, before anything is written that rests on them.
+
+    Raises:
+        Exception: a refusal; another call raises it again.
+    """
+    while _pending:
+        _pending[0]()
+        del _pending[0]

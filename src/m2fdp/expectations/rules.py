@@ -47,15 +47,7 @@ def check(
     """
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
     table = manifest.assign(shard_size=manifest["device"].map(sizes))
-    by_name = any(isinstance(value, str) for value in manifest["device"])
-    the_cloud = str(cloud) if by_name else cloud
-    # Names do not tell how many there are. Bounded by the records, lest one wild number stand
-    # for millions of devices.
-    largest = -1 if by_name or not len(sizes) else sizes.index.max()
-    n_devices = None if by_name else int(min(largest + 1, sizes.sum()))
-    holders = manifest.loc[manifest["split"] == "validation", "device"]
-    devices_hold_out = len(holders) > 0 and bool((holders != the_cloud).all())
-    rules = _rules(min_samples, n_devices, n_classes, devices_hold_out, columns, splits, the_cloud)
+    rules = _rules(manifest, sizes, min_samples, n_classes, columns, splits, cloud)
     result = _validate(table, rules)
     broken = tuple(_sentence(each) for each in result.results if not each.success)
     return broken, _page(result)
@@ -118,10 +110,10 @@ def _validate(table: pd.DataFrame, rules: ExpectationSuite) -> ExpectationSuiteV
 
 
 def _rules(
+    manifest: pd.DataFrame,
+    sizes: pd.Series,
     min_samples: int,
-    n_devices: int | None,
     n_classes: int | None,
-    devices_hold_out: bool,
     columns: list[str],
     splits: list[str],
     cloud: int | str,
@@ -130,8 +122,15 @@ def _rules(
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column
 
+    by_number = not any(isinstance(value, str) for value in manifest["device"])
+    cloud = cloud if by_number else str(cloud)
+    # Names do not tell how many there are. Bounded by the records, lest one wild number stand
+    # for millions of devices.
+    n_devices = min(sizes.index.max() + 1, sizes.sum()) if by_number and len(sizes) else 0
+    devices = list(range(int(n_devices)))
+    holders = manifest.loc[manifest["split"] == "validation", "device"]
+    devices_hold_out = len(holders) > 0 and bool((holders != cloud).all())
     is_train, is_validation = Column("split") == "train", Column("split") == "validation"
-    devices, by_number = list(range(n_devices or 0)), n_devices is not None
     at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
     theirs = "" if devices_hold_out else "validation and "
     rules = {

@@ -6,57 +6,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from kedro.io import CatalogProtocol
-from kedro.pipeline import Pipeline
+from kedro.io import CatalogProtocol, MemoryDataset
+from kedro.pipeline import Node, Pipeline
 
-from m2fdp.core.config import Config, completed, essentials
-from m2fdp.core.engine.checkpoints import differences
-from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.verdict import (
-    LOST,
-    OTHER_RECORDS,
-    VERDICT,
-    Verdict,
-    keep,
-    kept,
-    lowered,
-    run_digest,
-)
-from m2fdp.pipelines import privacy
+from m2fdp.core.config import Config
+from m2fdp.core.experiment import promise
+from m2fdp.core.privacy import verdict
+from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
+from m2fdp.pipelines import evaluation, privacy
+from m2fdp.pipelines.evaluation.nodes import changed, check_trained_with
+from m2fdp.pipelines.recording import CatalogEntries
+from m2fdp.pipelines.resuming import Unfinished, resumed_verdict
 
-MODEL = "model.pt"
-# A model and its promise stay the same whatever these say, and whatever audits and attacks ask.
-FREE_KEYS = frozenset({"dataset.root", "dataset.download", "device", "training.evaluate_on"})
-FREE_BLOCKS = ("attack.", "audit.")
 SUMMARY = "privacy_summary"
 
 logger = logging.getLogger(__name__)
-
-
-def check_trained_with(made_with: Mapping[str, Any], config: Config, remedy: str) -> None:
-    """Refuse another configuration than the model's.
-
-    Args:
-        made_with: the configuration that it was trained with, by dotted key.
-        remedy: what to do, as the refusal tells it.
-
-    Raises:
-        InputError: it names the first key that differs, with both values.
-    """
-    for key, (before, value) in _changed(made_with, config).items():
-        raise InputError(key, value, f"{MODEL} was trained with {before}; {remedy}")
-
-
-def _changed(made_with: Mapping[str, Any], config: Config) -> dict[str, tuple[object, object]]:
-    changed = differences(completed(made_with), completed(essentials(config)))
-    return {
-        key: values
-        for key, values in changed.items()
-        if key not in FREE_KEYS and not key.startswith(FREE_BLOCKS)
-    }
 
 
 def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) -> None:
@@ -75,57 +41,101 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
         check_trained_with(catalog.load("model_configuration"), config, remedy)
 
 
-def verdict_of(
-    folder: Path, catalog: CatalogProtocol, config: Config, private: bool
-) -> Verdict | None:
-    """The verdict of the run that has trained, or begun to, in the cell, if it is this one.
+class CellVerdict:
+    """The verdict of the model in a run's cell, as the run's nodes learn more of it.
 
-    A model without one may rest on anything.
+    The run's `assemble` finds what is known at its start as `known` in the catalog: None for a
+    training that begins anew.
 
     Args:
-        folder: the cell's, that of its model.
         private: whether the run has a promise to keep.
+        unfinished: the run as it was left, if it goes on.
     """
-    verdict, run = kept(folder), run_digest(config)
-    if verdict is not None and (verdict.run, verdict.private) == (run, private):
-        return verdict
-    is_damaged = verdict is None and (folder / VERDICT).exists()
-    if private and (is_damaged or (catalog.exists("model") and _is_of(catalog, config))):
-        return Verdict(run, "", private, (LOST,))
-    return None
 
+    def __init__(
+        self,
+        entries: CatalogEntries,
+        pipeline: Pipeline,
+        catalog: CatalogProtocol,
+        config: Config,
+        private: bool,
+        unfinished: Unfinished | None,
+    ) -> None:
+        self._entries, self._catalog = entries, catalog
+        self._reads_summary = SUMMARY in pipeline.inputs()
+        trains, known = "model" in pipeline.all_outputs(), None
+        if unfinished is not None or not trains:
+            known = self._of_cell(config, private)
+        if unfinished is not None:
+            known = resumed_verdict(unfinished, config, private, known)
+        catalog["known"] = MemoryDataset(known, copy_mode="assign")
+        self._earlier = None if trains else known
+        if self._earlier is not None:
+            self._lower(self._earlier.rests_on)  # one that was lost stays so
+            if self._reads_summary:
+                self._lower_summary(self._earlier.rests_on)
 
-def lower(folder: Path, verdict: Verdict, conditions: Sequence[str]) -> bool:
-    """Let a verdict rest on what a later command has found, too; not of other records, which say
-    nothing of the model.
+    def node_ran(self, node: Node, inputs: Mapping[str, Any]) -> None:
+        """Keep what is newly found of a model that was trained before, and write what a new one
+        promises in the place of what was written before it."""
+        if node.name == "train_model" and self._reads_summary:
+            self._catalog.save(SUMMARY, inputs["prepared_experiment"].summary())
+        if node.name == "summarise_privacy":
+            self._lower(promise.conditions(inputs["experiment"]))
 
-    Returns:
-        Whether what was said of the model before may say too much.
-    """
-    added = [line for line in conditions if line not in verdict.rests_on]
-    said_more = verdict.guarantee == "verified" if added else kept(folder) != verdict
-    if OTHER_RECORDS in added:
-        return False
-    keep(folder, replace(verdict, conditions=(*verdict.conditions, *added)))
-    if not said_more:
-        return False
-    logger.warning(
-        "The cell's model is conditional from now on; --pipelines=evaluation writes its card anew."
-    )
-    return True
+    def model_saved(self) -> None:
+        """What was found of an earlier model goes with it."""
+        verdict.settle(self._entries.cell_folder)
+        self._remove_pages()
 
+    def _of_cell(self, config: Config, private: bool) -> Verdict | None:
+        """The verdict of the run that has trained, or begun to, in the cell, if it is this one.
 
-def lower_summary(catalog: CatalogProtocol, conditions: Sequence[str]) -> None:
-    """Let what an earlier command has written of the promise rest on what is known by now."""
-    if not catalog.exists(SUMMARY):
-        return
-    promised = catalog.load(SUMMARY)
-    if (by_now := lowered(promised, conditions)) != promised:
-        catalog.save(SUMMARY, by_now)
+        A model without one may rest on anything.
+        """
+        found, run = kept(self._entries.cell_folder), verdict.run_digest(config)
+        if found is not None and (found.run, found.private) == (run, private):
+            return found
+        is_damaged = found is None and (self._entries.cell_folder / VERDICT).exists()
+        if private and (is_damaged or self._may_be_model_of(config)):
+            return Verdict(run, "", private, (LOST,))
+        return None
 
+    def _may_be_model_of(self, config: Config) -> bool:
+        """Whether a model is in the cell, and of this configuration or of an unknown one."""
+        if not self._catalog.exists("model"):
+            return False
+        if not self._catalog.exists("model_configuration"):
+            return True
+        return not changed(self._catalog.load("model_configuration"), config)
 
-def _is_of(catalog: CatalogProtocol, config: Config) -> bool:
-    """Whether the model in the cell is of a configuration; of an unknown one it may be."""
-    if not catalog.exists("model_configuration"):
-        return True
-    return not _changed(catalog.load("model_configuration"), config)
+    def _lower(self, conditions: Sequence[str]) -> None:
+        """Let the verdict rest on what this command has found, too; not of other records, which
+        say nothing of the model. Pages that said more go."""
+        if (earlier := self._earlier) is None:
+            return
+        folder = self._entries.cell_folder
+        added = [line for line in conditions if line not in earlier.rests_on]
+        said_more = earlier.guarantee == "verified" if added else kept(folder) != earlier
+        if OTHER_RECORDS in added:
+            return
+        verdict.keep(folder, replace(earlier, conditions=(*earlier.conditions, *added)))
+        if said_more:
+            logger.warning(
+                "The cell's model is conditional from now on; --pipelines=evaluation writes its "
+                "card anew."
+            )
+            self._remove_pages()
+
+    def _lower_summary(self, conditions: Sequence[str]) -> None:
+        """Let what an earlier command has written of the promise rest on what is known by now."""
+        if not self._catalog.exists(SUMMARY):
+            return
+        promised = self._catalog.load(SUMMARY)
+        if (by_now := lowered(promised, conditions)) != promised:
+            self._catalog.save(SUMMARY, by_now)
+
+    def _remove_pages(self) -> None:
+        """What evaluation has made of the cell's model."""
+        for name in evaluation.create_pipeline().all_outputs():
+            self._entries.remove(name)

@@ -1,11 +1,12 @@
-"""Kedro's configuration files: what is wrong in them ends in one line that names the file."""
+"""Kedro's configuration files and its catalog: what is wrong in them ends in one line that names
+the file."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,18 @@ from omegaconf.errors import (
 from pydantic import ValidationError
 
 from m2fdp.core.config.loading import read_parameters, unread_files
-from m2fdp.core.errors import InputError, among
+from m2fdp.core.errors import InputError, among, chain
 from m2fdp.core.files import shown
+from m2fdp.core.interruption import deferred
 from m2fdp.core.yaml_files import line_of, read_block
-from m2fdp.pipelines.kedro_internals import ParsedOnce
+from m2fdp.pipelines.kedro_internals import StrictFiles
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 # By the kind of configuration without which nothing runs: the file of the base environment.
 _NEEDED = {"parameters": "parameters.yml", "catalog": "catalog.yml", "mlflow": "mlflow.yml"}
 
 
-class StrictConfigLoader(ParsedOnce):
+class StrictConfigLoader(StrictFiles):
     """Kedro's loader for a folder of environments, with an `InputError` for whatever a user can
     have written wrong."""
 
@@ -90,7 +92,9 @@ class StrictConfigLoader(ParsedOnce):
         Raises:
             InputError: it is no YAML, holds no keys or sets one twice.
         """
-        return read_parameters(file) if key == "parameters" else read_block(file)
+        # A file that can't be read is refused by whoever parses it.
+        written = file.read_bytes() if os.access(file, os.R_OK) and file.is_file() else b""
+        return _parsed(read_parameters if key == "parameters" else read_block, file, written)
 
     def files(self, key: str) -> Iterator[Path]:
         """The files that may hold configuration of that kind, the environment's first."""
@@ -138,6 +142,12 @@ class StrictConfigLoader(ParsedOnce):
         return InputError(place, "(unresolved)", str(error).partition("\n")[0])
 
 
+@lru_cache(maxsize=64)
+def _parsed(read: Callable[[Path], dict[str, Any]], file: Path, written: bytes) -> dict[str, Any]:
+    """What a file says; a process parses the same bytes once, however many sessions it has."""
+    return read(file)
+
+
 def _clashes(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
     """Dotted keys, and their values, that one of the contents has as a list and one as a block."""
     for one, another in itertools.combinations(contents, 2):
@@ -149,39 +159,22 @@ def _clashes(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]
                 yield str(key), value
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """One of a catalog, known by what it says less the name of the cell."""
-
-    name: str
-    said: str
-    content: Any = field(compare=False)
-    credentials: dict[str, Any] = field(compare=False)
-
-
-@lru_cache(maxsize=512)
-def _make(entry: _Entry) -> None:
-    """Make its dataset, to see whether Kedro can; where it has in this process, not again: to look
-    for the classes of all of them takes a tenth of a second, in each cell of a study."""
-    DataCatalog.from_config({entry.name: entry.content}, entry.credentials)[entry.name]
-
-
-def check_catalog(loader: StrictConfigLoader, cell: str) -> None:
+def check_catalog(loader: StrictConfigLoader) -> None:
     """Refuse a catalog with an entry that no dataset can be made of.
-
-    Args:
-        cell: the run's, a folder in the paths of what it makes.
 
     Raises:
         InputError: naming file, line and entry.
     """
-    entries, credentials = loader["catalog"], _credentials(loader)
+    entries = loader["catalog"]
+    try:
+        credentials = loader["credentials"]
+    except MissingConfigException:
+        credentials = {}
     for name, entry in entries.items():
         if "{" in name:  # a pattern, of which Kedro makes entries
             continue
         try:
-            said = repr((entry, credentials)).replace(f"/{cell}/", "/<cell>/")
-            _make(_Entry(name, said, entry, credentials))
+            DataCatalog.from_config({name: entry}, credentials)[name]
         except (DatasetError, KeyError) as error:
             kind = entry.get("type", "(no type)") if isinstance(entry, dict) else entry
             reason = str(error).split("\nHint")[0].split(". Please install")[0]
@@ -221,8 +214,21 @@ def _check_environment(conf: Path, env: str | None) -> None:
         raise InputError("--env", env, f"no such environment; there are {among(env, valid)}")
 
 
-def _credentials(loader: StrictConfigLoader) -> dict[str, Any]:
-    try:
-        return loader["credentials"]
-    except MissingConfigException:
-        return {}
+class UninterruptedCatalog(DataCatalog):
+    """A catalog that finishes the file it is saving before Ctrl-C or SIGTERM takes effect.
+
+    What is wrong with a file that it loads stays the one line that the dataset has found.
+    """
+
+    def load(self, ds_name: str, version: str | None = None) -> Any:
+        try:
+            return super().load(ds_name, version)
+        except DatasetError as error:
+            for cause in chain(error):
+                if isinstance(cause, InputError):
+                    raise cause from None
+            raise
+
+    def save(self, ds_name: str, data: Any) -> None:
+        with deferred():
+            super().save(ds_name, data)

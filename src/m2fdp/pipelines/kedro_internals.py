@@ -4,8 +4,6 @@
   no public name for it.
 - `kedro.framework.project.pipelines.set_requested`: a session that was asked for one pipeline
   leaves only that one known to the process.
-- `OmegaConfigLoader._read_raw_config`: the configuration files as they are parsed, before anything
-  is merged or resolved. Kedro keeps it apart so that it can be cached.
 - `OmegaConfigLoader._read_dir_configs`: the files of one environment, and `_check_duplicates` of
   them. OmegaConf reads YAML 1.1, and has no other way to be told how to read numbers.
 
@@ -14,16 +12,12 @@
 
 from __future__ import annotations
 
-import pickle
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kedro.config import OmegaConfigLoader
-from kedro.framework.project import pipelines
 from kedro.pipeline import Pipeline
 from omegaconf import OmegaConf
 
@@ -51,24 +45,8 @@ class Replacing:
                 self._filepath = path
 
 
-@dataclass(frozen=True)
-class _Files:
-    """Configuration files by their contents, and how they are parsed."""
-
-    place: tuple[str, ...]
-    contents: tuple[tuple[str, bytes], ...]
-    parse: Callable[[], Any] = field(compare=False)
-
-
-@lru_cache(maxsize=32)
-def _parsed(files: _Files) -> bytes:
-    """What their contents alone decide, pickled: whoever merges it changes it."""
-    return pickle.dumps(files.parse())
-
-
-class ParsedOnce(OmegaConfigLoader):
-    """Kedro's loader; a process parses files of the same contents once, however many sessions it
-    has. A study's worker has one for each of its cells."""
+class StrictFiles(OmegaConfigLoader):
+    """Kedro's loader, of files that are read in the project's own way."""
 
     @abstractmethod
     def files(self, key: str) -> Iterator[Path]:
@@ -78,28 +56,18 @@ class ParsedOnce(OmegaConfigLoader):
     def content(self, key: str, file: Path) -> dict[str, Any]:
         """What a file of that kind says."""
 
-    def parse(self, key: str) -> Any:
-        """Kedro's reading of the files of that kind."""
-        return super()._read_raw_config(key)
-
     def _read_dir_configs(self, folder: str, patterns: Any, key: str, read: set, *rest: Any) -> Any:
         contents = {
             file: OmegaConf.create(self.content(key, file))
             for file in self.files(key)
             if file.is_relative_to(folder)
         }
+        # Credentials may take values from the environment.
         if not contents or key == "credentials":
             return super()._read_dir_configs(folder, patterns, key, read, *rest)
         read.update(contents)
         self._check_duplicates(key, contents)
         return contents
-
-    def _read_raw_config(self, key: str) -> Any:
-        contents = tuple((str(file), file.read_bytes()) for file in self.files(key))
-        if not contents or key == "credentials":  # these may take values from the environment
-            return self.parse(key)
-        place = (str(self.conf_source), self.base_env, self.env or self.default_run_env)
-        return pickle.loads(_parsed(_Files((key, *place), contents, partial(self.parse, key))))
 
 
 def file_of(dataset: Any) -> PurePosixPath | None:
@@ -109,5 +77,8 @@ def file_of(dataset: Any) -> PurePosixPath | None:
 
 def all_pipelines() -> Mapping[str, Pipeline]:
     """The project's pipelines by name, also those that this process has not asked for before."""
+    # Kedro sets up logs and displays here, which a notebook that only reads should be spared.
+    from kedro.framework.project import pipelines
+
     pipelines.set_requested(None)
     return pipelines

@@ -125,11 +125,9 @@ def _write(folder: Path, servable: ServableModel) -> None:
             inputs=Schema([TensorSpec(real, (-1, *shape))]),
             outputs=Schema([TensorSpec(real, (-1, n_classes))]),
         ),
-        saved_input_example_info={
-            "artifact_path": _EXAMPLE,
-            "serving_input_path": _SERVED_EXAMPLE,
-            "type": "ndarray",
-        },
+        saved_input_example_info=dict(
+            artifact_path=_EXAMPLE, serving_input_path=_SERVED_EXAMPLE, type="ndarray"
+        ),
         metadata=dict(servable.metadata),
     )
     environment = {"conda_env": "conda.yaml", "python_env": "python_env.yaml"}
@@ -149,20 +147,21 @@ def _write_environment(folder: Path) -> None:
     pinned.append(f"mlflow=={mlflow.__version__}")
     python = platform.python_version()
     (folder / "requirements.txt").write_text("\n".join(pinned) + "\n", encoding="utf-8")
-    python_env = {
-        "python": python,
-        "build_dependencies": ["pip", "setuptools", "wheel"],
-        "dependencies": ["-r requirements.txt"],
+    environments = {
+        "python_env.yaml": {
+            "python": python,
+            "build_dependencies": ["pip", "setuptools", "wheel"],
+            "dependencies": ["-r requirements.txt"],
+        },
+        "conda.yaml": {
+            "name": "mlflow-env",
+            "channels": ["conda-forge"],
+            "dependencies": [f"python={python}", "pip", {"pip": pinned}],
+        },
     }
-    (folder / "python_env.yaml").write_text(
-        yaml.safe_dump(python_env, sort_keys=False), encoding="utf-8"
-    )
-    conda = {
-        "name": "mlflow-env",
-        "channels": ["conda-forge"],
-        "dependencies": [f"python={python}", "pip", {"pip": pinned}],
-    }
-    (folder / "conda.yaml").write_text(yaml.safe_dump(conda, sort_keys=False), encoding="utf-8")
+    for name, content in environments.items():
+        text = yaml.safe_dump(content, sort_keys=False)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 @contextmanager

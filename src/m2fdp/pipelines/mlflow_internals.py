@@ -8,8 +8,6 @@ None of it is in MLflow's documented Python API, and each has a reason:
   this version of MLflow needs. A client makes and migrates tables without asking.
 - `mlflow.store.tracking.dbmodels.models.SqlMetric` and `mlflow.store.db.db_types`: histories of
   all metrics of many runs by one query. The client makes a query a run and metric.
-- `mlflow.protos.databricks_pb2`: its error codes alone distinguish a run that is unknown from a
-  store that fails.
 - `mlflow.utils.validation.MAX_METRICS_PER_BATCH` and `MAX_PARAMS_TAGS_PER_BATCH`: how many metrics,
   and how many parameters, `log_batch` takes.
 - `mlflow.utils.validation._validate_model_name` and two beside it: which names and aliases of
@@ -28,21 +26,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import (
-    BAD_REQUEST,
-    INVALID_PARAMETER_VALUE,
-    RESOURCE_ALREADY_EXISTS,
-    RESOURCE_DOES_NOT_EXIST,
-    ErrorCode,
-)
 from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.telemetry import set_telemetry_client
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
+from mlflow.utils.validation import MAX_METRICS_PER_BATCH as MAX_METRICS_PER_BATCH
+from mlflow.utils.validation import MAX_PARAMS_TAGS_PER_BATCH as MAX_PARAMS_TAGS_PER_BATCH
 from mlflow.utils.validation import (
-    MAX_METRICS_PER_BATCH,
-    MAX_PARAMS_TAGS_PER_BATCH,
     _validate_model_alias_name,
     _validate_model_alias_name_reserved,
     _validate_model_name,
@@ -52,39 +42,10 @@ from sqlalchemy import create_engine, select
 if TYPE_CHECKING:
     from requests import Response
 
-__all__ = [
-    "MAX_METRICS_PER_BATCH",
-    "MAX_PARAMS_TAGS_PER_BATCH",
-    "IMPOSSIBLE",
-    "REFUSED",
-    "UNKNOWN",
-    "check_alias",
-    "exists",
-    "is_database",
-    "is_unknown",
-    "metric_values",
-    "outside_notebooks",
-    "read_telemetry_setting",
-    "request_once",
-    "tables",
-]
-
-# The error code of what a store has not: a run, an experiment.
-UNKNOWN = ErrorCode.Name(RESOURCE_DOES_NOT_EXIST)
-# What a client makes of an id that no run can have.
-IMPOSSIBLE = ErrorCode.Name(INVALID_PARAMETER_VALUE)
-# What a store makes of a row that is there already.
-REFUSED = ErrorCode.Name(BAD_REQUEST)
-
-
-def is_unknown(error: MlflowException) -> bool:
-    """Whether a store says that it has no such run or experiment."""
-    return error.error_code == UNKNOWN
-
-
-def exists(error: MlflowException) -> bool:
-    """Whether a store says that it has such an experiment already."""
-    return error.error_code == ErrorCode.Name(RESOURCE_ALREADY_EXISTS)
+# Error codes, as servers write them: what a store has not, and has already; an id that no run can
+# have; and a row that is there already.
+UNKNOWN, EXISTS = "RESOURCE_DOES_NOT_EXIST", "RESOURCE_ALREADY_EXISTS"
+IMPOSSIBLE, REFUSED = "INVALID_PARAMETER_VALUE", "BAD_REQUEST"
 
 
 def check_alias(name: str, alias: str) -> None:

@@ -12,7 +12,7 @@ from mlflow.exceptions import MlflowException
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
-from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, check_alias, is_unknown
+from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, check_alias
 from m2fdp.pipelines.tracking import connect
 
 CELL = "single"  # whose latest run is promoted, unless another is named
@@ -65,7 +65,7 @@ def _version(client: MlflowClient, name: str, model_id: str, run_id: str) -> Mod
     try:
         client.get_registered_model(name)
     except MlflowException as error:
-        if not is_unknown(error):
+        if error.error_code != UNKNOWN:
             raise
         client.create_registered_model(name)
     for version in client.search_model_versions(f"name = '{name}'"):
@@ -79,7 +79,7 @@ def _run(client: MlflowClient, run_id: str) -> Run:
     try:
         run = client.get_run(run_id)
     except MlflowException as error:
-        if not is_unknown(error) and error.error_code != IMPOSSIBLE:
+        if error.error_code not in (UNKNOWN, IMPOSSIBLE):
             raise
         store = mlflow.get_tracking_uri()
         raise InputError("--run", run_id, f"MLflow at {store} has no such run") from None

@@ -1,4 +1,4 @@
-"""Where a run's results come from: its place among the runs, and the code that computes them."""
+"""Where a run's results come from, as MLflow is told when it begins: configuration, code, data."""
 
 from __future__ import annotations
 
@@ -10,26 +10,90 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from kedro.pipeline import Pipeline
-from mlflow.entities import Run
+from mlflow import MlflowClient
+from mlflow.entities import Param, Run, RunTag
 
-from m2fdp.core.algorithms import get_algorithm
-from m2fdp.core.config import Config, own_names
+from m2fdp.core.algorithms import Plan, get_algorithm
+from m2fdp.core.config import Config, essentials, flatten, own_names
 from m2fdp.core.engine.checkpoints import differences
+from m2fdp.core.experiment.idle import read_keys
+from m2fdp.core.experiment.request import Request
 from m2fdp.core.own_code import imported_since, sources
 from m2fdp.features.mapping import fitted_on
+from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
+from m2fdp.pipelines.selection import asked_for, reading
+from m2fdp.pipelines.tracking import forget_end
+from m2fdp.reporting.naming import command
 from m2fdp.reporting.outside import DIAGNOSTICS
 
 # What sums are computed by, and what draws, checks and files them.
 COMPUTING = ("numpy", "pandas", "scikit-learn", "torch", "torchvision")
 OTHERS = ("dp-accounting", "great-expectations", "kedro", "m2fdp", "mlflow")
 FROM_DISK = "from disk"  # the tag `split` of a run that did not make its own
+SOURCE = "kedro run"  # where runs come from; MLflow would name a file of this machine
+# What of its configuration a result depends on, as an artifact; training keeps the same beside the
+# model.
+_CONFIGURATION = "configuration.json"
+# Of Kedro's parameters of a run, which become tags: places of this machine, objects, and what is
+# elsewhere on the run's page.
+_UNTOLD = frozenset(
+    {"project_path", "run_id", "session_id", "runner", "extra_params", "runtime_params"}
+)
 
 logger = logging.getLogger(__name__)
 
 
-def run_tags(config: Config) -> dict[str, str]:
+def tell_beginning(
+    run: Run,
+    config: Config,
+    plan: Plan,
+    pipeline: Pipeline,
+    run_params: Mapping[str, Any],
+    before: Run | None,
+    round_: int,
+) -> None:
+    """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two.
+
+    Args:
+        run_params: Kedro's parameters of the run.
+        before: the run as it was left, if it goes on.
+        round_: after which it goes on.
+    """
+    client, run_id = MlflowClient(), run.info.run_id
+    code = code_tags(Path(run_params["project_path"]))
+    tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}
+    tags |= _run_tags(config) | code | _data_tags(pipeline)
+    repeat = command(config, asked_for(run_params))
+    tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
+    if before is not None:
+        logger.info("Training goes on after round %d.", round_)
+        former = {key: before.data.tags.get(key) for key in code}
+        for key, (old, new) in differences(former, code).items():
+            line = "%s was %s and is %s: the results may differ from an uninterrupted run's."
+            logger.warning(line, key, old, new)
+        tags["resumed_after_round"] = str(round_)
+        forget_end(before)
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    if before is None:
+        params = [Param(k, str(v)) for k, v in _read_parameters(config, plan, pipeline).items()]
+        for first in range(0, len(params), MAX_PARAMS_TAGS_PER_BATCH):
+            client.log_batch(run_id, params=params[first : first + MAX_PARAMS_TAGS_PER_BATCH])
+        client.log_dict(run_id, essentials(config), _CONFIGURATION)
+
+
+def _read_parameters(config: Config, plan: Plan, pipeline: Pipeline) -> dict[str, Any]:
+    """The keys that the run reads, with their values."""
+    unread = {"resume"} | ({"audit", "attack"} - pipeline.all_outputs())
+    read = read_keys(Request(config, plan, reading(pipeline)))
+    every = flatten(config.model_dump(exclude=unread))
+    # Of a key that is a mapping, each entry is a parameter: training.local_aggregation.1.
+    return {k: v for k, v in every.items() if k in read or k.rpartition(".")[0] in read}
+
+
+def _run_tags(config: Config) -> dict[str, str]:
     """How reports find and group the run."""
     tags = {
         "algorithm": config.algorithm,
@@ -43,7 +107,7 @@ def run_tags(config: Config) -> dict[str, str]:
     return tags
 
 
-def data_tags(pipeline: Pipeline) -> dict[str, str]:
+def _data_tags(pipeline: Pipeline) -> dict[str, str]:
     """Whether the split lay on the disk, and which outputs epsilon does not cover."""
     tags = {"split": FROM_DISK} if "manifest" in pipeline.inputs() else {}
     if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
@@ -97,18 +161,6 @@ def own_code(config: Config, before: Mapping[str, str]) -> dict[str, str]:
         new = digests.get(module, old)
         digests[module] = old if new in (old, *old.split()) else f"{old} {new}"
     return digests
-
-
-def warn_of_other_code(run: Run, code: dict[str, str]) -> None:
-    """A line for each tag of `code_tags` in which the run that goes on began otherwise."""
-    before = {key: run.data.tags.get(key) for key in code}
-    for key, (old, new) in differences(before, code).items():
-        logger.warning(
-            "%s was %s and is %s: the results may differ from an uninterrupted run's.",
-            key,
-            old,
-            new,
-        )
 
 
 def _cpu() -> str:

@@ -23,6 +23,7 @@ from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.core.metrics import ACCURACY, EPSILON_NOMINAL, ROUNDS, SCORE
 from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.provenance import SOURCE
 from m2fdp.reporting.cards import Card
 from m2fdp.reporting.tables import promise_line
 from m2fdp.zones.algorithm import ZoneAlgorithm
@@ -36,7 +37,6 @@ ATTACK_INFINITE_TAG = "attack_infinite"
 # epsilon_verified or epsilon_conditional.
 AS_PROMISED_TAGS = {guarantee: f"epsilon_as_{guarantee}" for guarantee in EPSILON_NAMES}
 MODEL = "servable_model"
-SOURCE = "kedro run"  # where runs come from; MLflow would name a file of this machine
 _PARTS = ("experiment", "privacy_summary", "privacy_ledger", "round_metrics")  # of a card
 _DIGEST_LENGTH = 12  # of a data set's digest; the tag split_sha256 has all of it
 
@@ -46,48 +46,46 @@ class CatalogEntries:
     """What the catalog's configuration says about the datasets that a run makes.
 
     Attributes:
-        files: dataset -> its file, of those that are one.
+        files: dataset -> its file or folder, of those that have one.
         artifacts: datasets whose files MLflow keeps.
         metrics: dataset -> the name of the metric that it is in MLflow.
-        manifest, manifest_checks: the split, and the page of its checks.
-        model_folder: the model as others load it; None where the catalog has none.
-        cell_folder: the run's own checkpoints and notes.
+        manifest_checks: the page of the split's checks.
     """
 
     files: Mapping[str, Path]
     artifacts: frozenset[str]
     metrics: Mapping[str, str]
-    manifest: Path
     manifest_checks: Path
-    model_folder: Path | None
-    cell_folder: Path
 
     @classmethod
-    def of(cls, conf_catalog: Mapping[str, Any], project: Path) -> CatalogEntries:
+    def of(cls, conf_catalog: Mapping[str, Any]) -> CatalogEntries:
         """Of a checked catalog (`m2fdp.pipelines.configuration.check_catalog`)."""
         described = {name: entry.get("dataset", entry) for name, entry in conf_catalog.items()}
+        places = {name: e.get("filepath", e.get("path")) for name, e in described.items()}
         kinds = {name: entry["type"].rpartition(".")[2] for name, entry in conf_catalog.items()}
-        artifacts = [name for name in kinds if kinds[name] == "MlflowArtifactDataset"]
         metrics = [name for name in kinds if kinds[name] == "MlflowMetricDataset"]
-        manifest, model = conf_catalog["manifest"], described.get(MODEL, {})
         return cls(
-            files={
-                name: Path(entry["filepath"])
-                for name, entry in described.items()
-                if "filepath" in entry
-            },
-            artifacts=frozenset(artifacts),
+            files={name: Path(place) for name, place in places.items() if place},
+            artifacts=frozenset(n for n in kinds if kinds[n] == "MlflowArtifactDataset"),
             metrics={name: conf_catalog[name].get("key") or name for name in metrics},
-            manifest=Path(manifest["dataset"]["filepath"]),
-            manifest_checks=Path(manifest["validator"]["options"]["filepath"]),
-            model_folder=Path(model["path"]) if "path" in model else None,
-            cell_folder=project / Path(conf_catalog["checkpoints"]["path"]).parent,
+            manifest_checks=Path(conf_catalog["manifest"]["validator"]["options"]["filepath"]),
         )
+
+    @property
+    def cell_folder(self) -> Path:
+        """The run's own checkpoints and notes."""
+        return self.files["checkpoints"].parent
 
     def printed(self, name: str) -> Path | None:
         """Where what is saved as PNG is as PDF, if the run wants it; None for other datasets."""
         file = self.files.get(name, Path())
         return file.with_suffix(".pdf") if file.suffix == ".png" else None
+
+    def remove(self, name: str) -> None:
+        """Remove the files that a dataset may have."""
+        for file in (self.files.get(name), self.printed(name)):
+            if file is not None:
+                file.unlink(missing_ok=True)
 
 
 class Recorder:
@@ -115,8 +113,8 @@ class Recorder:
         self._planned_rounds = config.training.rounds
         self._in_zones = isinstance(get_algorithm(config.algorithm), ZoneAlgorithm)
         self._will_train = trains
-        self._split_recorded = self._privacy_recorded = False
-        self._dataset_recorded = False
+        self._digest = ""  # of the split, once it is recorded
+        self._privacy_recorded = self._dataset_recorded = False
         self._noted: dict[str, Any] = {}  # datasets by name
         self._artifacts: set[str] = set()  # names of files
         self.folders: set[Path] = set()  # that files were saved to
@@ -130,11 +128,10 @@ class Recorder:
             self._record_split(name)
             if name in entries.artifacts and entries.files[name].exists():
                 self._artifacts.add(entries.files[name].name)
-                printed = entries.printed(name)
-                files = [entries.files[name], *([printed] if printed and printed.exists() else ())]
-                outbox.put(files=files)
-            if name == MODEL and entries.model_folder is not None:
-                outbox.put(models=[entries.model_folder])
+                files = (entries.files[name], entries.printed(name))
+                outbox.put(files=[file for file in files if file and file.exists()])
+            if name == MODEL and name in entries.files:
+                outbox.put(models=[entries.files[name]])
             if name in entries.metrics:
                 self._log_metrics({entries.metrics[name]: data})
             if name == "privacy_summary":
@@ -174,14 +171,14 @@ class Recorder:
             info, files = self._run.info, sorted(self._artifacts)
             text = described(card, info.experiment_id, info.run_id, files)
             self._outbox.put(tags={DESCRIPTION: text})
-        if self._split_recorded:
+        if self._digest:
             self._outbox.put(files=[self._entries.manifest_checks])
 
     def _note(self, name: str, data: Any) -> None:
         """Keep what a card may need, and tell of the data set once it is known how it is dealt."""
         if name in ("card", "dataset", "manifest", *_PARTS):
             self._noted[name] = data
-        if self._dataset_recorded or not self._split_recorded:
+        if self._dataset_recorded or not self._digest:
             return
         dataset, manifest = map(self._noted.get, ("dataset", "manifest"))
         if isinstance(dataset, Dataset) and manifest is not None:
@@ -247,18 +244,16 @@ class Recorder:
 
     def _record_split(self, name: str) -> None:
         """Once a run, when it has a manifest."""
-        if name != "manifest" or self._split_recorded:
+        if name != "manifest" or self._digest:
             return
-        manifest = self._entries.manifest
+        manifest = self._entries.files[name]
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
-        if self._before is not None:
-            before = self._before.data.tags.get("split_sha256", digest)
-            if digest != before:
-                remedy = "the run began with another split; leave resume out to start anew"
-                raise InputError(shown(manifest), digest[:12], remedy)
+        tags = {} if self._before is None else self._before.data.tags
+        if tags.get("split_sha256", digest) != digest:
+            remedy = "the run began with another split; leave resume out to start anew"
+            raise InputError(shown(manifest), digest[:12], remedy)
         self._digest = digest
         self._outbox.put(tags={"split_sha256": digest})
-        self._split_recorded = True
 
 
 def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +18,11 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.own_code import sources
 from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
 from m2fdp.core.privacy.verdict import Verdict, run_digest
-from m2fdp.pipelines.mlflow_internals import is_unknown
+from m2fdp.pipelines.mlflow_internals import UNKNOWN
 from m2fdp.pipelines.provenance import FROM_DISK, computed_by
 from m2fdp.pipelines.tracking import held_by_another_process
+
+_ANEW = "leave resume out to start anew"
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +45,14 @@ def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinish
     for path in unreadable:
         logger.warning("Checkpoint %s is damaged; it is passed over.", path)
     if checkpoint is None:
-        raise _refusal(f"there is no {'whole ' if unreadable else ''}checkpoint in {folder}")
+        whole = "whole " if unreadable else ""
+        raise refusal(f"there is no {whole}checkpoint in {folder}; {_ANEW}")
     changed = differences(completed(checkpoint.configuration), completed(essentials(config)))
     if changed:
         gone = [key for key in changed if key in RETIRED]  # with a value that no run has any more
         remedy = "go on with the version that made it" if gone else "give the former values"
-        raise InputError(
-            "resume",
-            True,
-            f"the checkpoint is of another configuration: {_listed(changed)}; {remedy}, or leave "
-            "resume out to start anew",
-        )
+        listed = ", ".join(f"{key} was {old} and is {new}" for key, (old, new) in changed.items())
+        raise refusal(f"the checkpoint is of another configuration: {listed}; {remedy}, or {_ANEW}")
     return Unfinished(_open_run(checkpoint.run, tracking_uri), checkpoint)
 
 
@@ -65,11 +63,10 @@ def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
         InputError: they do not train, or would make another split than the run began with.
     """
     if "model" not in pipeline.all_outputs():
-        raise InputError("resume", True, "no training is asked for; leave it out")
+        raise refusal("no training is asked for; leave it out")
     own_split = unfinished.run.data.tags.get("split") == FROM_DISK
     if own_split and "manifest" in pipeline.all_outputs():
-        remedy = "the run trains on a split that lay on the disk; add --pipelines=training"
-        raise InputError("resume", True, remedy)
+        raise refusal("the run trains on a split that lay on the disk; add --pipelines=training")
 
 
 def check_own_code(unfinished: Unfinished, config: Config) -> None:
@@ -87,12 +84,10 @@ def check_own_code(unfinished: Unfinished, config: Config) -> None:
             continue
         users = [key for key, name in names.items() if module in sources([name])]
         key = (users or [*names])[0]
-        raise InputError(
-            "resume",
-            True,
+        raise refusal(
             f"{source.file if source else module} is not as the run began with it "
             f"({key}={names[key]}): a round that is trained again would be released twice under "
-            "one noise; restore it, or leave resume out and give another seed",
+            "one noise; restore it, or leave resume out and give another seed"
         )
 
 
@@ -135,23 +130,20 @@ def _open_run(run_id: str, tracking_uri: str) -> Run:
     try:
         run = MlflowClient(tracking_uri).get_run(run_id)
     except MlflowException as error:
-        if not is_unknown(error):
+        if error.error_code != UNKNOWN:
             raise
-        raise _refusal(f"MLflow at {tracking_uri} does not know its run {run_id}") from None
+        unknown = f"MLflow at {tracking_uri} does not know its run {run_id}; {_ANEW}"
+        raise refusal(unknown) from None
+    name = f"run {run.info.run_name} ({run_id})"
     if run.info.lifecycle_stage == LifecycleStage.DELETED:
-        raise _refusal(f"its run {run.info.run_name} ({run_id}) is deleted in MLflow")
+        raise refusal(f"its {name} is deleted in MLflow; {_ANEW}")
     if run.info.status == "FINISHED":
-        raise _refusal(f"its run {run.info.run_name} ({run_id}) is finished")
+        raise refusal(f"its {name} is finished; {_ANEW}")
     if held_by_another_process(run):
-        raise InputError(
-            "resume", True, f"run {run.info.run_name} ({run_id}) is still going on; stop it first"
-        )
+        raise refusal(f"{name} is still going on; stop it first")
     return run
 
 
-def _refusal(reason: str) -> InputError:
-    return InputError("resume", True, f"{reason}; leave resume out to start anew")
-
-
-def _listed(changed: Mapping[str, tuple[object, object]]) -> str:
-    return ", ".join(f"{key} was {old} and is {new}" for key, (old, new) in changed.items())
+def refusal(reason: str) -> InputError:
+    """Of a run that can't go on."""
+    return InputError("resume", True, reason)

@@ -1,29 +1,31 @@
-"""What `kedro run` is asked to run: is there such a thing, and is there all that it reads."""
+"""What `kedro run` is asked to run: is there such a thing, can it be made, and is there all that it
+reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 
+from m2fdp.adversaries.facts import check_attack, check_audit
+from m2fdp.convergence.facts import check_bound
+from m2fdp.core.algorithms import Plan
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.files import shown
 from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
 # Kedro's parameters of a run that choose nodes, with their options on the command line.
-OPTIONS = {
-    "node_names": "--nodes",
-    "from_nodes": "--from-nodes",
-    "to_nodes": "--to-nodes",
-    "from_inputs": "--from-inputs",
-    "to_outputs": "--to-outputs",
-    "tags": "--tags",
-    "namespaces": "--namespaces",
-}
+_FILTERS = ("from_nodes", "to_nodes", "from_inputs", "to_outputs", "tags", "namespaces")
+OPTIONS = {"node_names": "--nodes"} | {n: f"--{n.replace('_', '-')}" for n in _FILTERS}
 DEFAULT = "__default__"
+# Pipelines that read keys which nothing else does, with what each makes of them.
+READING = {"bound": "bound", "clock": "clock_rounds"}
+# What is refused of the makers of these datasets, and of no other run.
+_REFUSING = {"audit": check_audit, "attack": check_attack, "bound": check_bound}
 
 
 def check_names(chosen: Mapping[str, Any]) -> None:
@@ -35,7 +37,12 @@ def check_names(chosen: Mapping[str, Any]) -> None:
     Raises:
         InputError: it names the option and what would be valid.
     """
-    # Threads and processes would not know the MLflow run that is open.
+    # MLflow has an active run for each thread: threads and processes would open runs without end.
+    remedy = "a run's files are loaded and saved one after the other; leave it out"
+    if chosen["is_async"]:
+        raise InputError("--async", True, remedy)
+    if chosen["runner_params"].get("is_async"):
+        raise InputError("--runner-params", "is_async=True", remedy)
     _check_known("--runner", [chosen["runner"] or "SequentialRunner"], ["SequentialRunner"])
     _check_known("--runner-params", chosen["runner_params"], ["is_async"])
     _check_known("--load-versions", chosen["load_versions"] or (), ())
@@ -95,15 +102,33 @@ def check_inputs(
         )
 
 
+def asked_for(run_params: Mapping[str, Any]) -> list[str]:
+    """The pipelines of a run by whichever of Kedro's two names, but for the default one."""
+    names = run_params.get("pipeline_names") or run_params.get("pipeline_name") or []
+    return [name for name in ([names] if isinstance(names, str) else names) if name != DEFAULT]
+
+
+def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
+    """Refuse datasets that can't be made under a configuration.
+
+    Raises:
+        InputError: naming the key.
+    """
+    for name, check in _REFUSING.items():
+        if name in made:
+            check(config, plan)
+
+
+def reading(pipeline: Pipeline) -> frozenset[str]:
+    """Of a run, the pipelines that read keys which nothing else does."""
+    outputs = pipeline.all_outputs()
+    return frozenset(name for name, output in READING.items() if output in outputs)
+
+
 def pipeline_names() -> list[str]:
     """Those of `m2fdp.pipeline_registry`: folders of this package, and the default."""
     folders = (file.parent.name for file in Path(__file__).parent.glob("*/__init__.py"))
     return [DEFAULT, *sorted(folders)]
-
-
-def whole_pipelines(chosen: Mapping[str, Any]) -> list[str] | None:
-    """The names of those that are asked for; None where some of their nodes are."""
-    return None if _filters(chosen) else _names(chosen)
 
 
 def _names(chosen: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,5 @@
-"""This process as a driver of a Ray cluster, and what of Ray's ways is mended for a terminal."""
+"""This process as a driver of a Ray cluster: its connection, the cores that it reserves, and what
+of Ray's ways is mended for a terminal."""
 
 from __future__ import annotations
 
@@ -18,6 +19,10 @@ from m2fdp.core.interruption import deferred
 # Ray itself tries for minutes.
 ANSWER_S = 5.0
 SIGNALS_WAIT_S = 0.5
+# Who waits no longer for others' cores is not told that it waits.
+_SAID_AFTER_S = 3.0
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -120,3 +125,49 @@ def wait_for(references: Sequence[Any], count: int = 1, timeout: float = inf) ->
 def cause_of(error: Exception) -> str:
     """The last line of what Ray says of an error in the work itself."""
     return str(error).strip().splitlines()[-1]
+
+
+class Reservation:
+    """Cores of the connected cluster, one a place, which are taken together or not at all, so that
+    runs never wait for each other with a part of what they need.
+
+    Args:
+        cores: how many; no more than the cluster has.
+    """
+
+    def __init__(self, cores: int) -> None:
+        from ray.util import placement_group
+
+        self.cores = cores
+        self._group = placement_group([{"CPU": 1}] * cores, strategy="SPREAD")
+
+    def wait(self) -> None:
+        """Wait until nobody else has them."""
+        began, said = time.monotonic(), False
+        while True:
+            with deferred():
+                there = self._group.wait(SIGNALS_WAIT_S)
+            if there:
+                return
+            if not said and time.monotonic() - began > _SAID_AFTER_S:
+                said = True
+                total = cores_of_cluster()
+                logger.info("Ray: waiting for %d of the cluster's %d cores", self.cores, total)
+
+    def place(self, number: int) -> dict[str, Any]:
+        """Options of a task or an actor that has the core of this number."""
+        return place_in(self._group, number)
+
+    def end(self) -> None:
+        """Give the cores back."""
+        from ray.util import remove_placement_group
+
+        remove_placement_group(self._group)
+
+
+def place_in(group: Any, number: int) -> dict[str, Any]:
+    """Options of a task or an actor that has one core of a placement group."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)
+    return {"num_cpus": 1, "scheduling_strategy": strategy}

@@ -18,16 +18,17 @@ from m2fdp.core.formatting import counted
 from m2fdp.core.interruption import deferred
 from m2fdp.processes.config import ExecutionConfig
 from m2fdp.processes.connection import (
+    Reservation,
     cause_of,
     check_address,
     check_installed,
     connected,
     cores_of_cluster,
+    place_in,
     wait_for,
 )
 from m2fdp.processes.elsewhere import Piece, Site
 from m2fdp.processes.pending import Pending
-from m2fdp.processes.reservations import Reservation, place_in
 
 ADDRESS, ENGINE, WORKERS = "execution.address", "execution.engine", "execution.workers"
 # Where all are lost, whoever is not there by then is not waited for.
@@ -98,12 +99,12 @@ class _Member:
     """A site.
 
     Attributes:
-        node: address and number of the node that it is on.
+        node: address of the node that it is on, with its number where several have that address.
         held: the pieces that it can compute.
     """
 
     actor: Any
-    node: tuple[str, str]
+    node: str
     held: set[Piece] = field(default_factory=set)
 
 
@@ -160,7 +161,10 @@ class RaySites:
             try:
                 results[every[number]] = ray.get(done)
             except RayTaskError as error:
-                raise _refusal(error) from None
+                if isinstance(error.cause, InputError):
+                    raise error.cause from None
+                refusal = f"a node can't do the work: {cause_of(error)}"
+                raise InputError(ENGINE, "ray", refusal) from None
             except RayError:
                 self._lose(member)
                 if not pending.lose(number):
@@ -191,13 +195,17 @@ class RaySites:
         done = wait_for(list(answers), len(answers), timeout)
         for answer in answers.keys() - set(done):
             ray.kill(answers[answer])
-        members = []
+        nodes: dict[Any, tuple[str, str]] = {}
         for answer in done:
             try:
-                members.append(_Member(answers[answer], ray.get(answer)))
+                nodes[answer] = ray.get(answer)
             except RayError as error:
                 logger.warning("Ray: a core can't be used: %s", cause_of(error))
-        return members
+        alike = Counter(address for address, _ in set(nodes.values()))
+        return [
+            _Member(answers[answer], address if alike[address] == 1 else f"{address}/{number[:6]}")
+            for answer, (address, number) in nodes.items()
+        ]
 
     def _holder(
         self, piece: Piece, content_of: Callable[[Piece], bytes]
@@ -224,15 +232,13 @@ class RaySites:
             ray.kill(member.actor)
         self._members.remove(member)
         remaining = self._present() if self._members else "none"
-        name = _name(member.node, [other.node for other in (*self._members, member)])
-        logger.warning("Ray: a site on node %s is lost; left: %s", name, remaining)
+        logger.warning("Ray: a site on node %s is lost; left: %s", member.node, remaining)
 
     def _present(self) -> str:
         """How many cores of which nodes compute."""
         nodes = Counter(member.node for member in self._members)
-        names = ", ".join(f"{_name(node, list(nodes))}: {cores}" for node, cores in nodes.items())
-        total, many = sum(nodes.values()), len(nodes)
-        return f"{total} core{'s' * (total > 1)} of {many} node{'s' * (many > 1)} ({names})"
+        names = ", ".join(f"{node}: {cores}" for node, cores in nodes.items())
+        return f"{counted(nodes.total(), 'core')} of {counted(len(nodes), 'node')} ({names})"
 
 
 class _SiteThere(Site):
@@ -248,17 +254,3 @@ class _SiteThere(Site):
         import ray
 
         return ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
-
-
-def _refusal(error: Any) -> InputError:
-    """What a node raised as it computed."""
-    if isinstance(error.cause, InputError):
-        return error.cause
-    return InputError(ENGINE, "ray", f"a node can't do the work: {cause_of(error)}")
-
-
-def _name(node: tuple[str, str], others: Sequence[tuple[str, str]]) -> str:
-    """A node's address, with its number where several have that address."""
-    address, number = node
-    alike = {other for other in others if other[0] == address}
-    return address if len(alike) == 1 else f"{address}/{number[:6]}"

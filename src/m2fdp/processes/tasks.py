@@ -9,9 +9,8 @@ from typing import Any
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.interruption import deferred
-from m2fdp.processes.connection import cause_of, cores_of_cluster, wait_for
+from m2fdp.processes.connection import Reservation, cause_of, cores_of_cluster, wait_for
 from m2fdp.processes.pending import GRACE_S, Pending
-from m2fdp.processes.reservations import Reservation
 
 OPTION, WORKERS = "--ray-address", "execution.workers"
 

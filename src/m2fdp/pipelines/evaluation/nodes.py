@@ -14,20 +14,49 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.core.algorithms import get_algorithm
+from m2fdp.core.config import Config, completed, essentials
 from m2fdp.core.data.manifest import DIGEST, file_of
+from m2fdp.core.engine.checkpoints import differences
 from m2fdp.core.engine.evaluation import one_class_only
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of_last
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
 
+MODEL = "model.pt"
+# A model and its promise stay the same whatever these say, and whatever audits and attacks ask.
+FREE_KEYS = frozenset({"dataset.root", "dataset.download", "device", "training.evaluate_on"})
+FREE_BLOCKS = ("attack.", "audit.")
 SUMMARY = "privacy_summary.json"
 NUMBERS = ("round", *names_of(EVALUATED))
+
+
+def check_trained_with(made_with: Mapping[str, Any], config: Config, remedy: str) -> None:
+    """Refuse another configuration than the model's.
+
+    Args:
+        made_with: the configuration that it was trained with, by dotted key.
+        remedy: what to do, as the refusal tells it.
+
+    Raises:
+        InputError: it names the first key that differs, with both values.
+    """
+    for key, (before, value) in changed(made_with, config).items():
+        raise InputError(key, value, f"{MODEL} was trained with {before}; {remedy}")
+
+
+def changed(made_with: Mapping[str, Any], config: Config) -> dict[str, tuple[object, object]]:
+    """The keys in which a configuration is not the model's, with both values."""
+    every = differences(completed(made_with), completed(essentials(config)))
+    return {
+        key: values
+        for key, values in every.items()
+        if key not in FREE_KEYS and not key.startswith(FREE_BLOCKS)
+    }
 
 
 def check_model(

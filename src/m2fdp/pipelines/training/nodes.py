@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import numpy as np
 import pandas as pd
 from torch import Tensor
@@ -17,17 +16,17 @@ from m2fdp.convergence.accumulated import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.core.engine.training import Checkpointing, Progress
-from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.metrics import SCORE
 from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
 from m2fdp.core.privacy.verdict import keep as keep_verdict
-from m2fdp.expectations.pending import settle
+from m2fdp.expectations.process import settle
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.logged_models import ServableModel
-from m2fdp.pipelines.outbox import UNSENT
+from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import computed_by, own_code
+from m2fdp.pipelines.resuming import refusal
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.processes.sites import sites_of
 from m2fdp.processes.workers import available_cores
@@ -36,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def train_model(
-    experiment: Experiment, checkpoints: Path, begin_run: Callable[[], object]
+    experiment: Experiment, checkpoints: Path, begin_run: Callable[[], Outbox]
 ) -> tuple[dict[str, Any], Mapping[str, Tensor], pd.DataFrame]:
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
     round; where devices hold records out the last one's also its score, which is drawn here and
@@ -45,14 +44,14 @@ def train_model(
     The split's verdict is waited for before the first file: a checkpoint, or what is returned.
 
     Args:
-        begin_run: what to call when nothing is refused any more.
+        begin_run: what opens MLflow's run, called when nothing is refused any more.
     """
     rounds = experiment.calibrate().affordable_rounds
     config = experiment.config
     with sites_of(config.execution, available_cores(config.threads)) as sites:
         # What this refuses leaves the checkpoints as they are.
         process = experiment.process(sites=sites)
-        begin_run()
+        outbox = begin_run()
         group = "control" if experiment.course is None else "tiers"
         if (accumulated := experiment.accumulated_noise) is not None:
             group, step = "schedule", experiment.schedule.learning_rate
@@ -60,9 +59,8 @@ def train_model(
         reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress
         verdict = _verdict(checkpoints.parent, experiment)
-        checkpointing = _begin(checkpoints, experiment, reached, verdict)
-        unsent = checkpoints.parent / UNSENT
-        with tracked_progress(rounds, start, unsent, group=group) as listener:
+        checkpointing = _begin(checkpoints, experiment, reached, verdict, outbox.run_id)
+        with tracked_progress(rounds, start, outbox, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
     settle()
     keep_verdict(checkpoints.parent, verdict)
@@ -112,21 +110,17 @@ def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
     settle()
     checkpoint, unreadable = load_latest(folder)
     if checkpoint is None:
-        raise InputError("resume", True, f"the checkpoints in {folder} are gone")
+        raise refusal(f"the checkpoints in {folder} are gone")
     if checkpoint.trained_on != experiment.trained_on:
-        raise InputError(
-            "resume",
-            True,
+        raise refusal(
             "the records are not those that the run began with: under noise that repeats, a "
-            "round that is trained again would tell the difference; leave it out",
+            "round that is trained again would tell the difference; leave it out"
         )
     if checkpoint.noised_with != experiment.noised_with:
-        raise InputError(
-            "resume",
-            True,
+        raise refusal(
             "noise is calibrated otherwise than where the run began, and the ledger would count "
             "all rounds by today's; go on with the versions that it began with, or leave it out "
-            "and give another seed: of this one noise is released already",
+            "and give another seed: of this one noise is released already"
         )
     for path in unreadable:
         path.unlink()
@@ -141,7 +135,11 @@ def _verdict(cell: Path, experiment: Experiment) -> Verdict:
 
 
 def _begin(
-    folder: Path, experiment: Experiment, reached: Checkpoint | None, verdict: Verdict
+    folder: Path,
+    experiment: Experiment,
+    reached: Checkpoint | None,
+    verdict: Verdict,
+    run_id: str,
 ) -> Checkpointing | None:
     """Where checkpoints go, if any are kept.
 
@@ -151,6 +149,7 @@ def _begin(
     Args:
         reached: what the run goes on from, if it does.
         verdict: kept with each checkpoint, and as soon as the run goes on.
+        run_id: MLflow's.
     """
     config, here = experiment.config, computed_by(experiment.config)
     before = () if reached is None else tuple(reached.computed_by)
@@ -164,11 +163,10 @@ def _begin(
     if reached is not None and computed != before:
         # Were this process stopped before its first checkpoint, nobody would know of its rounds.
         save(folder, replace(reached, computed_by=computed), kept=1)
-    run = mlflow.active_run()
     every = config.training.checkpoint_every
-    if run is None or every is None:
+    if every is None:
         return None
-    run_id, plain = run.info.run_id, essentials(config)
+    plain = essentials(config)
     alike = experiment.trained_on, experiment.noised_with, computed
     code = own_code(config, {} if reached is None else reached.own_code)
 

@@ -6,8 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager
 
 import mlflow
 from mlflow.entities import Metric
@@ -16,7 +15,7 @@ from rich.console import Console
 from m2fdp.core.engine.training import Listener, Progress, RoundRecord
 from m2fdp.core.experiment.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
 from m2fdp.core.formatting import duration
-from m2fdp.core.metrics import ACCURACY, WALL
+from m2fdp.core.metrics import WALL
 from m2fdp.pipelines.outbox import Outbox
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
@@ -29,27 +28,24 @@ logger = logging.getLogger(__name__)
 def tracked_progress(
     rounds: int,
     start: Progress | None,
-    unsent: Path,
+    outbox: Outbox,
     clock: Callable[[], float] = time.monotonic,
     group: str = "control",
 ) -> Iterator[Listener]:
     """A listener that shows how far training is, and logs metrics in batches.
 
     In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
-    Metrics go to the active MLflow run, if there is one, from the first evaluation on, so that the
-    run's page begins with the accuracy; what has been measured is written even when training is
-    interrupted. A run that goes on from `start` may have logged less than
-    was kept of it, or more: each of its metrics gets each round once. What MLflow does not take
-    goes into the file `unsent`.
+    Metrics go to the outbox from the first evaluation on, so that the run's page in MLflow begins
+    with the accuracy; what has been measured goes there even when training is interrupted. A run
+    that goes on from `start` may have logged less than was kept of it, or more: each of its
+    metrics gets each round once.
 
     Args:
+        outbox: of MLflow's run.
         group: what is decided of rounds is logged below.
     """
     console = Console(stderr=True)
-    run = mlflow.active_run()
-    logged = frozenset() if run is None or start is None else _logged(run.info.run_id)
-    outbox = None if run is None else Outbox(run.info.run_id, unsent)
-    buffer: list[Metric] = []
+    logged = frozenset() if start is None else _logged(outbox.run_id)
     written = printed = began = clock()
     done = 0 if start is None else start.state.round
     latest = ""
@@ -57,14 +53,12 @@ def tracked_progress(
 
     def flush() -> None:
         nonlocal written
-        if outbox is not None and buffer:
-            outbox.put(buffer)
-        buffer.clear()
+        outbox.take_up()
         written = clock()
 
     def log(name: str, value: float, round_: int) -> None:
         if (name, round_) not in logged:
-            buffer.append(Metric(name, value, int(time.time() * 1000), round_))
+            outbox.leave([Metric(name, value, int(time.time() * 1000), round_)])
 
     def log_evaluation(record: RoundRecord) -> None:
         values = record.row
@@ -93,23 +87,14 @@ def tracked_progress(
         if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
-    def begin() -> None:
-        """Send what has waited for the first accuracy, of this process and of the outbox before."""
-        nonlocal evaluated
-        evaluated = True
-        buffer.sort(key=lambda metric: metric.key != ACCURACY.name)
-        with nullcontext() if outbox is None else outbox.together():
-            flush()
-            if outbox is not None:
-                outbox.take_up()
-
     def on_evaluation(record: RoundRecord) -> None:
-        nonlocal latest
+        nonlocal latest, evaluated
         latest = f", {reached(record)}"
         bar.on_evaluation(record)
         log_evaluation(record)
         if not evaluated:
-            begin()
+            evaluated = True
+            flush()
 
     with progress_bar(rounds, done, console) as bar:
         if start is not None:
@@ -120,12 +105,7 @@ def tracked_progress(
         try:
             yield Listener(on_round, on_evaluation)
         finally:
-            if evaluated:
-                flush()
-            else:
-                begin()
-            if outbox is not None:
-                outbox.close()
+            flush()
 
 
 def _logged(run_id: str) -> frozenset[tuple[str, int]]:
