@@ -84,7 +84,7 @@ def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
     ("budgets", "trusted", "refuses", "words"),
     [
         ({"device-0": 3.0}, True, "device-0", "round 2 would bring its epsilon to 4"),
-        ({"device-0": 1.0}, True, "device-0", "the first round would bring its epsilon to"),
+        ({"device-0": 1.0}, True, "device-0", "round 1 would bring its epsilon to"),
         ({}, False, "device-3", "server-1-1 would be sent un-noised vectors"),
     ],
     ids=["budget", "no budget", "trust"],

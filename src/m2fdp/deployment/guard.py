@@ -22,10 +22,7 @@ from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
-from m2fdp.deployment.statements import Said, fault, read, said
-
-# What a line of `places.log` says of its place, beside the signed line.
-_OF_PLACE = ("plan", "round", "first", "last", "kind", "question")
+from m2fdp.deployment.statements import Said, fault, placed, read, said
 
 
 class Below:
@@ -48,9 +45,7 @@ class Below:
             line = read(answer.statement.decode())
         except ValueError:
             return "is none"
-        noise = self._node.plan.deviations(child)
-        place = question.place
-        added = noise.in_answer(self._node.top(place)) if place.gives else 0.0
+        added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
         former = self._latest.get(child)
@@ -91,6 +86,8 @@ class Guard(Keeper):
         budget: epsilon that a device may spend in all, over all runs that its state has seen; None
             = a server, which has no records.
         below: the lines of its children.
+        trusts: servers that a device may send what no noise is added to; None = whomever the plan
+            has it.
     """
 
     def __init__(
@@ -100,19 +97,18 @@ class Guard(Keeper):
         identity: Identity,
         budget: float | None = None,
         below: Below | None = None,
+        trusts: frozenset[str] | None = None,
     ) -> None:
         super().__init__()
         self.node, self.state, self._identity = node, state, identity
         self._budget, self._below = budget, below
-        self._run = node.plan.digest.hex()
+        self._run, self._trusts = node.plan.digest.hex(), trusts
 
     def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
         """The answer of a question, computed once; what is refused, and why."""
         try:
             return self._answer(question, compute)
-        except RefusedError as refusal:
-            return Refusal(self.node.name, str(refusal))
-        except ChildrenError as error:
+        except (RefusedError, ChildrenError) as error:
             return Refusal(self.node.name, str(error))
 
     def spent(self, round_: int) -> float:
@@ -155,8 +151,8 @@ class Guard(Keeper):
         kept = self.kept(place.round, name)
         if kept is not None:  # killed between the answer's file and its line
             answer = _unpacked(kept)
-            self._note(answer)
-            return self._again(name, _question_of(answer), question)
+            self._note(question, answer)
+            return self._again(name, read(answer.statement.decode()).content["question"], question)
         self.begin(place.round)
         if self._budget is not None:
             self._spend(place.round, self._budget)
@@ -165,26 +161,28 @@ class Guard(Keeper):
         content = self._computed(question, compute)
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, _packed(answer))
-        self._note(answer)
+        self._note(question, answer)
         return answer
 
     def _check(self, question: Question) -> None:
         node, place = self.node, question.place
         if question.plan != node.plan.digest:
             raise RefusedError("the question is of another plan")
+        if self._trusts is not None:
+            for server in node.recomputed.readers_in_clear(node.index):
+                if server not in self._trusts:
+                    known = ", ".join(sorted(self._trusts)) or "nobody"
+                    raise RefusedError(
+                        f"{server} would be sent un-noised vectors, and this device trusts {known}"
+                    )
         if not 1 <= place.round <= len(node.rounds) or place not in node.places(place.round):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
-        if place.begins and not (
-            len(question.content) == 4 * n_parameters and question.vector.isfinite().all()
-        ):
+        if not place.begins:
+            return
+        if len(question.content) != 4 * n_parameters or not question.vector.isfinite().all():
             raise RefusedError(f"the question's vector is not {n_parameters} finite numbers")
-        if place.begins:
-            self._check_length(question)
-
-    def _check_length(self, question: Question) -> None:
-        """Refuse to step from a model that is too long; who asks knows how long it is."""
-        node, place = self.node, question.place
+        # Who asks knows how long it is.
         length, longest = float(question.vector.double().norm()), node.longest(place)
         try:
             refuse_too_long(length, longest, node.step_size(place.round), "as it is sent")
@@ -199,7 +197,7 @@ class Guard(Keeper):
         before a crash is computed again if that draws the same."""
         if begun is None:
             self.seed(question)
-            self._write(question, {})
+            self._write(placed(question), {})
             return
         if begun["question"] != question.digest.hex():
             raise RefusedError(
@@ -235,15 +233,12 @@ class Guard(Keeper):
         except Exception as error:
             refusal = RefusedError(f"{place} has failed; places.log of its state says why")
             cause = one_line(error)
-        self._write(question, {"refused": str(refusal), "cause": cause})
+        self._write(placed(question), {"refused": str(refusal), "cause": cause})
         raise refusal
 
-    def _write(self, question: Question, what: dict[str, str]) -> None:
+    def _write(self, at: Mapping[str, Any], what: Mapping[str, str]) -> None:
         """A line on a place: that it is begun, or what else there is to say."""
-        place = question.place
-        at = (self._run, place.round, place.first, place.last, place.kind, question.digest.hex())
-        line = dict(zip(_OF_PLACE, at, strict=True)) | what
-        self.state.places.append(line | {"beside": self.state.budget.last})
+        self.state.places.append({**at, **what, "beside": self.state.budget.last})
 
     def _again(self, name: str, answered: str, question: Question) -> Answer:
         """The same question gets the same bytes; noise drawn anew would be a second release."""
@@ -259,20 +254,19 @@ class Guard(Keeper):
 
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
-        place = question.place
-        added = self.node.deviations.in_answer(self.node.top(place)) if place.gives else 0.0
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
         before = next(map(read, lines), None)
         # After the answer is computed: it rests on what they hold.
         below = "" if self._below is None else self._below.seal()
         chain = (before.number + 1, before.digest) if before else (0, "")
+        added = self.node.adds(question.place)
         return said(self._identity, question, content, added, (*chain, below))
 
-    def _note(self, answer: Answer) -> None:
+    def _note(self, question: Question, answer: Answer) -> None:
         """Write down that a question was answered, and how."""
         line = answer.statement.decode()
-        told = {name: read(line).content[name] for name in _OF_PLACE}
-        self.state.places.append(told | {"said": line, "beside": self.state.budget.last})
+        about = read(line).content
+        self._write({name: about[name] for name in placed(question)}, {"said": line})
 
     def _spend(self, round_: int, budget: float) -> None:
         """Write what the round costs, if the budget allows it and it is not written yet."""
@@ -318,7 +312,3 @@ def _packed(answer: Answer) -> bytes:
 def _unpacked(kept: bytes) -> Answer:
     end = 4 + int.from_bytes(kept[:4], "little")
     return Answer(kept[end:], kept[4:end])
-
-
-def _question_of(answer: Answer) -> str:
-    return str(read(answer.statement.decode()).content["question"])

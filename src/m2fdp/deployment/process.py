@@ -14,10 +14,10 @@ from m2fdp.core.engine.training import Listener, RoundRecord
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
-from m2fdp.deployment.guard import Below, Guard, spent_before
+from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
 from m2fdp.deployment.links import Answer, Question, Refusal
-from m2fdp.deployment.masked import answering
+from m2fdp.deployment.masked import Worker, answering
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
@@ -135,89 +135,69 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
     Raises:
         InputError: the records are not the plan's, or nothing is left to do but to refuse.
     """
-    node, tell = opened.node, opened.tell
+    node = opened.node
     records = read_records("--data", data, opened.plan.facts.classes)
-    guard = Guard(node, opened.state, opened.identity, budget)
+    guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
-    compute = answering(node, opened.identity, device, guard)
-    refusal = _refused(node, guard, budget, trusts)
-    started, refused = [0.0], list[str]()
 
-    def answer(question: Question) -> Answer | Refusal:
-        place, began = question.place, time.perf_counter()
-        reply = Refusal(node.name, refusal) if refusal else guard.answer(question, compute)
-        if isinstance(reply, Refusal):
-            refused.append(reply.reason)
-            tell(f"round {place.round}: refused: {reply.reason}")
-            return reply
-        if place == node.places(place.round)[0] or not started[0]:
-            started[0] = began
-        if place == node.places(place.round)[-1]:
-            seconds, spent = time.perf_counter() - started[0], guard.spent(place.round)
-            tell(
-                f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s, epsilon {spent:.4g} "
-                f"of {budget:g}"
-            )
-        return reply
+    def spent(round_: int) -> str:
+        return f", epsilon {guard.spent(round_):.4g} of {budget:g}"
 
-    link = opened.link()
-    try:
-        ended = link.serve(answer, tell)
-    finally:
-        link.close()
+    ended, refused = _serve(opened, guard, device, spent)
     if refused:
-        raise InputError(opened.node.name, refused[0], f"was refused; {ended}")
+        raise InputError(node.name, refused[0], f"was refused; {ended}")
     return ended
-
-
-def _refused(node: NodePlan, guard: Guard, budget: float, trusts: frozenset[str]) -> str | None:
-    """What a device refuses before it is asked anything."""
-    for server in node.recomputed.readers_in_clear(node.index):
-        if server not in trusts:
-            known = ", ".join(sorted(trusts)) or "nobody"
-            return f"{server} would be sent un-noised vectors, and this device trusts {known}"
-    before, _ = spent_before(guard.state, node.plan.digest.hex())
-    first = before + node.recomputed.epsilon(node.index, 1)
-    if first > budget * (1 + 1e-9) and not math.isinf(budget):
-        return (
-            f"the first round would bring its epsilon to {first:.4g}, and its budget is {budget:g}"
-        )
-    return None
 
 
 def run_server(opened: Opened, listen: str | None) -> str:
     """Ask the children whenever the parent asks, until the run is over; why it is."""
-    node, tell = opened.node, opened.tell
-    below, missing = Below(node, opened.state), list[str]()
+    node, missing = opened.node, list[str]()
+    below = Below(node, opened.state)
     guard = Guard(node, opened.state, opened.identity, below=below)
-    links = opened.links(below, listen)
-    server = Server(node, links, guard, missing.append)
-    compute = answering(node, opened.identity, server, guard)
-    started = [0.0]
-
-    def answer(question: Question) -> Answer | Refusal:
-        place, began = question.place, time.perf_counter()
-        reply = guard.answer(question, compute)
-        if isinstance(reply, Refusal):
-            tell(f"round {place.round}: {reply.reason}")
-            return reply
-        if place == node.places(place.round)[0] or not started[0]:
-            started[0] = began
-        if place == node.places(place.round)[-1]:
-            seconds = time.perf_counter() - started[0]
-            tell(f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s{_without(missing)}")
-        return reply
-
-    link, ended = opened.link(), None
+    links, ended = opened.links(below, listen), None
     try:
-        ended = link.serve(answer, tell)
+        server = Server(node, links, guard, missing.append)
+        ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
     except InputError as error:
         ended = str(error)
         raise
     finally:
         links.end(ended)
-        link.close()
     return ended
+
+
+def _serve(
+    opened: Opened, guard: Guard, worker: Worker, more: Callable[[int], str]
+) -> tuple[str, list[str]]:
+    """Answer the parent until the run is over, with a line for each round and for each refusal; why
+    it is over, and the refusals.
+
+    Args:
+        more: what else the line of a round says.
+    """
+    node, began, refused = opened.node, [0.0], list[str]()
+    compute = answering(node, opened.identity, worker, guard)
+
+    def answer(question: Question) -> Answer | Refusal:
+        round_, now = question.place.round, time.perf_counter()
+        reply = guard.answer(question, compute)
+        if isinstance(reply, Refusal):
+            refused.append(reply.reason)
+            opened.tell(f"round {round_}: refused: {reply.reason}")
+            return reply
+        places = node.places(round_)
+        if question.place == places[0] or not began[0]:
+            began[0] = now
+        if question.place == places[-1]:
+            seconds = time.perf_counter() - began[0]
+            opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
+        return reply
+
+    link = opened.link()
+    try:
+        return link.serve(answer, opened.tell), refused
+    finally:
+        link.close()
 
 
 def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]:
