@@ -67,21 +67,19 @@ def _control(**privacy: Any) -> Overrides:
 
 
 # As many as are coprime with 3, so that a third of all has one of each. None: what they drew was
-# removed (0.20); their numbers stay, so that all others are drawn as before.
+# removed (0.20, 0.21); their numbers stay, so that all others are drawn as before.
 FAMILIES: dict[str, _Family | None] = {
     "gradient": _Family({"algorithm": "m2fdp"}),
     "gradient_zero_out": _Family({"privacy": {"adjacency": "zero_out"}}),
     "gradient_replace_one": _Family({"privacy": {"adjacency": "replace_one"}}),
     "gradient_device": _Family({"privacy": {"unit": "device"}}),
-    "upload": _Family({"algorithm": "m2fdp", **_upload(downlink_noise=False)}),
+    "upload": _Family({"algorithm": "m2fdp", **_upload(unit="record")}),
     "upload_smooth": None,
     "upload_non_expansive": None,
     "upload_device": _Family(_upload(unit="device")),
     "upload_paper": _Family(_upload(calibration="paper")),
     "upload_paper_smooth": None,
-    "upload_downlink_noise": _Family(
-        {"algorithm": "m2fdp", **_upload(downlink_noise=True)}, star=False
-    ),
+    "upload_downlink_noise": None,
     "control": _Family(_control(), star=False),
     "control_upload": _Family(_control(mechanism="upload"), star=False),
     "control_paper": _Family(_control(mechanism="upload", calibration="paper"), star=False),
@@ -145,11 +143,10 @@ def _privacy(rng: np.random.Generator, fixed: Overrides) -> Overrides:
         "delta": float(rng.choice([1e-5, 1e-4])),
         "clipping_norm": float(rng.choice([0.5, 1.0, 3.0])),
     } | fixed
-    record_wise = result.get("unit", "record") == "record"
     if "adjacency" not in fixed:
         result["adjacency"] = str(rng.choice(["add_remove", "zero_out"]))
-    if result["mechanism"] == "upload" and record_wise and "downlink_noise" not in fixed:
-        result["downlink_noise"] = result.get("calibration") != "paper" and bool(rng.random() < 0.2)
+    if result["mechanism"] == "upload" and not fixed.keys() & {"unit", "calibration"}:
+        rng.random()  # of a key that was removed (0.21), so that all else is drawn as before
     if result.get("calibration") == "paper":
         result["alpha"] = float(np.round(rng.uniform(2, 12), 2))
         result["epsilon"] = float(np.round(rng.uniform(5, 80), 3))

@@ -102,7 +102,6 @@ RUNS = {
         f"{_CONTROL},{_UPLOAD},privacy.calibration=paper,training.batch_size=null,"
         "control.smoothness=0.7"
     ),
-    "downlink_noise": f"{_DEEP},{_UPLOAD},privacy.downlink_noise=true",
     "validation": (
         f"{_TWO},partition.validation_fraction=0.1,training.evaluate_on=validation,seed=3,"
         "partition.samples_per_device=40"

@@ -88,7 +88,7 @@ def drawn(number: int, attempt: int) -> Configuration:
     mechanism = ("gradient", "upload", "upload", "weights")[number % 4]
     algorithm = _algorithm(rng, mechanism)
     depth = 2 if mechanism == "weights" else int(rng.choice([1, 2, 2, 2, 3, 3, 4]))
-    depth = {"hdp_mixed": 2, "dtfl": 1, "dtfl_dp": 1}.get(algorithm, depth)
+    depth = {"hdp_mixed": 2, "dtfl": 1}.get(algorithm, depth)
     fanouts = [int(f) for f in rng.integers(1, 5 if depth < 3 else 3, size=depth)]
     sizes = [int(size) for size in rng.choice([40, 90, 160], size=int(np.prod(fanouts)))]
     if chance(0.4):
@@ -124,16 +124,13 @@ def drawn(number: int, attempt: int) -> Configuration:
         of = str(rng.choice(["zones", "devices"]))
         zones = {"cloud_noise": chance(0.5), "both_layers": chance(0.3), "device_noise_of": of}
         overrides["zones"] = zones
-    if algorithm in ("dtfl", "dtfl_dp", "m2fdp_tiers"):
+    if algorithm in ("dtfl", "m2fdp_tiers"):
         overrides["model"] = {"name": "cnn12"}
         overrides["secure_aggregation"] = {}
         overrides["privacy"] |= {"adjacency": "zero_out", "unit": "record"}
         topology |= {"weights": "uniform"}
         training |= {"participation": None, "batch_size": 20.0}
-    if algorithm == "dtfl_dp":
-        overrides["privacy"]["labels"] = str(rng.choice(["public", "randomised"]))
-        training["local_epochs"] = training["local_steps"] = 1
-    if algorithm in ("dtfl", "dtfl_dp"):
+    if algorithm == "dtfl":
         overrides |= {"tiering": {"tiers": 2}, "clock": {"model": "trained"}}
     if algorithm == "m2fdp_tiers":
         overrides["tiering"] = {"offload_to": str(rng.choice(["trusted", "anyone"]))}
@@ -145,7 +142,7 @@ def _algorithm(rng: np.random.Generator, mechanism: str) -> str:
         return str(rng.choice(["global_dp", "global_dp", "m2fdp", "hfl_dp"]))
     of_trees = ["m2fdp", "m2fdp", "m2fdp", "hfl_dp", "pedpfl"]
     of_zones = ["cdp", "hdp", "hdp_mixed", "hdp_mixed", "ldp"]
-    in_tiers = ["m2fdp_tiers", "m2fdp_tiers", "dtfl_dp", "dtfl"] if mechanism == "gradient" else []
+    in_tiers = [*["m2fdp_tiers"] * 3, "dtfl"] if mechanism == "gradient" else []
     return str(rng.choice([*of_trees, *of_zones, *in_tiers, "hfl"]))
 
 
@@ -158,8 +155,8 @@ def _privacy(rng: np.random.Generator, mechanism: str) -> Overrides:
         result["exposures"] = caught
     if rng.random() < 0.3:
         result["unit"] = "device"
-    if mechanism == "upload" and rng.random() < 0.25:
-        result["downlink_noise"] = True
+    if mechanism == "upload":
+        rng.random()  # of a key that was removed (0.21), so that all else is drawn as before
     return result
 
 

@@ -111,7 +111,7 @@ def audit_line(
     both, seen = privacy.adjacency == "replace_one", _SET_ASIDE
     heard: list[tuple[np.ndarray, np.ndarray]] = []
     for canaries in batches:
-        releases = listen(canaries, rounds, privacy.downlink_noise)
+        releases = listen(canaries, rounds)
         heard.append((releases[..., ~canaries.present], releases[..., canaries.present]))
         worlds = [np.concatenate(world, axis=-1) for world in zip(*heard, strict=True)]
         laws, planted = window_laws(line, canaries, privacy), worlds[0].shape[-1]
@@ -142,7 +142,7 @@ def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:
     return pd.DataFrame([asdict(bound) for bound in bounds])
 
 
-def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
+def listen(canaries: Canaries, rounds: int) -> np.ndarray:
     """How far each release lies from the mean of the public models that went into it, along the
     canary's push.
 
@@ -152,8 +152,7 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
     """
     process, public = canaries.process, canaries.public
     simulation = process.simulation
-    network = simulation.networks[0]
-    depth, ancestors = network.tree.depth, network.tree.ancestors
+    ancestors = simulation.networks[0].tree.ancestors
     audited = canaries.audited
     state = process.start()
     releases: list[np.ndarray] = []
@@ -166,24 +165,18 @@ def listen(canaries: Canaries, rounds: int, downlink_noise: bool) -> np.ndarray:
             releases.append(models[nodes[audited], 0].numpy().copy())
             return
         received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
-        steps = len(windows(plan, canaries.head_layer, downlink_noise)[len(releases)].syncs)
+        steps = len(windows(plan, canaries.head_layer)[len(releases)].syncs)
         if (rule := keeping(simulation.rules.local)) is not None:
             expected = _unmoved(canaries, rule, state, steps, eta)
         if plan.center == "global":  # which the proximal term has pulled to since
             gone = 1 - (1 - plan.pull) ** steps
             expected = expected + gone * (float(canaries.origin[0]) - expected)
-        if downlink_noise:  # devices below the node may have received different models
-            shares = network.shares(depth, layer)
-            means = np.bincount(nodes, weights=shares * expected) / np.bincount(nodes, shares)
-            expected = means[nodes]
         releases.append((received - expected[audited]) / eta)
 
     def tap(direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
         if direction == "up" and layer == canaries.head_layer:
             release(models, layer)
-        elif direction == "down" and (layer < canaries.head_layer or downlink_noise):
-            if layer >= canaries.head_layer:
-                release(models, layer)
+        elif direction == "down" and layer < canaries.head_layer:
             public.copy_(models[ancestors[layer]])
 
     for plan in canaries.plans[:rounds]:
@@ -219,7 +212,7 @@ def window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> li
     plan = canaries.plan
     head = line.position.head_layer
     result = []
-    for window in windows(plan, head, privacy.downlink_noise):
+    for window in windows(plan, head):
         top = 0 if window.release_layer == head else window.release_layer
         its_plan = replace(plan, layers=(*window.syncs[:-1], top))
         ((law, count),) = line.laws(line.position, its_plan)

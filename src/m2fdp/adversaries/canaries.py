@@ -40,7 +40,7 @@ from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.sight import BESIDE, NOBODY
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.streams import Randomness, from_entropy, seeded
+from m2fdp.core.streams import Randomness, seeded
 from m2fdp.core.topology.network import Network, heads_of
 from m2fdp.core.topology.tree import Tree
 
@@ -184,9 +184,7 @@ def plant(
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int, earlier: int) -> Randomness:
-    """The copies' draws: as the audited run's, from the seed or from entropy."""
-    if privacy.secure_rng:
-        return from_entropy()
+    """The copies' draws, by the seed."""
     # Keys that came later count where they are used, as everywhere.
     said = less_later(privacy.model_dump(), privacy, PrivacyConfig(), "privacy.")
     configured = " ".join(f"{name}={value!r}" for name, value in said.items())

@@ -211,7 +211,7 @@ class _Follower:
         if not (self.run.protection.noise.in_steps or self.run.protection.clipping.of_models):
             plans = []
             head = position.head_layer
-            for window in windows(planned, head, self.run.privacy.downlink_noise):
+            for window in windows(planned, head):
                 top = 0 if window.release_layer == head else window.release_layer
                 plans.append(replace(planned, layers=(*window.syncs[:-1], top)))
         laws = [law for plan in plans for law in self.line.laws(position, plan)]

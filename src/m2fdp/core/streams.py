@@ -8,7 +8,6 @@ the same noise in two releases that differ would drop out of their difference.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -53,20 +52,6 @@ class KeyedStreams:
 
 
 @dataclass(frozen=True)
-class SecureStreams:
-    """Streams that nobody can foresee or repeat, whatever their names.
-
-    Every generator has a fresh key from the operating system's entropy. Philox expands the key
-    well but, unlike a cipher, without a proof that its output can't be distinguished from
-    randomness.
-    """
-
-    def generator(self, purpose: str, *indices: int) -> np.random.Generator:
-        """A generator that no other call gives, in this process or in one forked from it."""
-        return _philox(os.urandom(_KEY_BYTES))
-
-
-@dataclass(frozen=True)
 class Randomness:
     """Where a run's draws come from.
 
@@ -87,11 +72,6 @@ def seeded(seed: int, released: bytes) -> Randomness:
             participants and minibatches, and no noise.
     """
     return Randomness(KeyedStreams(seed), KeyedStreams(seed, blake2b(released).digest()))
-
-
-def from_entropy() -> Randomness:
-    """Draws from the operating system's entropy."""
-    return Randomness(SecureStreams(), SecureStreams())
 
 
 def generator(seed: int, purpose: str, *indices: int) -> np.random.Generator:

@@ -20,7 +20,6 @@ import torch
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import Config, load_config
-from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.deployment import keys
@@ -139,8 +138,7 @@ def prepare(config: Config, folder: Path) -> Rehearsal:
     dataset = experiment.dataset
     facts = Facts(addresses, records, dataset.shape, dataset.n_classes)
     noise = experiment.simulation().randomness.noise
-    if not isinstance(noise, KeyedStreams):
-        raise InputError("privacy.secure_rng", True, "can't be rehearsed; use false")
+    assert isinstance(noise, KeyedStreams)
     plan = make_plan(config, facts, noise.release)
     authority = folder / "authority"
     keys.make_authority(authority)

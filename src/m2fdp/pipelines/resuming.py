@@ -124,8 +124,7 @@ def resumed_verdict(
         known: its verdict so far.
     """
     otherwise = computed_otherwise(unfinished, config)
-    # Other draws are a condition of their own.
-    again = [trained_again(otherwise)] if otherwise and not config.privacy.secure_rng else []
+    again = [trained_again(otherwise)] if otherwise else []
     others = () if known is None else known.conditions
     # What it says of rounds that are trained again, the checkpoint knows better.
     kept = [line for line in others if not line.startswith(TRAINED_AGAIN)]

@@ -165,8 +165,7 @@ def _unprotected(cell: Cell) -> str:
     """What cells without noise have in common that are one run; all others differ."""
     read = essentials(cell.config)
     if not cell.private:
-        rng, unread = "privacy.secure_rng", ("privacy.", "threat.")
-        read = {k: v for k, v in read.items() if k == rng or not k.startswith(unread)}
+        read = {k: v for k, v in read.items() if not k.startswith(("privacy.", "threat."))}
     return json.dumps(read, sort_keys=True)
 
 

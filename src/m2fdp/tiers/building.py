@@ -11,10 +11,8 @@ from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.models.registry import Model
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.tiers.local import local_training
-from m2fdp.tiers.private_local import build_private_trainer
 from m2fdp.tiers.process import TierProcess, build_tier_process
 from m2fdp.tiers.split_models import build_split_model
-from m2fdp.tiers.split_steps import Splits
 from m2fdp.tiers.transfer import TransferProcess, build_transfer_process
 from m2fdp.tiers.transfer_models import build_transfer_model
 from m2fdp.tiers.ways import Way
@@ -43,12 +41,9 @@ def build_process_of(
         cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
         workers: processes that share the clients, on a CPU.
     """
-    tiering, privacy, trainer = config.tiering, config.privacy, None
+    tiering = config.tiering
     settings = local_training(config, int(simulation.shards.sizes.max()))
     if not way.averaged:
         present, epochs = cuts > 0, tiering.server_epochs
         return build_transfer_process(simulation, present, settings, epochs, workers)
-    if simulation.mechanisms[0].private:
-        splits = Splits(cuts, privacy.client_share, privacy.activation_clip)
-        trainer = build_private_trainer(simulation, splits, settings)
-    return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers, trainer)
+    return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers)

@@ -17,7 +17,6 @@ from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.processes.workers import Workers, shared_tensor
 from m2fdp.tiers.local import Client, LocalTraining, Trainer, rows_of
-from m2fdp.tiers.private_local import PrivateTrainer
 from m2fdp.tiers.split_models import SplitModel
 
 # Models of clients that are kept at a time.
@@ -33,7 +32,7 @@ class TierExecutor:
     """
 
     workers: Workers
-    trainer: Trainer | PrivateTrainer
+    trainer: Trainer
     results: Tensor
 
 
@@ -57,8 +56,7 @@ class TierProcess:
 
     @property
     def draws(self) -> frozenset[str]:
-        noises = isinstance(self.executor.trainer, PrivateTrainer)
-        return frozenset({"clients"}) if noises else frozenset()
+        return frozenset()
 
     def start(self) -> State:
         weights = self.model.initial_vector().to(self.simulation.shards.features)
@@ -154,7 +152,6 @@ def build_tier_process(
     settings: LocalTraining,
     aggregate: Literal["samples", "uniform"],
     workers: int,
-    trainer: PrivateTrainer | None = None,
 ) -> TierProcess:
     """The rounds of a simulation in tiers, with the means to run them.
 
@@ -162,7 +159,6 @@ def build_tier_process(
         simulation: its model is split.
         cuts: see `TierProcess`.
         workers: processes that share the clients, on a CPU.
-        trainer: instead of one that noises nothing.
 
     Raises:
         TypeError: the model is not split.
@@ -175,7 +171,7 @@ def build_tier_process(
     n_results = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
     executor = TierExecutor(
         Workers(workers if on_cpu else 1),
-        trainer or Trainer(model, settings, features),
+        Trainer(model, settings, features),
         shared_tensor(n_results, model.n_parameters, features.dtype).to(features.device),
     )
     return TierProcess(simulation, model, cuts, aggregate, executor)

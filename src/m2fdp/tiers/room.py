@@ -8,7 +8,6 @@ ROOM = Room(
         "splitfed": "m2fdp.tiers.algorithms.splitfed:SPLITFED",
         "fedyogi": "m2fdp.tiers.algorithms.fedyogi:FEDYOGI",
         "dtfl": "m2fdp.tiers.algorithms.dtfl:DTFL",
-        "dtfl_dp": "m2fdp.tiers.algorithms.dtfl_dp:DTFL_DP",
         "m2fdp_tiers": "m2fdp.tiers.algorithms.m2fdp_tiers:M2FDP_TIERS",
         "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
     }

@@ -107,14 +107,6 @@ class Splitter:
             gradients = self.gradients(before[places], only(batches, rows), tier, of_rows)
             models.index_add_(0, places, gradients, alpha=-eta)
 
-    def trained(self, tier: int) -> Tensor:
-        """bool (M,), the numbers that a device of a tier and its server step."""
-        parts = self.halves[tier] if tier <= self.model.n_tiers else (self.whole,)
-        result = torch.zeros(self.model.n_parameters, dtype=torch.bool)
-        for part in parts:
-            result[part.places] = True
-        return result
-
     def draw(
         self, network: int, at: tuple[int, int], devices: np.ndarray, models: Tensor
     ) -> Drawn | None:

@@ -39,8 +39,6 @@ class Way:
             activations once a round, and all wait until the server's one model is trained on them.
         sees: what each kind of observer sees beside un-noised models; {how} = what was done to
             activations.
-        draws: which noises of a mechanism clients draw, by the names of `Noise`; a way that draws
-            none can't be private.
     """
 
     name: str
@@ -49,7 +47,6 @@ class Way:
     tiered: bool = False
     averaged: bool = True
     sees: Mapping[str, str] = field(default_factory=dict)
-    draws: frozenset[str] = frozenset()
 
     def seconds(self, times: RoundTimes, tiers: np.ndarray, clock: ClockConfig) -> np.ndarray:
         """What a round takes each client, (K,).
@@ -88,7 +85,6 @@ DTFL = Way(
     ),
     tiered=True,
     sees=dict.fromkeys(_TO_SERVERS, _SENT),
-    draws=frozenset({"clients"}),
 )
 # Clients' small models and the server's large one teach each other by scores (He et al. 2020).
 FEDGKT = Way(

@@ -70,12 +70,12 @@ def _with_its_pull(name: str, plan: Plan) -> Plan:
 def _check_noise(name: str, algorithm: Algorithm, network: Network) -> None:
     """Every device is behind noise before an untrusted server sees anything of it, and somebody
     draws that noise."""
-    if algorithm.tiers is not None and not algorithm.tiers.draws:
+    if algorithm.tiers is not None:
         raise InputError(
             "algorithm",
             name,
             f"is private, but clients that train by the way {algorithm.tiers.name} "
-            "(Algorithm.tiers) draw no noise; valid: private=False, or the way dtfl",
+            "(Algorithm.tiers) draw no noise; valid: private=False",
         )
     exposed = np.flatnonzero(exposed_devices(network))
     if exposed.size:

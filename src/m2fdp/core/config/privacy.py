@@ -120,21 +120,10 @@ class PrivacyConfig(Block):
         default="record",
         description="Whose presence is hidden: a record's, or a device's as a whole.",
     )
-    downlink_noise: bool = Field(
-        default=False,
-        description="Trusted servers noise what they broadcast after a local aggregation (upload).",
-        json_schema_extra={READ_BY: "privacy.mechanism: upload"},
-    )
     budget: Epsilon | None = Field(
         default=None,
         description="Training ends before the round that would pass this verified epsilon; null = "
         "no such end.",
-    )
-    secure_rng: bool = Field(
-        default=False,
-        description="Noise, minibatches and participants from the operating system's entropy "
-        "instead of the seed. No run repeats then, and one that is resumed goes on with other "
-        "draws.",
     )
     client_share: Share = Field(
         default=0.5,

@@ -21,12 +21,10 @@ OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
 AVERAGED_TIERS = "algorithms in tiers that average models"
 FEDGKT = "algorithm: fedgkt"
 ZONED = "algorithm: hdp_mixed"
-SPLITTING = "algorithm: m2fdp_tiers or dtfl_dp"
+SPLITTING = "algorithm: m2fdp_tiers"
 CLOCK = "the pipeline clock"
 PAPERS_NOISE = "J's noise (privacy.calibration: paper, control.gap: papers) and the pipeline bound"
-SCHEDULED = (
-    "algorithms that put devices in tiers (dtfl, dtfl_dp, m2fdp_tiers) and the pipeline clock"
-)
+SCHEDULED = "algorithms that put devices in tiers (dtfl, m2fdp_tiers) and the pipeline clock"
 DEPLOYED = "the command m2fdp plan"
 BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
 

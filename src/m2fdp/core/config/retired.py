@@ -23,6 +23,17 @@ _DRIFT = "was removed in 0.20: worst_case is what every run has; leave it out"
 RETIRED = {
     "privacy.drift": Retired("worst_case", "privacy.unit", _DRIFT),
     "privacy.smoothness": Retired(None, "privacy.unit", _DRIFT),
+    "privacy.downlink_noise": Retired(
+        False,
+        "privacy.unit",
+        "is gone since 0.21: use privacy.mechanism: gradient, whose local means are noised",
+    ),
+    "privacy.secure_rng": Retired(
+        False,
+        "privacy.budget",
+        "is gone since 0.21: a simulated run draws by its seed, and nodes of m2fdp plan each draw "
+        "from their operating system; leave it out",
+    ),
 }
 
 

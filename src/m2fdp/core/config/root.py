@@ -66,12 +66,11 @@ class Config(Block):
         default="m2fdp",
         description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
         "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy, in "
-        f"tiers), dtfl_dp, m2fdp_tiers, scaffold, or {FORM} for an algorithm of your own.",
+        f"tiers), m2fdp_tiers, scaffold, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0, le=10**18)] = Field(
         default=0,
-        description="Keys every random draw of the run (with privacy.secure_rng: splits and "
-        "initial weights only).",
+        description="Keys every random draw of the run.",
     )
     device: Annotated[
         str,

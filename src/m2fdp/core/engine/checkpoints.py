@@ -1,6 +1,6 @@
 """Checkpoints of a run: where training goes on after the process has been stopped.
 
-A run's random draws are keyed by round (or any will do, under `privacy.secure_rng`), and its
+A run's random draws are keyed by round, and its
 privacy ledger and its plan follow from the configuration. So the state after the last finished
 round, the rows measured and decided so far, and what decides the rounds has seen are all there is
 to keep.

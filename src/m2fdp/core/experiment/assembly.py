@@ -65,7 +65,7 @@ class Assembly(Parts):
     @cached_property
     def rounding(self) -> Rounding:
         """What one record does to a model, beside which rounding has to be small."""
-        return rounding(self.calibration.mechanism, self.config.privacy.downlink_noise)
+        return rounding(self.calibration.mechanism)
 
     @cached_property
     def begins_too_long(self) -> bool:

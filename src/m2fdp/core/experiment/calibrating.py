@@ -96,10 +96,10 @@ def _as_drawn(
 
 
 def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
-    """Who joins which round, bool (T, N_L), as training will draw it; None where that can't be
-    known, or nothing is left to chance."""
+    """Who joins which round, bool (T, N_L), as training will draw it; None where
+    nothing is left to chance."""
     (network, *_) = run_plan.networks
-    if network.chance is None or config.privacy.secure_rng:
+    if network.chance is None:
         return None
     streams = seeded(config.seed, b"").sampling
     rounds = range(1, len(run_plan.rounds) + 1)
@@ -107,10 +107,9 @@ def _attendance(config: Config, run_plan: RunPlan) -> np.ndarray | None:
 
 
 def _offices(config: Config, run_plan: RunPlan) -> Offices | None:
-    """Who is elected in which round, as training will draw it; None where that can't be known, or
-    nobody is."""
+    """Who is elected in which round, as training will draw it; None where nobody is."""
     (network, *_) = run_plan.networks
-    if not network.elected or config.privacy.secure_rng:
+    if not network.elected:
         return None
     streams = seeded(config.seed, b"").sampling
     return draw_offices(network, streams, run_plan.rounds, config.threat.colluding + 1)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.engine.step_sums import step_in_sums
@@ -95,9 +94,8 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
     others += assumptions_of_splits(mechanism.ledger, config.privacy)
     others += [part.assumption for part in calibrated.own_parts if part.enforced]
     own_code = [part.record for part in calibrated.own_parts]
-    in_epochs = get_algorithm(config.algorithm).tiers is not None
     return promised | {
-        **splits_summary(mechanism.ledger, config.privacy, in_epochs),
+        **splits_summary(mechanism.ledger, config.privacy),
         "assumptions": promised["assumptions"] + others,
         **({"features_fitted_on": sources} if sources else {}),
         **({"own_code": own_code} if own_code else {}),
@@ -108,12 +106,12 @@ def summarise(assembly: Assembly, served: pd.DataFrame) -> dict[str, Any]:
 
 
 def _of_lost_sums(assembly: Assembly) -> list[str]:
-    """How many sums nobody will read; not where nothing can be foreseen, or counting takes long."""
+    """How many sums nobody will read; not where counting takes long."""
     config, run_plan, calibrated = assembly.config, assembly.run_plan, assembly.calibration
     (network, *_), mechanism = run_plan.networks, calibrated.mechanism
     plans = run_plan.rounds[: calibrated.affordable_rounds]
     steps = sum(len(plan.layers) for plan in plans)
-    if not network.sums.dropout or config.privacy.secure_rng or steps > _MOST_STEPS_COUNTED:
+    if not network.sums.dropout or steps > _MOST_STEPS_COUNTED:
         return []
     every_step = step_in_sums(network, mechanism)
     lost, total = count_lost(network, plans, seeded(config.seed, b"").sampling, every_step)

@@ -10,7 +10,7 @@ import numpy as np
 from m2fdp.core.config import Config, released
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import DeviceSamples
-from m2fdp.core.streams import KeyedStreams, Randomness, digest_of, from_entropy, seeded
+from m2fdp.core.streams import KeyedStreams, Randomness, digest_of, seeded
 from m2fdp.core.topology.network import Network
 
 
@@ -34,8 +34,6 @@ def randomness_of(
         held_out: int64 (n,), the records that the model is evaluated on: step sizes that wait for a
             better accuracy follow from them, and a score of them is a release.
     """
-    if config.privacy.secure_rng:
-        return from_entropy()
     counts = config.training.plateau.factor < 1 or config.partition.held_out_by == "devices"
     followed = held_out if counts else held_out[:0]
     arrays = (

@@ -327,7 +327,7 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
                 f"can't be met for {line.observer} (threat: {line.kind}), who see {line.sees} of "
                 f"devices {position_name(line.position)}; trust them, or use "
                 + (
-                    "privacy.mechanism: gradient or privacy.downlink_noise: true"
+                    "privacy.mechanism: gradient"
                     if KINDS[line.kind].reads_local_broadcasts
                     else "a network without trusted servers"
                 ),

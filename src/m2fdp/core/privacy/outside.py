@@ -58,8 +58,8 @@ CLEAR = (
         ("tag mlflow.note.content",),
     ),
     Clear(
-        "the seed, itself, in names of a study's cells, or in a digest: unless privacy.secure_rng "
-        "is set, whoever knows it draws the noise again and takes it off",
+        "the seed, itself, in names of a study's cells, or in a digest: "
+        "whoever knows it draws the noise again and takes it off",
         ("model_configuration",),
         (
             "verdict.json",

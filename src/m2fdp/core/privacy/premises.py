@@ -23,7 +23,6 @@ class Traffic:
         untrusted_servers: whether there are any between devices and cloud; they hand every
             broadcast on.
         cloud_is_trusted: whether the cloud is no adversary.
-        noised_down: whether trusted servers noise what they broadcast after a local aggregation.
         colluding: how many of those whose noise protects a record tell what they drew.
         elected: whether the lowest servers are devices of their own.
         hidden: whether the lowest servers get only words of what devices send, for the cloud.
@@ -33,7 +32,6 @@ class Traffic:
     every_step: bool
     untrusted_servers: bool
     cloud_is_trusted: bool
-    noised_down: bool
     colluding: int
     elected: bool
     hidden: bool
@@ -41,7 +39,7 @@ class Traffic:
     def last_release(self, head_layer: int) -> int:
         """The lowest layer that any aggregation with a release of a head of a layer ends at."""
         bound = max(head_layer, 1)  # a global aggregation releases what the cloud noises
-        return max(x for x in self.layers if x < bound or self.noised_down)
+        return max(x for x in self.layers if x < bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,6 @@ class Premises:
             None not in layers,
             any(not trusted.all() for trusted in network.trust[1:]),
             bool(network.trust[0][0]),
-            self.privacy.downlink_noise,
             self.threat.colluding,
             network.elected,
             network.tree.depth in network.sums.layers and network.sums.decode == "cloud",

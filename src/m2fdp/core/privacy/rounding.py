@@ -52,14 +52,11 @@ class Rounding:
         return step_size if self.in_steps else 1.0
 
 
-def rounding(mechanism: CalibratedMechanism, downlink_noise: bool) -> Rounding:
+def rounding(mechanism: CalibratedMechanism) -> Rounding:
     """What one record does to the models of a run.
 
     Devices that send activations noise a gradient, not a model: they are not looked at. Where a
     whole update or model is clipped, what has been rounded before is bounded by that.
-
-    Args:
-        downlink_noise: see `m2fdp.core.privacy.taint.windows`.
     """
     if not mechanism.private:
         return Rounding(inf, in_steps=False)
@@ -73,7 +70,7 @@ def rounding(mechanism: CalibratedMechanism, downlink_noise: bool) -> Rounding:
                 continue
             roundings = 1.0
             if together:
-                of_round = windows(plan, position.head_layer, downlink_noise)
+                of_round = windows(plan, position.head_layer)
                 roundings = max(_roundings(window, prod(position.shares)) for window in of_round)
                 steps = max(steps, *(len(window.syncs) for window in of_round))
             for law, _ in line.laws(position, plan):

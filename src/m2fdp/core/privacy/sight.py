@@ -333,9 +333,9 @@ def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
     traffic = premises.traffic
     tops = [top for top in traffic.layers if top >= max(route.head_layer, 1)]
     reached = [top for top in tops if row.handed == EVERY or route.has_cousins(top)]
-    if reached and not traffic.noised_down:
+    if reached:
         return "local"
-    alone = route.joins is not None and not traffic.noised_down
+    alone = route.joins is not None
     return "further" if row.handed == BETWEEN or alone else "head"
 
 

@@ -31,17 +31,13 @@ SMOOTHNESS_ESTIMATED = (
     "(control.smoothness declares beta instead)"
 )
 TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
-ROUNDS_DRAWN_ANEW = (
-    f"{TRAINED_AGAIN}with other draws (privacy.secure_rng): else they are released twice"
-)
 
 
 def conditions_of(config: Config) -> list[str]:
     """What a run's epsilon rests on by its configuration and can't be defended; any makes its
     guarantee conditional."""
     estimated = config.control.enabled and config.control.smoothness == "estimated"
-    drawn_anew = config.resume and config.privacy.secure_rng
-    return [SMOOTHNESS_ESTIMATED] * estimated + [ROUNDS_DRAWN_ANEW] * drawn_anew
+    return [SMOOTHNESS_ESTIMATED] * estimated
 
 
 def trained_again(otherwise: str) -> str:
@@ -137,7 +133,9 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         *_of_persons(privacy),
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs add up, if each has a seed, and so minibatches and participants, of its own",
-        *_of_the_draws(privacy.secure_rng),
+        "noise comes from a seeded generator: made for simulation",
+        "the seed is secret: whoever knows it knows the noise and who was sampled (nodes of m2fdp "
+        "plan draw from their operating systems instead)",
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
 
@@ -230,18 +228,15 @@ def assumptions_of_elections(served: pd.DataFrame) -> list[str]:
     ]
 
 
-def splits_summary(ledger: Ledger, privacy: PrivacyConfig, in_epochs: bool) -> dict[str, Any]:
+def splits_summary(ledger: Ledger, privacy: PrivacyConfig) -> dict[str, Any]:
     """How records come to who is sent their activations, and what becomes of their labels; nothing
     where nobody is who is not trusted.
-
-    Args:
-        in_epochs: whether devices train in epochs, else in drawn minibatches.
     """
     if not _sends_activations(ledger):
         return {}
     share = privacy.activation_share
     return {
-        "sampling": "epochs" if in_epochs else "poisson, seen by who is sent activations",
+        "sampling": "poisson, seen by who is sent activations",
         "labels": privacy.labels,
         "activations": {"clip": privacy.activation_clip, "share_of_budget": share},
     }
@@ -312,16 +307,6 @@ def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
     return [
         f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
         f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
-    ]
-
-
-def _of_the_draws(secure: bool) -> list[str]:
-    if secure:
-        return ["the rounding of noise to floating-point numbers tells nothing"]
-    return [
-        "noise comes from a seeded generator: made for simulation",
-        "the seed is secret: whoever knows it knows the noise and who was sampled "
-        "(privacy.secure_rng draws them from the operating system instead)",
     ]
 
 

@@ -59,19 +59,18 @@ class Window:
     release_layer: int
 
 
-def windows(plan: RoundPlan, head_layer: int, downlink_noise: bool) -> list[Window]:
+def windows(plan: RoundPlan, head_layer: int) -> list[Window]:
     """One round's windows for a device whose noise is added at layer `head_layer` (h).
 
     An aggregation above h makes the head release, and so does the global one where the cloud is
-    the head. One at or below h is else an un-noised synchronisation, unless trusted servers noise
-    what they broadcast; then it is a release too.
+    the head. One at or below h is else an un-noised synchronisation.
     """
     result: list[Window] = []
     syncs: list[int | None] = []
     for layer in plan.layers:
         if layer is None:
             syncs.append(None)
-        elif layer < head_layer or layer == 0 or downlink_noise:
+        elif layer < head_layer or layer == 0:
             result.append(Window((*syncs, None), max(layer, head_layer)))
             syncs = []
         else:

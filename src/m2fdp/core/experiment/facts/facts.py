@@ -124,7 +124,6 @@ NO_MULTIPLIER = Fact("privacy.calibration", "accountant", "noise that follows fr
     lambda run: run.privacy.noise_multiplier is None)
 EQUAL_COUNTS = _is_not("privacy.adjacency", "add_remove", "zero_out or replace_one",
     "neighbours with as many records")
-REPEATED_DRAWS = _is("privacy.secure_rng", False, "draws that a resumed run repeats")
 
 # --- models and features -------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.privacy.mechanisms import lock_step_of
 from m2fdp.core.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 from m2fdp.core.topology.network import heads_of
-from m2fdp.tiers.split_noise import exposed_splits
 from m2fdp.zones.super_nodes import zone_read_in_clear
 
 # Who sees models, and nothing of single devices.
@@ -68,22 +67,10 @@ def of_labels(run: Request) -> Wrong:
 
 
 def of_tiers(run: Request) -> Wrong:
-    """Whole batches, as many epochs as the ledger counts, tiers and modules that the model has."""
+    """Whole batches, tiers and modules that the model has."""
     config, training = run.config, run.training
-    name, model, tiers = config.algorithm, config.model.name, config.tiering.tiers
-    cuts, counted = SPLIT_MODELS.get(model, tiers), run.plan.schedule.local_steps
-    if run.plan.private and not exposed_splits(run.network).all():
-        text = (
-            "trains in tiers, where only devices that split their model below a server that nobody "
-            "trusts noise what they send, and has others (Network.splits); split it on all of them"
-        )
-        yield InputError("algorithm", name, text)
-    if run.plan.private and counted != training.local_epochs:
-        text = (
-            f"releases every record as often a round, and algorithm: {name} has the ledger count "
-            f"{counted} (Schedule.local_steps); make them equal"
-        )
-        yield InputError("training.local_epochs", training.local_epochs, text)
+    model, tiers = config.model.name, config.tiering.tiers
+    cuts = SPLIT_MODELS.get(model, tiers)
     if run.way is not None and run.way.tiered and tiers > cuts:
         yield InputError("tiering.tiers", tiers, f"is more than {model}'s {cuts}")
     if model != "resnet" and config.clock.model != TRAINED:

@@ -81,8 +81,7 @@ class Upload:
                 "use add_remove",
             ),
             (
-                privacy.calibration == "paper"
-                and (privacy.unit == "device" or privacy.downlink_noise),
+                privacy.calibration == "paper" and privacy.unit == "device",
                 "calibration: paper knows records, clipped minibatches and uplinks only",
             ),
         )
@@ -132,16 +131,7 @@ class Upload:
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
-        network = premises.network
-        silent = silence(network, lock_step)
-        if not premises.privacy.downlink_noise:
-            return replace(silent, messages=tuple(deviations))
-        broadcasts = [np.zeros_like(scale) for scale in silent.broadcasts]
-        for device, (head_layer, head) in enumerate(premises.heads):
-            for layer in range(max(head_layer, 1), network.tree.depth):
-                node = network.tree.ancestors[layer][device]
-                broadcasts[layer][node] = deviations[head_layer][head]
-        return replace(silent, messages=tuple(deviations), broadcasts=tuple(broadcasts))
+        return replace(silence(premises.network, lock_step), messages=tuple(deviations))
 
     def laws(self, premises: Premises) -> Laws:
         """One release a window; many step sizes share laws."""
@@ -152,7 +142,7 @@ class Upload:
             part = _rounded_down(plan.pull) if share_laws else plan.pull
             steps = Steps(part, received=plan.center == "received")
             counts: Counter[ShiftLaw] = Counter()
-            for window in windows(plan, position.head_layer, privacy.downlink_noise):
+            for window in windows(plan, position.head_layer):
                 path = (window, position.head_layer, position.shares)
                 if privacy.unit == "device":
                     counts[device_law(*path)] += 1
@@ -190,23 +180,9 @@ class _Lines:
     laws: Laws
 
     @property
-    def noised_below(self) -> bool:
-        """Whether what travels back down to devices below the head is noised.
-
-        Such a broadcast carries the head's noise alone, and the devices that start from it carry
-        on what it tells; siblings' noise hides only what passes the parent.
-        """
-        return self.traffic.noised_down and not self.position.is_device
-
-    @property
-    def further(self) -> View:
-        """v of those whom the head's message reaches in a mean."""
-        return "message" if self.noised_below else "mean"
-
-    @property
     def received(self) -> View:
         """v of those whom the head's message is sent to."""
-        return self.further if self.position.summed else "message"
+        return "mean" if self.position.summed else "message"
 
     def of(self, reading: Reading) -> Release:
         """The line of an observer."""
@@ -229,14 +205,12 @@ class _Lines:
 
     def noised(self, kind: str, sent: bool) -> Release:
         """The line of somebody whom the head's message is sent to, or who is further away."""
-        view = self.received if sent else self.further
+        view = self.received if sent else "mean"
         rests = "–"
         if sent and view == "message":
             sees = "the noised model at every release"
         elif sent:
             sees = "the sum of noised models at every release"
-        elif self.noised_below:
-            sees, rests = "models that follow from the head's releases", "as if all were seen"
         elif self.position.head_layer == 0:
             sees = "the noised global model"
         else:
@@ -250,7 +224,7 @@ class _Lines:
         """The zone's other devices, which are elected by turns, and else its siblings."""
         otherwise = 0.0
         if reading.at not in _IN_CLEAR:
-            view = self.received if reading.at == "head" else self.further
+            view = self.received if reading.at == "head" else "mean"
             path = (self.position, view, reading.kind, self.traffic)
             otherwise = unsubtractable(*path, serves=False)
         return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)
