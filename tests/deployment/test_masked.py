@@ -70,7 +70,6 @@ def test_bytes_and_ledger_are_the_simulator_s(algorithm, tree):
         {**STAR, "secure_aggregation.noise": "shared"},
         {**STAR, "algorithm": "pedpfl"},
         {**STAR, "topology.weights": "samples", "threat.colluding": 1},
-        {**MASKS, "privacy.downlink_noise": True},
         {**MASKS, "training.proximal": 0.1},
         {**STAR, "training.step_size": "inverse_sqrt", "privacy.unit": "device"},
     ],

@@ -45,7 +45,6 @@ def test_the_bytes_and_the_ledger_are_the_simulators(algorithm, mechanism, tree)
     [
         pytest.param({"training.batch_size": 8}, marks=FULL),
         pytest.param({**GRADIENT, "training.batch_size": 8}, marks=FULL),
-        {"privacy.downlink_noise": True},
         {"training.proximal": 0.1},
         {**GRADIENT, "training.proximal": 0.1},
         {"topology.weights": "samples"},

@@ -16,7 +16,7 @@ from m2fdp.core.config import load_config
 from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
-from m2fdp.deployment.facts import Facts
+from m2fdp.deployment.plan import Facts
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import answering

@@ -42,7 +42,7 @@ from m2fdp.secure_aggregation.messages import (
 from m2fdp.secure_aggregation.protocol import secure_sum
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Group, Input, Stage
-from m2fdp.secure_aggregation.traffic import member_bytes
+from m2fdp.secure_aggregation.traffic import overhead_bits
 
 
 def rounds():
@@ -232,8 +232,7 @@ def test_the_driver_goes_on_without_refused_keys(caplog):
     assert [line.count("left out: shown twice") for line in caplog.messages] == [1, 1]
     assert traffic.turnout == Turnout(5, 3, 3, 3, 3)
     # Five send keys and three all the rest, to two others each.
-    each = member_bytes(3, 20)
-    assert traffic.members_bytes == 3 * (each.overhead + each.vector) + 2 * each.keys
+    assert traffic.members_bytes == 3 * (overhead_bits(3) // 8 + 4 * 20) + 2 * 64
 
 
 @pytest.mark.parametrize(

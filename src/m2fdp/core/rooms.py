@@ -25,11 +25,17 @@ class Room:
     Attributes:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
+        sent: functions from a `Network`, M and the bits of each layer's messages to these bits with
+            what the room's messages have.
+        before_steps: functions from a `Network` to the bits that each device sends before a round's
+            first step, float64 (N_L,), or None where it sends nothing then.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
+    sent: tuple[str, ...] = ()
+    before_steps: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
 
 

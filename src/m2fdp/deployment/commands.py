@@ -74,7 +74,7 @@ def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, ou
     with _one_line_ends():
         from m2fdp.core.config import load_config
         from m2fdp.core.experiment.checks import check_deployment
-        from m2fdp.deployment.facts import read_facts
+        from m2fdp.deployment.plan import read_facts
 
         configuration, facts = load_config(*config, params), read_facts(nodes)
         check_deployment(configuration)

@@ -62,7 +62,8 @@ def _parts(letter: bytes, content: bytes, size: int) -> list[bytes]:
     """A message in parts, of so many bytes of content each."""
     starts = range(0, max(len(content), 1), size)
     return [
-        (b"C" if start + size < len(content) else letter) + memoryview(content)[start : start + size]
+        (b"C" if start + size < len(content) else letter)
+        + memoryview(content)[start : start + size]
         for start in starts
     ]
 

@@ -168,8 +168,9 @@ def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
     """Whether content is signed by the certificate's key."""
     public = x509.load_pem_x509_certificate(certificate).public_key()
     try:
-        public.verify(signature, content, _SIGNATURE)  # type: ignore[union-attr, call-arg]
-    except (InvalidSignature, AttributeError, TypeError):  # or a key of another kind
+        assert isinstance(public, ec.EllipticCurvePublicKey)
+        public.verify(signature, content, _SIGNATURE)
+    except (InvalidSignature, AssertionError):
         return False
     return True
 

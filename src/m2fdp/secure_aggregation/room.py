@@ -2,4 +2,7 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(planned=("m2fdp.secure_aggregation.shared_noise:with_secure_sums",))
+ROOM = Room(
+    planned=("m2fdp.secure_aggregation.shared_noise:with_secure_sums",),
+    sent=("m2fdp.secure_aggregation.traffic:with_overhead",),
+)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from m2fdp.secure_aggregation.elections import Exposure, exposure
+from m2fdp.zones.lots import Exposure, exposure
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,5 +9,6 @@ ROOM = Room(
         "cdp": "m2fdp.zones.cdp:CDP",
         "hdp_mixed": "m2fdp.zones.hdp_mixed:HDP_MIXED",
     },
+    before_steps=("m2fdp.zones.lots:ballot_bits",),
     planned=("m2fdp.zones.super_nodes:with_elections",),
 )

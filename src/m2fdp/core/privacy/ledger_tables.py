@@ -14,7 +14,7 @@ from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import position_name
 from m2fdp.core.privacy.releases import AlikeRounds, Release
 from m2fdp.core.topology.network import Network
-from m2fdp.secure_aggregation.elections import Exposure
+from m2fdp.zones.lots import Exposure
 from m2fdp.zones.offices import Offices
 
 
