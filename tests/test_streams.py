@@ -1,13 +1,12 @@
 """Random streams: what keys them, and that no two keys are equal."""
 
-import os
 from hashlib import blake2b
 from itertools import product
 
 import numpy as np
 import pytest
 
-from m2fdp.core.streams import KeyedStreams, SecureStreams, from_entropy, generator, seeded
+from m2fdp.core.streams import KeyedStreams, generator, seeded
 
 # As many as a long run has: birthdays among 32 bits would give more than 100 equal pairs.
 NAMES = product(("step-noise", "message-noise"), range(500), range(10), range(2), range(50))
@@ -56,19 +55,3 @@ def test_releases_share_who_is_drawn_and_no_noise():
     assert first_words(one.noise.generator(*name)) != first_words(other.noise.generator(*name))
     drawn = [first_words(r.sampling.generator(*name)) for r in (one, other)]
     assert drawn[0] == drawn[1]
-
-
-def test_entropy_repeats_nothing_not_even_in_a_forked_process():
-    randomness = from_entropy()
-    assert randomness.sampling == randomness.noise == SecureStreams()
-    name = ("step-noise", 1, 1, 1, 1)
-    read, write = os.pipe()
-    process = os.fork()
-    if process == 0:
-        os.write(write, randomness.noise.generator(*name).bytes(16))
-        os._exit(0)
-    os.waitpid(process, 0)
-    here = [randomness.noise.generator(*name).bytes(16) for _ in range(3)]
-    assert len({os.read(read, 16), *here}) == 4
-    os.close(read)
-    os.close(write)

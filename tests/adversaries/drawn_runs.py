@@ -61,7 +61,6 @@ FAMILIES = (
     {"algorithm": "m2fdp"},
     {"algorithm": "m2fdp", "privacy.mechanism": "upload"},
     {"algorithm": "m2fdp", "privacy.mechanism": "upload", "privacy.unit": "device"},
-    {"algorithm": "m2fdp", "privacy.mechanism": "upload", "privacy.downlink_noise": True},
     {"algorithm": "m2fdp", "privacy.unit": "device"},
     {"algorithm": "m2fdp", "privacy.adjacency": "replace_one"},
     {"algorithm": "m2fdp", "privacy.unit": "device", "training.participation": 0.6},
@@ -89,7 +88,6 @@ FAMILIES = (
     },
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "trusted", **SPLIT},
     {"algorithm": "m2fdp_tiers", "tiering.offload_to": "anyone", **SPLIT},
-    {"algorithm": "dtfl_dp", **SPLIT, "training.batch_size": 8, "clock.model": "trained"},
 )
 
 
@@ -120,7 +118,7 @@ def _attempts(number: int) -> Iterator[tuple[dict[str, object], list[int]]]:
 
 def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str, object], list]:
     zones = family["algorithm"] in ("cdp", "ldp", "hdp", "hdp_mixed", "global_dp", "m2fdp_tiers")
-    depth = 2 if zones else 1 if family["algorithm"] == "dtfl_dp" else int(rng.integers(1, 4))
+    depth = 2 if zones else int(rng.integers(1, 4))
     while True:
         fanouts = [int(f) for f in rng.integers(1, 5 if depth < 3 else 3, size=depth)]
         most = 4 if "model.channels" in family else MOST_DEVICES

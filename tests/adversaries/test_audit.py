@@ -52,7 +52,6 @@ MANY = {
     "upload, deep": UPLOAD | DEEP | {"local_aggregation": {2: 1, 1: 2}},
     "upload, large epsilon": UPLOAD | {"epsilon": 20.0, "local_aggregation": {1: 2}},
     "upload, large delta": UPLOAD | {"delta": 0.1, "epsilon": 0.5, "rate": 1.0},
-    "upload, downlink noise": UPLOAD | {"downlink_noise": True, "local_aggregation": {1: 2}},
     "upload, device": UPLOAD | {"unit": "device", "local_aggregation": {1: 2}},
     "upload, paper": UPLOAD | {"calibration": "paper", "local_aggregation": {1: 2}},
     "upload, paper, deep": UPLOAD | DEEP | {"calibration": "paper", "local_aggregation": {2: 2}},
@@ -197,8 +196,7 @@ def test_synchronisation_without_noise_is_caught(make_system):
     # Two releases a round, at the local and at the global aggregation; half of the copies have
     # no canary, and only noise parts their models.
     spreads = [
-        listen(copies, 3, downlink_noise=False)[..., ~copies.present].std(axis=(0, 2))
-        for copies in (canaries, broken)
+        listen(copies, 3)[..., ~copies.present].std(axis=(0, 2)) for copies in (canaries, broken)
     ]
     (local, global_), (local_left, global_left) = spreads
     assert local > 0.5 * global_ > 0
@@ -234,9 +232,9 @@ def test_later_copies_have_draws_of_their_own(make_system):
     system = make_system(steps=1, rate=0.5)
     canaries, line = system.plant(100)
     later = plant(system, line.position, 100, 1, earlier=100)
-    seen = [listen(copies, 3, downlink_noise=False) for copies in (canaries, later)]
+    seen = [listen(copies, 3) for copies in (canaries, later)]
     assert not np.isin(*seen).any()
-    drawn = [listen(silent(copies), 3, downlink_noise=False) > 1e-9 for copies in (canaries, later)]
+    drawn = [listen(silent(copies), 3) > 1e-9 for copies in (canaries, later)]
     # Half of 150 draws differ; six standard deviations are 37.
     assert 38 < (drawn[0] != drawn[1]).sum() < 112
 

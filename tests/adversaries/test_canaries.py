@@ -12,7 +12,6 @@ SYSTEMS = {
     "upload": UPLOAD | {"local_aggregation": {1: 2}},
     "upload, decaying steps": UPLOAD | {"local_aggregation": {1: 2}, "step_size": "inverse_sqrt"},
     "paper": UPLOAD | {"local_aggregation": {1: 2}, "calibration": "paper"},
-    "downlink": UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
     "device": UPLOAD | {"local_aggregation": {1: 2}, "unit": "device"},
     "gradient": {"local_aggregation": {1: 2}},
     "gradient, device": {"unit": "device"},
@@ -36,7 +35,6 @@ CLOUD = {"trusted_cloud": True, "untrusted": ()}
 CLOUDS = {
     "cloud, upload": CLOUD | UPLOAD | {"local_aggregation": {1: 2}},
     "cloud, gradient": CLOUD | {"local_aggregation": {1: 2}},
-    "cloud, downlink": CLOUD | UPLOAD | {"local_aggregation": {1: 2}, "downlink_noise": True},
     "cloud, device": CLOUD | UPLOAD | {"unit": "device"},
     "cloud, noise below": CLOUD | UPLOAD | {"noise_below_heads": 0.25},
     "cloud, weights": CLOUD | UPLOAD | {"weights": "samples", "size": [60, 100, 140] * 2},
@@ -59,7 +57,7 @@ def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
     # At q = 1 the record enters at the first step, which is the worst.
     system = make_system(rate=1.0, **(SYSTEMS | CLOUDS)[name])
     for canaries, line in planted(system, name, 4):
-        seen = listen(silent(canaries), 2, system.privacy.downlink_noise)
+        seen = listen(silent(canaries), 2)
         moved = seen[..., canaries.present].mean(-1) - seen[..., ~canaries.present].mean(-1)
         laws = line.laws(line.position, system.schedule.round_plans()[0])
         # Under `gradient` a message holds the sum of its steps.
@@ -72,7 +70,7 @@ def test_canaries_attain_the_largest_shift_of_the_ledger(make_system, name):
 def test_releases_carry_the_configured_noise(make_system, name):
     system = make_system(rate=1.0, rounds=2, **(SYSTEMS | CLOUDS)[name])
     for canaries, line in planted(system, name, 3000)[:2]:
-        seen = listen(canaries, 2, system.privacy.downlink_noise)[..., ~canaries.present]
+        seen = listen(canaries, 2)[..., ~canaries.present]
         scale = line.deviation * line.position.unit * canaries.scale
         if system.privacy.mechanism == "gradient":
             scale *= np.sqrt(system.schedule.local_steps / seen.shape[1])
@@ -83,7 +81,7 @@ def test_releases_carry_the_configured_noise(make_system, name):
 def test_the_canary_is_drawn_as_often_as_its_rate_says(make_system):
     system = make_system(rate=0.3, steps=1)
     canaries, line = system.plant(2000)
-    seen = listen(silent(canaries), 3, False)
+    seen = listen(silent(canaries), 3)
     moved = seen[..., canaries.present] > 1e-9
     # 3,000 draws: five standard deviations are 0.042.
     assert moved.mean() == pytest.approx(0.3, abs=0.042)

@@ -39,7 +39,7 @@ def test_who_reads_all_runs_stays_below_the_whole_and_beats_a_build_that_forgets
     for system, (copies, its_line) in zip(systems, planted, strict=True):
         assert (copies.present == canaries.present).all()
         assert its_line.position.members == line.position.members
-        releases = listen(copies, 2, downlink_noise=False)
+        releases = listen(copies, 2)
         silent = releases[..., ~copies.present][..., :known]
         laws = window_laws(its_line, copies, system.privacy)
         scores += log_ratios(releases, laws, silent, both=False)

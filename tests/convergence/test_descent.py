@@ -1,5 +1,6 @@
 """The noise of a round against the engine's own, and the bound against runs without noise."""
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -28,25 +29,32 @@ GRADIENT = PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=1)
 UPLOAD = PrivacyConfig(
     mechanism="upload", calibration="paper", epsilon=4, delta=1e-5, clipping_norm=1
 )
-DOWNLINK = PrivacyConfig(
-    mechanism="upload", epsilon=4, delta=1e-5, clipping_norm=1, downlink_noise=True
-)
 
 
-def silent_data(network, privacy, schedule):
-    """A run whose gradients are all zero, as all features are: what moves is noise."""
+def silent_data(network, privacy, schedule, down=None):
+    """A run whose gradients are all zero, as all features are: what moves is noise.
+
+    Args:
+        down: what each server adds to its broadcasts, by layer, if any does.
+    """
     n = network.tree.n_devices
     shards = Shards(
         torch.zeros(n, 1, 8, 8), torch.zeros(n, dtype=torch.int64), np.ones(n, int), np.ones(n)
     )
     mechanism = mechanism_of(network, schedule, privacy, rates=0.5)
+    if down is not None:
+        mechanism = replace(mechanism, noise=replace(mechanism.noise, broadcasts=down))
     model = build_model(ModelConfig(name="softmax"), (1, 8, 8), 10, seed=0)
     return process_of(network, mechanism, model, shards)
 
 
 @pytest.mark.parametrize("participants", [None, 1])
-@pytest.mark.parametrize("privacy", [GRADIENT, UPLOAD, DOWNLINK], ids=["gradient", "up", "down"])
-def test_arriving_noise_is_the_engines(privacy, participants):
+@pytest.mark.parametrize(
+    ("privacy", "down"),
+    [(GRADIENT, None), (UPLOAD, None), (UPLOAD, ([0], [0.5, 0.0], [0.7, 0.0, 0.0]))],
+    ids=["gradient", "up", "down"],
+)
+def test_arriving_noise_is_the_engines(privacy, down, participants):
     """Mean over 40 rounds and M = 640 parameters, within 5 standard errors: false alarm < 1e-6.
 
     The squares' mean has a relative standard error of sqrt(2/25600) = 0.9 %, and a little more
@@ -55,7 +63,7 @@ def test_arriving_noise_is_the_engines(privacy, participants):
     tree = tree_from_edges(DEEP)
     network = network_on(tree, explicit_trust(tree, ["B", "b"]), participants)
     schedule = Schedule(40, 4, {2: 1, 1: 2}, 0.5, "constant")
-    process = silent_data(network, privacy, schedule)
+    process = silent_data(network, privacy, schedule, down and tuple(map(np.array, down)))
     (mechanism,) = process.simulation.mechanisms
     expected = round_noise(network, mechanism.lock_step, mechanism.noise, schedule, 640)
     start = torch.zeros(640)

@@ -64,7 +64,7 @@ def test_training_takes_the_users_own_split(project, alone):
 def test_a_score_is_drawn_once_however_often_a_model_is_evaluated(project, alone):
     """Of two draws the noise would half average out."""
     held_out = "partition.validation_fraction=0.2,partition.held_out_by=devices"
-    params = f"{SMALL},{held_out},training.evaluate_on=validation,privacy.secure_rng=true"
+    params = f"{SMALL},{held_out},training.evaluate_on=validation"
     scores = []
     assert alone("data", params)[0] == alone("training", params)[0] == 0
     for _ in range(2):

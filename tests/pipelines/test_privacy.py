@@ -111,13 +111,6 @@ def test_a_budget_ends_the_run_before_the_round_that_would_pass_it(project, kedr
     assert report(project, "privacy_summary.json", "long")["rounds"] == 2
 
 
-def test_noise_on_the_way_down_protects_from_siblings_below_a_trusted_server(project, plan):
-    plan(f"{UPLOAD},threat.distrusted=servers|cloud|siblings,privacy.downlink_noise=true")
-    ledger = ledger_of(project)
-    siblings = ledger[ledger["kind"] == "siblings"]
-    assert siblings["distrusted"].all() and (siblings["epsilon"] <= 4).all()
-
-
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
 def test_whole_devices_are_protected_by_either_mechanism(project, kedro_run, mechanism):
     kedro_run("--params", f"{SMALL},privacy.mechanism={mechanism},privacy.unit=device", code=0)

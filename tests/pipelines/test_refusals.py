@@ -101,7 +101,7 @@ IN_NODES = {
         (
             f"{UPLOAD},threat.distrusted=servers|cloud|siblings",
             "privacy.epsilon = 4.0: can't be met for devices of the same … "
-            "privacy.downlink_noise: true",
+            "privacy.mechanism: gradient",
         ),
     ],
     "audit": [(f"{SMALL},algorithm=hfl", "no bound to audit")],

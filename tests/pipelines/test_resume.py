@@ -346,20 +346,6 @@ def test_a_run_goes_on_with_the_split_that_it_began_with_or_not_at_all(
     assert manifest.read_bytes() == before
 
 
-def test_rounds_drawn_anew_make_the_guarantee_conditional(kedro_run, project, cut):
-    """Under secure_rng those that were lost after the checkpoint are released a second time."""
-    cut(8, fail)
-    params = f"{SMALL},privacy.secure_rng=true"
-    assert kedro_run("--params", params).exit_code != 0
-    assert run_of("single").data.tags["privacy"] == "verified"
-    cut(100, fail)
-    kedro_run("--params", f"{params},resume=true", code=0)
-    assert run_of("single").data.tags["privacy"] == "conditional"
-    promised = report(project, "privacy_summary.json")
-    assert "trained again, with other draws" in promised["assumptions"][0]
-    assert promised["rounds"] == 12
-
-
 def on(monkeypatch, capability):
     """As if the CPU had these instructions."""
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)

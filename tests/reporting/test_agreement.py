@@ -80,7 +80,6 @@ def changes(rng):
         "training.batch_size": one_of(None, 8.0),
         "privacy.mechanism": one_of("upload", "upload", "gradient"),
         "privacy.unit": one_of("device", "device", "record"),
-        "privacy.secure_rng": one_of(False, False, False, True),
         "threat.colluding": one_of(0, 0, 0, 1, 2),
     }
     if rng.random() < 0.5:

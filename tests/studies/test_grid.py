@@ -234,8 +234,6 @@ def test_what_adds_no_noise_is_not_run_again_for_another_epsilon():
     ):
         cells_of(grid=grid)
     assert len(cells_of(grid=grid | {"algorithm": ["m2fdp", "hfl_dp"]})) == 4
-    seeds = {"algorithm": ["hfl"], "privacy.secure_rng": [False, True], "seed": [0, 1]}
-    assert len(cells_of(grid=seeds)) == 4
 
 
 def test_a_searched_arm_has_cells_where_it_has_a_schedule():

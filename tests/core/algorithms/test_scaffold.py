@@ -270,7 +270,7 @@ AUDITED = {
 }
 
 
-def reported(canaries, rounds, downlink_noise):
+def reported(canaries, rounds):
     """In place of messages: how far each copy's c_i says that a round's steps have moved it."""
     process, seen = canaries.process, []
     group_of = process.simulation.mechanisms[0].lock_step.group_of

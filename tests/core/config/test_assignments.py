@@ -14,7 +14,7 @@ SPELLINGS = {
     "seed": {"8": 8, "008": 8, "010": 10, "1_000": 1000, "+5": 5, "'7'": 7},
     "cell": {"010": "010", "10": "10", "1:30": None, "1_0": "1_0", "no": "no", "a.b": "a.b"},
     "privacy.epsilon": {"010": 10.0, "1e-3": 1e-3, ".5": 0.5, "2.": 2.0, "1.50": 1.5, "3": 3.0},
-    "privacy.secure_rng": {"true": True, "off": False, "yes": True, "No": False},
+    "control.enabled": {"true": True, "off": False, "yes": True, "No": False},
     "topology.fanouts": {"[10,5]": [10, 5], "10|5": [10, 5], "[10|5]": [10, 5], "'[9]'": [9]},
     "topology.trust.untrusted": {"[8, 010, no]": ["8", "010", "no"], "8|010": ["8", "010"]},
     "partition.table": {"[[5,0],[0,5]]": [[5, 0], [0, 5]], "5/0|0/5": [[5, 0], [0, 5]]},

@@ -13,7 +13,7 @@ from tests.builders import experiment_of
 
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import KeyedStreams, SecureStreams
+from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.participation import Participation
@@ -95,16 +95,12 @@ def test_who_falls_silent_does_not_serve():
 
 
 def test_elections_have_streams_of_their_own():
-    """Whoever else is there, a zone elects the same; and without seeds nothing repeats."""
+    """Whoever else is there, a zone elects the same."""
     network = network_of([3, 4])
     present = everybody(network)
     first = draw_super_nodes(network, present, STREAMS, 7)
     present[:8] = False
     assert draw_super_nodes(network, present, STREAMS, 7)[2] == first[2]
-    secure = [
-        tuple(draw_super_nodes(network, everybody(network), SecureStreams(), 1)) for _ in range(20)
-    ]
-    assert len(set(secure)) > 1
 
 
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp"])

@@ -329,23 +329,6 @@ def test_a_record_without_a_finite_gradient_moves_nothing_else(
         assert torch.equal(moved, expected)
 
 
-def test_noise_on_the_way_down_by_hand(run_noise, schedule, mechanism_for, privacy):
-    """A is trusted, has devices 0 and 1, and aggregates at steps 1 and 2 of 3: it noises what
-    it broadcasts twice and what it sends up once. The cloud weighs A one half. B is untrusted:
-    its device 2 sends three messages with noise of its own, and B adds none.
-    """
-    edges = [("cloud", "A"), ("cloud", "B"), ("A", "0"), ("A", "1"), ("B", "2")]
-    privacy["down"] = privacy["upload"].model_copy(
-        update={"calibration": "accountant", "downlink_noise": True}
-    )
-    dp, model = noise_only(run_noise, edges, ["B"], schedule(1, 3, {1: 1}), mechanism_for, "down")
-    server, device = dp.noise.messages[1][0], dp.noise.messages[2][2]
-    assert dp.noise.broadcasts[0].tolist() == [0]
-    assert dp.noise.broadcasts[1].tolist() == [server, 0]
-    expected = 0.5**2 * (3 * server**2 + 3 * device**2) / 4
-    assert float(model.double().var()) == pytest.approx(expected, rel=TOLERANCE)
-
-
 def test_noise_of_steps_between_local_aggregations(run_noise, schedule, mechanism_for):
     """Four steps of two devices below each of two untrusted servers, which aggregate after the
     second: whatever is averaged when, every step adds a quarter of a device's variance.

@@ -37,12 +37,6 @@ SETTINGS = {
     "momentum": {"training.server.rule": "momentum"},
     "inverse_sqrt": {"training.step_size": "inverse_sqrt", "training.server.rule": "momentum"},
     "upload": {**UPLOAD, "training.local_steps": 3, "training.local_aggregation": {1: 1}},
-    "downlink": {
-        **UPLOAD,
-        "privacy.downlink_noise": True,
-        "training.local_aggregation": {1: 2},
-        "topology.trust.ratios": [1.0],
-    },
     "participants": {"training.participants": 2},
     "participation": {
         **UPLOAD,

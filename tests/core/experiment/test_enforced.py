@@ -16,10 +16,11 @@ from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine.local_rules import GradientStep, ProximalStep
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.server_rules import Momentum
+from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.tiers import ways
-from m2fdp.tiers.algorithms.dtfl_dp import DTFL_DP
+from m2fdp.tiers.algorithms.dtfl import DTFL
 from m2fdp.zones.cdp import CDP
 
 SMALL = {"topology.fanouts": [3, 4], "training.rounds": 2, "training.local_aggregation": None}
@@ -33,8 +34,6 @@ SPLIT = {
     "clock.model": "trained",
     "training.batch_size": 8,
     "partition.samples_per_device": 20,
-    "privacy.adjacency": "zero_out",
-    "privacy.delta": 1e-3,
 }
 
 
@@ -58,17 +57,16 @@ def scheduled(**schedule):
     return lambda plan: replace(plan, schedule=replace(plan.schedule, **schedule))
 
 
-@pytest.mark.parametrize("way", ["FEDGKT", "FEDAVG", "SPLITFED"])
+@pytest.mark.parametrize("way", ["DTFL", "FEDGKT", "FEDAVG", "SPLITFED"])
 def test_a_way_that_draws_no_noise_has_no_private_plan(planned, way):
     with pytest.raises(InputError, match=r"is private, but clients that train by the way \w+ "):
-        planned(DTFL_DP, lambda plan: plan, SPLIT, tiers=getattr(ways, way))
+        planned(DTFL, lambda plan: replace(plan, private=True), SPLIT, tiers=getattr(ways, way))
 
 
-def test_a_process_that_draws_less_than_is_counted_on_trains_nothing(planned):
-    claiming = replace(ways.FEDGKT, draws=ways.DTFL.draws)
-    experiment = planned(DTFL_DP, lambda plan: plan, SPLIT, tiers=claiming)
-    with pytest.raises(InputError, match="rounds that draw no noise of clients, which the ledger"):
-        experiment.train()
+def test_a_process_that_draws_less_than_is_counted_on_trains_nothing(monkeypatch):
+    monkeypatch.setattr(TreeProcess, "draws", frozenset())
+    with pytest.raises(InputError, match="rounds that draw no noise of steps, which the ledger"):
+        experiment_of(SMALL).train()
 
 
 @pytest.mark.parametrize("mu", [10.0, -10.0, float("nan")])

@@ -34,7 +34,6 @@ from m2fdp.core.experiment.idle import idle_keys
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.topology.participation import Participation
 from m2fdp.scaffold.algorithm import SCAFFOLD, CorrectedStep
-from m2fdp.tiers.algorithms.dtfl_dp import DTFL_DP
 from m2fdp.tiers.algorithms.m2fdp_tiers import M2FDP_TIERS
 
 BASE = {
@@ -63,16 +62,6 @@ def _split_and_keep(given):
     return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
 
 
-def _unsplit(given):
-    plan = DTFL_DP.plan(given)
-    return replace(plan, network=replace(plan.network, splits=None))
-
-
-def _uncounted(given):
-    plan = DTFL_DP.plan(given)
-    return replace(plan, schedule=replace(plan.schedule, local_steps=3))
-
-
 def _keeping_and_split(given):
     return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
 
@@ -80,8 +69,6 @@ def _keeping_and_split(given):
 OWN = (
     own("own_anchored", rules=Rules(local=Anchored())),
     own("own_unheard", rules=Rules(local=CorrectedStep())),
-    replace(DTFL_DP, name="own_unsplit", plan=_unsplit),
-    replace(DTFL_DP, name="own_uncounted", plan=_uncounted),
     replace(SCAFFOLD, name="own_split", plan=_keeping_and_split),
 )
 UPLOAD = {"privacy.mechanism": "upload"}
@@ -114,8 +101,8 @@ MULTIPLIER = {"privacy.calibration": "multiplier"}
 # By the key that is refused, and what it does not go with.
 BY_CHANCE = "devices that join by chance, or whose updates are weighed"
 KEEPS = "algorithms whose local rule keeps something of devices (scaffold)"
-EXPOSES = "activations that go to a server that nobody trusts (tiering.offload_to: anyone, dtfl_dp)"
-SPLITS = "algorithm: m2fdp_tiers, dtfl_dp"
+EXPOSES = "activations that go to a server that nobody trusts (tiering.offload_to: anyone)"
+SPLITS = "algorithm: m2fdp_tiers"
 IN_TIERS = "algorithms that train in tiers"
 OWN_RULES = "local rules of one's own, unless noise is at every step"
 CLEAR_ZONES = "topology.super_nodes.kind: elected, in zones whose devices add no noise"
@@ -206,33 +193,11 @@ CASES = {
     ("privacy.unit", SPLITS): {**SPLIT, "privacy.unit": "device"},
     ("model.name", SPLITS): {**TRUSTED, "algorithm": "m2fdp_tiers"},
     ("model.norm", SPLITS): {**TRUSTED, **RESNET, "algorithm": "m2fdp_tiers"},
-    ("leakage", SPLITS): {
-        **STAR,
-        **GROUPS,
-        "algorithm": "dtfl_dp",
-        "privacy.adjacency": "zero_out",
-        "leakage.patch_shuffling": True,
-    },
     ("secure_aggregation.layers", SPLITS): {**SPLIT, **SUMS},
     ("training.participants", SPLITS): {**SPLIT, "training.participants": 2},
     ("topology.super_nodes.kind", SPLITS): {**SPLIT, **ELECTED},
     ("training.backend", SPLITS): {**SPLIT, "training.backend": "stacked"},
     ("tiering.profile", "algorithm: m2fdp_tiers"): {**SPLIT, "tiering.profile": "paper"},
-    ("privacy.labels", "privacy.secure_rng"): {
-        **SPLIT,
-        "privacy.labels": "randomised",
-        "privacy.secure_rng": True,
-    },
-    ("algorithm", "devices that do not split their model below an untrusted server"): {
-        **TIERS,
-        "algorithm": "own_unsplit",
-    },
-    ("training.local_epochs", "private algorithms in tiers"): {
-        **STAR,
-        **GROUPS,
-        "algorithm": "own_uncounted",
-        "privacy.adjacency": "zero_out",
-    },
     ("training.backend", "algorithm: fedgkt"): {
         **TIERS,
         "algorithm": "fedgkt",
@@ -253,7 +218,6 @@ CASES = {
     ("training.proximal", IN_TIERS): {**TIERS, "training.proximal": 0.1},
     ("topology.weights", IN_TIERS): {**TIERS, **SAMPLES},
     ("secure_aggregation.layers", IN_TIERS): {**TIERS, **SUMS},
-    ("privacy.secure_rng", IN_TIERS): {**TIERS, "privacy.secure_rng": True},
     ("privacy", "privacy.noise_multiplier: null"): MULTIPLIER,
     ("privacy.mechanism", "algorithm: global_dp"): {"algorithm": "global_dp"},
     ("privacy.mechanism", "nodes that add noise below trusted ground's edge"): {

@@ -74,11 +74,10 @@ IDLE = {
         "privacy.calibration: paper, not to accountant",
     ),
     "privacy.clip": ("per_layer", {}, "privacy.unit: device, not to record"),
-    "privacy.downlink_noise": (True, {}, "privacy.mechanism: upload, not to gradient"),
-    "privacy.client_share": (0.2, {}, "algorithm: m2fdp_tiers or dtfl_dp, not to m2fdp"),
-    "privacy.activation_clip": (2.0, {}, "algorithm: m2fdp_tiers or dtfl_dp"),
-    "privacy.activation_share": (0.2, {}, "algorithm: m2fdp_tiers or dtfl_dp"),
-    "privacy.labels": ("randomised", {}, "algorithm: m2fdp_tiers or dtfl_dp"),
+    "privacy.client_share": (0.2, {}, "algorithm: m2fdp_tiers, not to m2fdp"),
+    "privacy.activation_clip": (2.0, {}, "algorithm: m2fdp_tiers"),
+    "privacy.activation_share": (0.2, {}, "algorithm: m2fdp_tiers"),
+    "privacy.labels": ("randomised", {}, "algorithm: m2fdp_tiers"),
     "privacy.label_epsilon": (
         0.5,
         {"algorithm": "m2fdp_tiers"},
@@ -105,7 +104,7 @@ IDLE = {
     "tiering.ema": (0.5, {}, "algorithms that put devices in tiers"),
     "tiering.remember": (True, {}, "algorithms that put devices in tiers"),
     "tiering.initial_tier": (2, {}, "algorithms that put devices in tiers"),
-    "tiering.offload_to": ("anyone", {}, "algorithm: m2fdp_tiers or dtfl_dp"),
+    "tiering.offload_to": ("anyone", {}, "algorithm: m2fdp_tiers"),
     "tiering.aggregate": (
         "uniform",
         {"algorithm": "fedgkt"},
@@ -222,6 +221,6 @@ def test_a_mechanism_of_ones_own_may_read_its_whole_block(project):
     (project / "own_noise.py").write_text(
         "from m2fdp.core.privacy.mechanisms.gradient import Gradient\nNOISE = Gradient()\n"
     )
-    given = {"privacy.mechanism": "own_noise:NOISE", "privacy.downlink_noise": True}
+    given = {"privacy.mechanism": "own_noise:NOISE", "privacy.exposures.uplinks": 1}
     check_config(load_config(given))
     assert isinstance(MECHANISMS["gradient"], Gradient)

@@ -82,13 +82,6 @@ def test_the_ledger_counts_the_rounds_that_training_draws(seed):
     assert any("joins the same rounds" in line for line in said["assumptions"])
 
 
-def test_entropy_is_not_foreseen():
-    changes = {"privacy.secure_rng": True, "threat.distrusted": ["siblings"]}
-    experiment = experiment_of(TRUSTED, BY_CHANCE, UPLOAD, changes)
-    assert experiment.calibrate().mechanism.ledger.attendance is None
-    assert experiment.ledger().set_index("kind").loc["siblings", "releases"] == 12
-
-
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "m2fdp", "pedpfl", "hdp", "cdp"])
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
 def test_every_algorithm_trains(algorithm, mechanism):

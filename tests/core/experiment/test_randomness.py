@@ -9,7 +9,7 @@ from tests.builders import experiment_of
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import KeyedStreams, SecureStreams
+from m2fdp.core.streams import KeyedStreams
 
 ONE_STEP = {
     "algorithm": "hfl_dp",
@@ -127,7 +127,7 @@ def test_where_step_sizes_wait_for_accuracy_noise_knows_the_records_it_is_measur
 
     def noise(factor, on, change_data=None):
         in_tiers = {
-            "algorithm": "dtfl_dp",
+            "algorithm": "dtfl",
             "model": {"name": "cnn12"},
             "clock": {"model": "trained"},
             "tiering": {"tiers": 3},
@@ -138,7 +138,6 @@ def test_where_step_sizes_wait_for_accuracy_noise_knows_the_records_it_is_measur
                 "local_aggregation": None,
             },
             "partition": {"validation_fraction": 0.1, "samples_per_device": 20},
-            "privacy": {"adjacency": "zero_out", "delta": 1e-3},
         }
         made = experiment_of(in_tiers, change_data=change_data)
         return made.simulation().randomness.noise
@@ -171,34 +170,3 @@ def test_only_noise_depends_on_more_than_the_seed():
     draws, others = one.simulation.randomness, other.simulation.randomness
     assert draws.sampling == others.sampling == KeyedStreams(0)
     assert draws.noise != others.noise
-
-
-def test_entropy_draws_all_that_the_promise_rests_on(monkeypatch):
-    """Splits and initial weights stay the seed's; minibatches, participants and noise are not."""
-    used = set()
-    keyed = KeyedStreams.generator
-
-    def listening(self, purpose, *indices):
-        used.add(purpose)
-        return keyed(self, purpose, *indices)
-
-    monkeypatch.setattr(KeyedStreams, "generator", listening)
-    small = {
-        "topology": {"fanouts": "2|3"},
-        "training": {"rounds": 2, "local_steps": 2, "batch_size": 16, "participants": 2},
-    }
-    models = []
-    for secure in (True, True, False):
-        used.clear()
-        experiment = experiment_of(small, {"privacy": {"secure_rng": secure}})
-        trained = experiment.train()
-        models.append(trained.state_dict["1.weight"].numpy().tobytes())
-        drawn = {"minibatch", "participants", "step-noise", "summed-noise"}
-        assert used & drawn == (set() if secure else drawn)
-        assert "partition-records" in used
-        said = " ".join(experiment.summary()["assumptions"])
-        assert ("the seed is secret" in said) == ("seeded generator" in said) == (not secure)
-        assert ("rounding of noise" in said) == secure
-    assert len(set(models)) == 3
-    draws = assemble({"privacy": {"secure_rng": True}}).simulation.randomness
-    assert draws.sampling == draws.noise == SecureStreams()

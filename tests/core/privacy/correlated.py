@@ -45,8 +45,6 @@ class Correlated(Gradient):
         plans: Sequence[RoundPlan] = (),
     ) -> None:
         super().check(privacy, network, plans)
-        if privacy.secure_rng:
-            raise InputError("privacy.secure_rng", True, "draws no noise again; use false")
         if network is None:
             return
         everybody = network.participants is None and network.participation is None

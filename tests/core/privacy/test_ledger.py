@@ -105,10 +105,6 @@ LINES = {
         *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
         dict.fromkeys(FAR[:3], 6),
     ),
-    "noised broadcasts": (
-        *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
-        {"downlink_noise": True} | dict.fromkeys(FAR[:3], 3),
-    ),
     # Devices that noise although their server is trusted: nobody else sees their messages.
     "noise below a trusted parent": (
         *([2, 4], [], (0, 0, 3), {1: 2}, 0),
@@ -140,15 +136,13 @@ LINES = {
 @pytest.mark.parametrize("case", LINES)
 def test_lines_by_hand(case, network_of, plans_of):
     tree, untrusted, added, local_aggregation, device, expected = LINES[case]
-    expected = dict(expected)
     network = network_of(tree, untrusted)
     noise = [
         np.broadcast_to(np.asarray(of_layer, float), network.tree.n_nodes(layer))
         for layer, of_layer in enumerate(added)
     ]
     network = replace(network, noise=tuple(noise))
-    down = expected.pop("downlink_noise", False)
-    ledger = ledger_of(network, noise, plans_of(2, 4, local_aggregation), downlink_noise=down)
+    ledger = ledger_of(network, noise, plans_of(2, 4, local_aggregation))
     found = {x.kind: x.deviation for x in ledger.lines if device in x.position.members}
     assert {kind: found.get(kind) for kind in expected} == pytest.approx(expected)
 
@@ -184,21 +178,6 @@ def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mecha
     assert not clear.epsilon.isna().any()
 
 
-def test_noised_broadcasts_protect_from_siblings(network_of, plans_of, mechanism_of):
-    mechanism = mechanism_of(
-        network_of([2, 3]),
-        plans_of(2, 2, {1: 1}),
-        batch=1200,
-        calibration="accountant",
-        downlink_noise=True,
-        threat={"distrusted": ["servers", "cloud", "siblings"], "open_links": ["downlinks"]},
-    )
-    spent = mechanism.ledger.by_kind(2)
-    assert 0.98 < spent["siblings"] <= 1
-    assert spent["downlinks"] <= 1
-    assert spent["uplinks"] == inf
-
-
 def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
     network_of, plans_of, mechanism_of
 ):
@@ -215,7 +194,6 @@ def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
     # Aggregations below one of the servers tell the other's devices nothing.
     for below_one in (epsilons({2: 2}), epsilons({})):
         assert below_one["cousins"] == below_one["far_devices"] < 1
-    assert epsilons({1: 2}, downlink_noise=True)["cousins"] <= 1
     assert epsilons({1: 2}, mechanism="gradient")["cousins"] <= 1
     # Who distrusts devices elsewhere distrusts these.
     with pytest.raises(InputError, match=r"can't be met for .*below the same head.*cousins"):

@@ -220,8 +220,8 @@ def test_noise_shrinks_where_nobody_distrusted_sees_single_messages(
 @pytest.mark.parametrize(
     ("more", "local", "threat", "remedy"),
     [
-        (upload(), {1: 2}, {"distrusted": ["siblings"]}, "downlink_noise"),
-        (upload(), {1: 2}, {"open_links": ["downlinks"]}, "downlink_noise"),
+        (upload(), {1: 2}, {"distrusted": ["siblings"]}, "mechanism: gradient"),
+        (upload(), {1: 2}, {"open_links": ["downlinks"]}, "mechanism: gradient"),
         (upload(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
         (gradient(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
     ],
@@ -359,14 +359,14 @@ def random_system(number):
     more = {"epsilon": np.exp(drawn.uniform(-2.5, 2)), "delta": 10 ** drawn.uniform(-9, -4)}
     if drawn.random() < 0.6:
         unit = "device" if drawn.random() < 0.3 else "record"
-        more |= {"mechanism": "upload", "unit": unit, "downlink_noise": bool(drawn.random() < 0.5)}
+        more |= {"mechanism": "upload", "unit": unit}
     elif drawn.random() < 0.3:
         more |= {"adjacency": "replace_one"}
     rounds, steps = drawn.integers([1, 1], [9, 6]).tolist()
     local = {layer: int(drawn.integers(1, 4)) for layer in range(1, depth) if drawn.random() < 0.5}
     schedule = Schedule(rounds, steps, local, 0.1, "constant")
     kinds = [["servers", "cloud"], ["cloud"], ["public"], ["cloud", "far_devices"]]
-    if more.get("downlink_noise", True):
+    if "mechanism" not in more:
         kinds.append(["cloud", "siblings"])
     elif depth > 1 and local:
         kinds.pop()

@@ -42,9 +42,9 @@ MOST_SOURCES = 400
 class Oracle:
     """A run in which device `owner` holds the record; what everybody sees of it."""
 
-    def __init__(self, network, noise, schedule, owner, downlink_noise, missing):
+    def __init__(self, network, noise, schedule, owner, missing):
         self.tree, self.network, self.noise = network.tree, network, noise
-        self.owner, self.downlink_noise, self.missing = owner, downlink_noise, missing
+        self.owner, self.missing = owner, missing
         self.heads = heads_of(network)
         self.models = np.zeros((self.tree.n_devices, 1 + MOST_SOURCES))
         self.drawn, self.drawn_by = 0, {}
@@ -104,15 +104,8 @@ class Oracle:
             forms[0] = forms[0] + own
             tainted = [False]
         ancestors = self.tree.ancestors[top]
-        owners_head = self.heads[self.owner]
         for node in range(len(forms)):
             below = np.flatnonzero(ancestors == node)
-            head_layer, head = self.heads[below[0]]
-            # Other heads can take their own broadcasts' noise back; at worst they do.
-            of_owner = (head_layer, head) == tuple(owners_head) and head_layer <= top != 0
-            if self.downlink_noise and of_owner and head_layer < self.tree.depth:
-                forms[node] = forms[node] + self.source(self.noise[head_layer][head])
-                tainted[node] = False
             for device in below:
                 self.models[device] = forms[node]
                 self.tainted.discard(int(device))
@@ -272,7 +265,7 @@ def systems(draw):
     owner = draw(st.integers(0, tree.n_devices - 1))
     network = Network(tree, trust, parts, rho=rho, sums=sums, elected=depth > 1)
     missing = draw(st.integers(0, 2**32))
-    return network, noise, schedule, owner, draw(st.booleans()), missing, draw(st.integers(0, 2))
+    return network, noise, schedule, owner, missing, draw(st.integers(0, 2))
 
 
 @settings(
@@ -283,11 +276,9 @@ def systems(draw):
 )
 @given(systems())
 def test_no_observer_learns_more_than_its_line_says(system):
-    network, noise, schedule, owner, downlink_noise, missing, colluding = system
+    network, noise, schedule, owner, missing, colluding = system
     assume(not exposed_devices(network)[owner])
-    privacy = PrivacyConfig(
-        mechanism="upload", epsilon=1, delta=1e-5, clipping_norm=1, downlink_noise=downlink_noise
-    )
+    privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=1e-5, clipping_norm=1)
     ones = np.ones(network.tree.n_devices)
     plans = schedule.round_plans()
     threat = EVERYBODY.model_copy(update={"colluding": colluding})
@@ -309,7 +300,7 @@ def test_no_observer_learns_more_than_its_line_says(system):
                 sqrt(sum(count * law.largest**2 for law, count in laws)),
             )
     missing = absent(network, owner, np.random.default_rng(missing), colluding=0)
-    oracle = Oracle(network, noise, schedule, owner, downlink_noise, missing)
+    oracle = Oracle(network, noise, schedule, owner, missing)
     leaders = None if offices is None else offices.leaders
     for kind, shift in oracle.by_kind(colluding, leaders).items():
         assert shift <= known[kind] * (1 + 1e-6), kind

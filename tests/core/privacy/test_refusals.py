@@ -17,7 +17,6 @@ UPLOAD = {"mechanism": "upload"}
         ({"adjacency": "replace_one", "unit": "device"}, "use add_remove"),
         (UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
         (UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),
-        (UPLOAD | {"calibration": "paper", "downlink_noise": True}, "knows records"),
     ],
 )
 def test_what_is_not_defined_is_told_in_one_line(privacy, words):

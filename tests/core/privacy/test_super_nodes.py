@@ -12,7 +12,7 @@ from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms
-from m2fdp.core.privacy.ledger_tables import elections_table, ledger_table
+from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary
 from m2fdp.core.streams import KeyedStreams
@@ -222,14 +222,6 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     said = summary(mechanism_of(config, offices), 6, config.privacy, [])["assumptions"]
     assert any("to nobody else, but of who is elected" in line for line in said)
     assert "a zone in which nobody joins elects nobody, and adds its noise all the same" in said
-
-
-def test_entropy_of_the_operating_system_tells_nobody_who_will_serve():
-    config = config_of({"privacy.secure_rng": True}, rounds=5, fanouts=(1, 4))
-    ledger = mechanism_of(config, drawn=False).ledger
-    assert ledger.by_kind(5)["super_nodes"] == ledger.by_kind(5)["servers"]
-    table = elections_table(build_plan(config).network, None, 5)
-    assert table["served"].isna().all() and (table["under_one_other"] == 5).all()
 
 
 @pytest.mark.parametrize("sums", [{}, SUMS])

@@ -36,20 +36,18 @@ STEPS = (None, None)
 
 
 @pytest.mark.parametrize(
-    "head_layer, downlink_noise, expected",
+    "head_layer, expected",
     [
         # A device below an untrusted parent releases at every aggregation.
-        (3, False, [Window(STEPS, 3)] * 3),
+        (3, [Window(STEPS, 3)] * 3),
         # Aggregations at or below the head do not reset.
-        (1, False, [Window((None, 2, None, 1, None, None), 1)]),
+        (1, [Window((None, 2, None, 1, None, None), 1)]),
         # Below a trusted server of layer 2, the aggregation up to layer 1 is a release.
-        (2, False, [Window((None, 2, None, None), 2), Window(STEPS, 2)]),
-        # Noised broadcasts reset too, and release where they start.
-        (1, True, [Window(STEPS, 2), Window(STEPS, 1), Window(STEPS, 1)]),
+        (2, [Window((None, 2, None, None), 2), Window(STEPS, 2)]),
     ],
 )
-def test_windows_end_where_something_noised_is_shown(head_layer, downlink_noise, expected):
-    assert windows(ROUND, head_layer, downlink_noise) == expected
+def test_windows_end_where_something_noised_is_shown(head_layer, expected):
+    assert windows(ROUND, head_layer) == expected
 
 
 # --- by hand -------------------------------------------------------------------------------
@@ -104,11 +102,6 @@ def test_trusted_server_with_local_aggregation_loses_its_share(every):
         left = min(-k % every + 1, K - k + 1)  # steps up to the next synchronisation
         expected.append(left / s + (K - k + 1 - left))
     assert_same_law(law, first_draws(0.1, expected))
-
-
-def test_noise_at_every_aggregation_leaves_one_step():
-    (first, *_) = windows(RoundPlan((1, 1, 0), 0.1), 1, downlink_noise=True)
-    assert_same_law(worst(first, 1, (0.25,), 0.1), {0.25: 0.1, 0.0: 0.9})
 
 
 # --- brute force: every device's difference, step by step (records: test_proximal.py) --------

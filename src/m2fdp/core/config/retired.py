@@ -26,12 +26,12 @@ RETIRED = {
     "privacy.downlink_noise": Retired(
         False,
         "privacy.unit",
-        "is gone since 0.21: use privacy.mechanism: gradient, whose local means are noised",
+        "was removed in 0.21: use privacy.mechanism: gradient, whose local means are noised",
     ),
     "privacy.secure_rng": Retired(
         False,
         "privacy.budget",
-        "is gone since 0.21: a simulated run draws by its seed, and nodes of m2fdp plan each draw "
+        "was removed in 0.21: a simulated run draws by its seed, and nodes of m2fdp plan each draw "
         "from their operating system; leave it out",
     ),
 }

@@ -112,7 +112,7 @@ def elections_table(network: Network, offices: Offices | None, rounds: int) -> p
     served by the worst other, or the worst others who collude; no row where nobody is elected.
 
     Columns: zone, device, present, served, under_one_other, under_coalition. Where nobody knows who
-    will be elected (`privacy.secure_rng`), the first two counts are empty, and the others are all
+    will be elected, the first two counts are empty, and the others are all
     rounds.
     """
     names = [field.name for field in fields(Exposure)]

@@ -134,9 +134,6 @@ KNOWN_MODEL = Fact("model.name", "one of the list",
     lambda run: not is_own(run.config.model.name))
 RECORDS_APART = Fact("model.norm", "group", "activations that mix no records of a batch",
     lambda run: run.config.model.name != "resnet" or run.config.model.norm != "batch")
-NO_DEFENCE = Fact("leakage", "its default",
-    "no other defence, as what is sent has a promise already",
-    lambda run: not run.changed("leakage"))
 OF_PIXELS = _is("features.map", PIXELS, "pixels, which can be reconstructed")
 CLOCK_OF_STEPS = _is_not("tiering.profile", "paper", "clock",
     "times of single steps (D's Table 2 is of whole epochs)")

@@ -90,7 +90,7 @@ FEATURES = (
         (a.GRADIENT, a.EQUAL_COUNTS, a.OF_RECORDS, a.NOT_BY_CHANCE, a.PLAIN_MEANS),
         values=values.of_labels),
     Feature("algorithm: {algorithm}, which splits models,", _splits,
-        (a.NOISE_AT_EVERY_STEP, a.OF_RECORDS, a.MODEL_IN_PARTS, a.RECORDS_APART, a.NO_DEFENCE,
+        (a.NOISE_AT_EVERY_STEP, a.OF_RECORDS, a.MODEL_IN_PARTS, a.RECORDS_APART,
          a.SINGLE_MESSAGES, a.NOT_DRAWN, a.NOT_BY_CHANCE, a.FIXED_SERVERS, a.STEPS_APART)),
     Feature("algorithm: {algorithm}, which splits models in single steps,",
         lambda run: _splits(run) and run.way is None, (a.CLOCK_OF_STEPS,)),
