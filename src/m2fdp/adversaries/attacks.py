@@ -18,7 +18,7 @@ from torch import Tensor
 from m2fdp import __version__
 from m2fdp.adversaries.analytic import check_linear_first_layer
 from m2fdp.adversaries.kept import Kept
-from m2fdp.adversaries.knowledge import Knowledge, last_rows
+from m2fdp.adversaries.knowledge import Knowledge, Message, last_rows
 from m2fdp.adversaries.membership import (
     RATES,
     Membership,
@@ -28,7 +28,6 @@ from m2fdp.adversaries.membership import (
     power_of,
     scores_of,
 )
-from m2fdp.adversaries.messages import Message
 from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import Config, essentials

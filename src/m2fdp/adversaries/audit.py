@@ -4,11 +4,10 @@ the ledger or no more may be run."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.special import logsumexp
 from scipy.stats import binom
@@ -135,11 +134,6 @@ def audit_line(
         releases.shape[0] * releases.shape[1],
         seen,
     )
-
-
-def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:
-    """One row an audited observer, columns as in `Bounds`."""
-    return pd.DataFrame([asdict(bound) for bound in bounds])
 
 
 def listen(canaries: Canaries, rounds: int) -> np.ndarray:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def audit_run(assembly: Assembly) -> pd.DataFrame:
     """See `Experiment.audit`."""
     # SciPy's distributions take long.
-    from m2fdp.adversaries.audit import audit, bounds_table
+    from m2fdp.adversaries.audit import audit
     from m2fdp.adversaries.canaries import AuditedRun
 
     config, plan = assembly.config, assembly.plan
@@ -39,7 +40,7 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
     promise = config.privacy, sizes, plan.rules
     run = AuditedRun(assembly.network, mechanism, assembly.schedule, *promise)
     rounds = min(rounds, config.audit.rounds or rounds)
-    return bounds_table(audit(run, rounds, config.audit, config.seed))
+    return _table(audit(run, rounds, config.audit, config.seed))
 
 
 def tried_run(assembly: Assembly) -> TriedRun:
@@ -65,7 +66,7 @@ def tried_run(assembly: Assembly) -> TriedRun:
 
 
 def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
-    from m2fdp.adversaries.neighbours import tried_table, try_neighbours
+    from m2fdp.adversaries.neighbours import try_neighbours
 
     config = assembly.config
     set_exact_arithmetic()
@@ -75,7 +76,12 @@ def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
         raise too_large(config, error) from None
     except TooLongError as error:
         raise too_long(config, error) from None
-    return tried_table(tried)
+    return _table(tried)
+
+
+def _table(found: Sequence[Any]) -> pd.DataFrame:
+    """A row an observer, with the columns of `Bounds` or `Tried`."""
+    return pd.DataFrame([vars(each) for each in found])
 
 
 def tried_condition(assembly: Assembly, tried: pd.DataFrame) -> str | None:
