@@ -346,11 +346,11 @@ def lying_survivors(drawn: Drawn) -> None:
     victim = node.children.index(drawn.device)
 
     class Lying:
-        def ask_each(self, questions):
+        def ask(self, questions):
             if questions[victim].place.kind == "survivors":
                 content = pack_request(UnmaskRequest((victim,), (1 - victim,)))
                 questions[victim] = replace(questions[victim], content=content)
-            return links.ask_each(questions)
+            return links.ask(questions)
 
     for name in node.children:
         drawn.run.start(name)
@@ -394,7 +394,7 @@ def parent_of(drawn: Drawn, *children: str) -> tuple[GrpcLinks, Place, bytes]:
 
 
 def ask(drawn: Drawn, links: GrpcLinks, place: Place, content: bytes):
-    (reply,) = links.ask(Question(drawn.run.plan.digest, place, content))
+    (reply,) = links.ask([Question(drawn.run.plan.digest, place, content)])
     return reply
 
 

@@ -16,12 +16,13 @@ from m2fdp.core.config import load_config
 from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
+from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server
-from m2fdp.deployment.plan import Facts, PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.deployment.state import State
 
 BASE = {
@@ -122,10 +123,7 @@ class Wire:
     def children(self):
         return [self.nodes.of[name] for name in self.names]
 
-    def ask(self, question):
-        return self.ask_each([question] * len(self.names))
-
-    def ask_each(self, questions):
+    def ask(self, questions):
         for number, question in enumerate(questions):
             asked = question and self.meddle(number, question)
             if asked is not None:

@@ -70,12 +70,6 @@ def test_the_sum_is_that_of_the_survivors_to_the_last_bit(n, threshold, gone, wi
     assert np.abs(total.values - floats).max() <= n / terms.points
 
 
-def test_there_is_an_input_of_each_member():
-    terms = terms_of(10)
-    with pytest.raises(ValueError, match="9 inputs for the 10 members of zone 0"):
-        secure_sum(terms, inputs_of(terms)[1:])
-
-
 def test_sums_do_not_depend_on_the_entropy_and_masked_vectors_do():
     terms = terms_of(5)
     inputs = inputs_of(terms)
@@ -127,7 +121,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
-def test_a_device_does_not_mask_what_it_must_not(vector, caplog):
+def test_a_device_does_not_mask_what_it_must_not(vector):
     terms = terms_of(10)
     inputs = inputs_of(terms)
     inputs[4] = Input(vector)
@@ -137,8 +131,6 @@ def test_a_device_does_not_mask_what_it_must_not(vector, caplog):
         total.values, exact_sum([inputs[u] for u in total.survivors], terms)
     )
     assert list(total.refused) == [4]
-    (line,) = caplog.messages
-    assert line == f"run 1, round 1, zone 0: member 4 is left out: {total.refused[4]}"
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,14 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
     from m2fdp.core.config import load_config
-    from m2fdp.deployment.plan import make_plan, read_facts
+    from m2fdp.core.experiment.checks import check_deployment
+    from m2fdp.deployment.facts import read_facts
 
-    made = make_plan(load_config(*config, params), read_facts(nodes))
+    configuration, facts = load_config(*config, params), read_facts(nodes)
+    check_deployment(configuration)
+    from m2fdp.deployment.plan import make_plan  # imports torch, which a refusal needs not
+
+    made = make_plan(configuration, facts)
     made.save(out, authority)
     click.echo(f"{out}: plan {made.digest.hex()[:16]}, {made.content['rounds']} rounds")
     for name, noise in made.content["noise"].items():

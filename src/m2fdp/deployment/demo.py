@@ -24,8 +24,9 @@ from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference, simulated
+from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import experiment_of
-from m2fdp.deployment.plan import Facts, PublicPlan, make_plan, recompute
+from m2fdp.deployment.plan import PublicPlan, make_plan, recompute
 
 _USUAL = {
     "topology.fanouts": "2|2",

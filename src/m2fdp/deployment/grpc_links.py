@@ -215,12 +215,8 @@ class GrpcLinks:
             raise InputError(f"plan: servers.{identity.name}", address, problem) from None
         self._server.start()
 
-    def ask(self, question: Question) -> Iterator[Reply]:
+    def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """See `Links`. A part of each child's answer waits here, and the rest at the child."""
-        return self.ask_each([question] * len(self._seats))
-
-    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """See `Links`."""
         self._asked, asked = self._asked + 1, time.monotonic()
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]

@@ -10,7 +10,6 @@ another draw fails has seen a second release.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
 from m2fdp.core.errors import one_line
 from m2fdp.core.experiment.steps import too_long
+from m2fdp.core.formatting import for_json
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
@@ -103,6 +103,9 @@ class Guard(Keeper):
         self.node, self.state, self._identity = node, state, identity
         self._budget, self._below = budget, below
         self._run, self._trusts = node.plan.digest.hex(), trusts
+        # The latest line of each place in this run, in the order in which places were begun.
+        own = (line for line in state.places.entries if line["plan"] == self._run)
+        self._lines: dict[Place, Mapping[str, Any]] = {_place_of(line): line for line in own}
 
     def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
         """The answer of a question, computed once; what is refused, and why."""
@@ -131,23 +134,14 @@ class Guard(Keeper):
     def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
         place = question.place
         self._check(question)
-        name = f"up-{place.first}-{place.kind}"
-        last = begun = None
-        for entry in reversed(self.state.places.entries):
-            if entry["plan"] != self._run:
-                continue
-            last = last or entry
-            if _place_of(entry) == place:
-                if "refused" in entry:
-                    raise RefusedError(entry["refused"])
-                if "said" in entry:
-                    return self._again(name, entry["question"], question)
-                begun = entry
-                break
-            if entry["round"] < place.round:
-                break
-        if last and _place_of(last).position > place.position:
-            raise RefusedError(f"{place} is before what was asked last, {_place_of(last)}")
+        line, name = self._lines.get(place, {}), f"up-{place.first}-{place.kind}"
+        if "refused" in line:
+            raise RefusedError(line["refused"])
+        if "said" in line:
+            return self._again(name, line["question"], question)
+        last = next(reversed(self._lines), place)
+        if last.position > place.position:
+            raise RefusedError(f"{place} is before what was asked last, {last}")
         kept = self.kept(place.round, name)
         if kept is not None:  # killed between the answer's file and its line
             answer = _unpacked(kept)
@@ -157,7 +151,7 @@ class Guard(Keeper):
         if self._budget is not None:
             self._spend(place.round, self._budget)
             if place.gives:
-                self._start(question, begun)
+                self._start(question, line)
         content = self._computed(question, compute)
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, _packed(answer))
@@ -192,10 +186,10 @@ class Guard(Keeper):
     def _too_long(self, place: Place, error: TooLongError) -> RefusedError:
         return RefusedError(f"{place}: {too_long(self.node.recomputed.experiment.config, error)}")
 
-    def _start(self, question: Question, begun: Mapping[str, Any] | None) -> None:
+    def _start(self, question: Question, begun: Mapping[str, Any]) -> None:
         """Write that a device begins a place, once what it will draw is kept. One that was begun
         before a crash is computed again if that draws the same."""
-        if begun is None:
+        if not begun:
             self.seed(question)
             self._write(placed(question), {})
             return
@@ -238,7 +232,9 @@ class Guard(Keeper):
 
     def _write(self, at: Mapping[str, Any], what: Mapping[str, str]) -> None:
         """A line on a place: that it is begun, or what else there is to say."""
-        self.state.places.append({**at, **what, "beside": self.state.budget.last})
+        line = {**at, **what, "beside": self.state.budget.last}
+        self.state.places.append(line)
+        self._lines[_place_of(line)] = line
 
     def _again(self, name: str, answered: str, question: Question) -> Answer:
         """The same question gets the same bytes; noise drawn anew would be a second release."""
@@ -282,15 +278,14 @@ class Guard(Keeper):
                 f"its budget is {budget:g}"
             )
         delta = self.node.recomputed.ledger.delta
-        finite = math.isfinite(epsilon)
         log.append(
             {
                 "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
                 "plan": run,
                 "round": round_,
-                "epsilon": epsilon if finite else "inf",
-                "in_all": before + epsilon if finite else "inf",
-                "budget": budget if math.isfinite(budget) else "inf",
+                "epsilon": for_json(epsilon),
+                "in_all": for_json(before + epsilon),
+                "budget": for_json(budget),
                 "delta": delta,
                 "delta_in_all": delta_before + delta,
                 "beside": self.state.places.last,

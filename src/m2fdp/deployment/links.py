@@ -151,12 +151,9 @@ Reply = Answer | Refusal | Missing
 class Links(Protocol):
     """To all children of a node, in the tree's order."""
 
-    def ask(self, question: Question) -> Iterator[Reply]:
+    def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """Ask all at once; what they reply, in the tree's order, each as soon as it is its turn,
-        so that one reply is held at a time."""
-
-    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """The same with a question for each child; None = it is not asked, and replies nothing."""
+        so that one reply is held at a time. None = a child is not asked, and replies nothing."""
 
     def end(self, reason: str | None) -> None:
         """Tell all of them that the run is over; None = that it is not, and this node will be

@@ -237,7 +237,7 @@ class Asking:
         """
         place = _step(self.question.place, kind)
         asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
-        replies = self.links.ask_each(
+        replies = self.links.ask(
             [
                 asked[contents[number]] if number in contents else None
                 for number in range(len(self.node.children))

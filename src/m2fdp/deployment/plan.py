@@ -32,12 +32,13 @@ from m2fdp.core.experiment.checks import check_deployment
 from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.experiment.inputs import compute_inputs, records_of
 from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.builders import read_edges
 from m2fdp.core.topology.network import Network
-from m2fdp.core.yaml_files import read_block
 from m2fdp.deployment import keys
+from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of
 from m2fdp.features.overlap import refuse_records
 from m2fdp.secure_aggregation.masked_sums import group_terms
@@ -47,49 +48,6 @@ from m2fdp.secure_aggregation.model_sums import model_spread
 Records = tuple[np.ndarray, np.ndarray]
 # Whoever a device sends to, and who may read it next, counts whatever `threat` says.
 _ALWAYS = frozenset({"servers", "cloud"})
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of the nodes in public.
-
-    Attributes:
-        addresses: HOST:PORT of each server, where its children reach it.
-        records: how many training records each device has.
-        shape: (C, H, W) of an image.
-        classes: how many there are.
-    """
-
-    addresses: Mapping[str, str]
-    records: Mapping[str, int]
-    shape: tuple[int, int, int]
-    classes: int
-
-
-def read_facts(path: Path) -> Facts:
-    """The nodes' file: servers with their addresses, devices with their numbers of records, the
-    images' shape and how many classes there are.
-
-    Raises:
-        InputError: it says something else.
-    """
-    content, names = read_block(path), ("servers", "devices", "shape", "classes")
-    for name in {*content, *names}:
-        if name not in names or name not in content:
-            problem = f"has the keys {among(name, sorted(content))}; valid: {', '.join(names)}"
-            raise InputError("--nodes", shown(path), problem)
-    try:
-        addresses = {str(name): str(value) for name, value in content["servers"].items()}
-        records = {str(name): int(value) for name, value in content["devices"].items()}
-        channels, height, width = map(int, content["shape"])
-        classes = int(content["classes"])
-    except (AttributeError, TypeError, ValueError):
-        problem = "needs servers: {NAME: HOST:PORT}, devices: {NAME: records}, shape: [C, H, W]"
-        raise InputError("--nodes", shown(path), problem) from None
-    for name, address in addresses.items():
-        if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
-            raise InputError(f"--nodes: servers.{name}", address, "is no HOST:PORT")
-    return Facts(addresses, records, (channels, height, width), classes)
 
 
 @dataclass(frozen=True)
@@ -303,7 +261,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
         "rounds": recomputed.rounds,
         "noise": {name: asdict(noise) for name, noise in recomputed.noise().items()},
         "epsilon": {
-            name: _plain(recomputed.epsilon(device, recomputed.rounds))
+            name: for_json(recomputed.epsilon(device, recomputed.rounds))
             for device, name in enumerate(tree.names[-1])
         },
         "release": None,
@@ -427,8 +385,3 @@ def _check_shape(key: str, records: Records, facts: Facts) -> None:
     if (channels, height, width) != facts.shape:
         valid = f"the plan's have (C, H, W) = {facts.shape}"
         raise InputError(key, f"images of (C, H, W) = {(channels, height, width)}", valid)
-
-
-def _plain(value: float) -> float | str:
-    """JSON has no infinity."""
-    return value if np.isfinite(value) else "inf"
