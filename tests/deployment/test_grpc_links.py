@@ -16,7 +16,7 @@ from m2fdp.deployment import keys
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, _Seat
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 
-PLAN = bytes(range(32))
+PLAN = bytes(range(31)) + b"2"  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
 PLACE = Place(1, 1, 4, "model")
 
@@ -208,12 +208,28 @@ def test_the_former_process_is_sent_away_before_its_place_is_taken():
     [
         ("stranger", PLAN, "stranger is no child of this node in its plan"),
         ("a", bytes(32), "it has another plan than this node"),
+        ("a", PLAN[:-1], "it has another version of m2fdp than this node"),
     ],
 )
 def test_strangers_and_other_plans_are_turned_away(parent, name, plan, words):
     thread, ended, _ = parent.child(name, plan=plan)
     thread.join(20)
     assert words in ended[0]
+
+
+def test_an_answer_to_another_question_is_a_refusal(parent, monkeypatch):
+    reply = GrpcLink._reply
+    monkeypatch.setattr(GrpcLink, "_reply", lambda link, said, _: reply(link, said, bytes(32)))
+    parent.child("a")
+    assert "is no answer to this question" in str(next(parent.ask(question())))
+
+
+def test_what_is_no_question_ends_a_child_in_a_line(parent):
+    _, ended, _ = parent.child("a")
+    wait_for(lambda: parent.links._seats["a"].context)
+    parent.links._seats["a"].ask(1, [b"Qgarbage"])
+    wait_for(lambda: ended)
+    assert ended == ["--as = 'parent': has sent no question"]
 
 
 def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
