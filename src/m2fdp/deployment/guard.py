@@ -60,12 +60,11 @@ class Below:
         self._waiting.append(line)
         return None
 
-    def seal(self) -> str:
-        """Write what has come, and name all of it by a digest."""
+    def seal(self) -> None:
+        """Write what has come."""
         if self._waiting:
             self._log.append(*({"said": said.line} for said in self._waiting))
             self._waiting.clear()
-        return self._log.last
 
 
 def spent_before(state: State, plan: str) -> tuple[float, float]:
@@ -153,6 +152,8 @@ class Guard(Keeper):
             if place.gives:
                 self._start(question, line)
         content = self._computed(question, compute)
+        if self._below is not None:
+            self._below.seal()
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, _packed(answer))
         self._note(question, answer)
@@ -251,12 +252,8 @@ class Guard(Keeper):
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
-        before = next(map(read, lines), None)
-        # After the answer is computed: it rests on what they hold.
-        below = "" if self._below is None else self._below.seal()
-        chain = (before.number + 1, before.digest) if before else (0, "")
-        added = self.node.adds(question.place)
-        return said(self._identity, question, content, added, (*chain, below))
+        added, former = self.node.adds(question.place), next(map(read, lines), None)
+        return said(self._identity, question, content, added, former)
 
     def _note(self, question: Question, answer: Answer) -> None:
         """Write down that a question was answered, and how."""

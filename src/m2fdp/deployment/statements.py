@@ -2,7 +2,7 @@
 
 Noise can't be proven to others. A line says how much a node has added to what it sent, over its
 name; whoever breaks the promise has signed it. Each line numbers itself and names the digest of its
-node's line before, and a server's names the digest of all lines that it has of its children.
+node's line before.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ def said(
     question: Question,
     answer: bytes,
     added: float,
-    chain: tuple[int, str, str],
+    former: Said | None,
 ) -> str:
     """The line of an answer.
 
     Args:
         added: the deviation of the noise that it holds of this node's own, in the mechanism's unit;
             of several local steps, of each.
-        chain: how many lines came before, the digest of the last, and of all lines from below.
+        former: the node's line before; None = there is none.
     """
-    number, previous, below = chain
+    number, previous = (former.number + 1, former.digest) if former else (0, "")
     content = {"node": identity.name, "number": number, **placed(question), "added": added}
-    content |= {"answer": sha256(answer).hexdigest(), "previous": previous, "below": below}
+    content |= {"answer": sha256(answer).hexdigest(), "previous": previous}
     text = json.dumps(content)
     return f"{text}  {base64.b64encode(identity.sign(text.encode())).decode()}"
 
