@@ -10,7 +10,7 @@ from tests.deployment.test_nodes import check_equal
 from tests.deployment.trees import REHEARSAL, guarded_tree, identity, planned, tree_of
 
 from m2fdp.core.errors import InputError
-from m2fdp.deployment import keys, masked, masked_messages
+from m2fdp.deployment import masked, masked_messages
 from m2fdp.deployment.checking import told_of
 from m2fdp.deployment.cloud import promised
 from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
@@ -396,16 +396,6 @@ def test_a_server_that_is_started_again_keeps_to_who_was_done_without(tmp_path, 
 
 
 # What its operator knows before.
-
-
-def test_a_certificate_is_of_its_name_and_authority(tmp_path):
-    own, other = identity(tmp_path, "a"), identity(tmp_path / "other", "a")
-    assert keys.issued(own.certificate, own.authority, "a")
-    assert not keys.issued(own.certificate, own.authority, "b")
-    assert not keys.issued(other.certificate, own.authority, "a")
-    assert not keys.issued(b"no certificate", own.authority, "a")
-    expired = keys.sign(keys.request("late", tmp_path / "late"), tmp_path / "authority", days=0)
-    assert not keys.issued(expired.read_bytes(), own.authority, "late")
 
 
 @pytest.mark.parametrize(("changes", "least"), [(ONE, "4 of 4"), (SKIP, "3 of 4")])

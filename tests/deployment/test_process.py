@@ -10,7 +10,7 @@ from tests.deployment.trees import configured
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.demo import Rehearsal, prepare
-from m2fdp.deployment.process import Paths, open_node, run_cloud, run_device, run_server
+from m2fdp.deployment.process import open_node, run_cloud, run_device, run_server
 
 SMALL = {"training.rounds": 2, "deployment.rehearsal": True, "deployment.patience_s": 30}
 
@@ -34,11 +34,10 @@ class Running:
 
     def run(self, name: str, layer: int, depth: int) -> None:
         folder, tell = self.rehearsal.folder, self.told[name].append
-        paths = Paths(folder / "plan.json", folder / "keys" / name, folder / "state" / name)
+        own = {"plan": folder / "plan.json", "name": name, "keys": folder / "keys" / name}
         data = str(folder / f"{name}.npz")
-        own = data if layer == 0 else None
         try:
-            opened = open_node(name, layer == depth, paths, True, tell, own)
+            opened = open_node(layer == depth, tell, None if layer else data, **own, rehearsal=True)
             if layer == 0:
                 self.ended[name] = run_cloud(opened, None, folder)
             elif layer < depth:

@@ -63,7 +63,7 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("plan", type=_FILE),
         click.option("--as", "name", metavar="NAME", required=True, help="Which node this is."),
-        click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys."),
+        click.option("--keys", type=_FILE, required=True, help="Folder of its keys."),
         click.option(
             "--state",
             type=_FILE,
@@ -142,21 +142,11 @@ def sign_request(request: Path, authority: Path, days: int) -> None:
 @click.option("--data", help="The cloud's: records to evaluate on, a .npz file with x and y.")
 @click.option("--out", type=_FILE, default=Path("."), help="The cloud's: folder of the project.")
 @_one_line_ends()
-def serve(
-    plan: Path,
-    name: str,
-    folder: Path,
-    state: Path | None,
-    rehearsal: bool,
-    listen: str | None,
-    data: str | None,
-    out: Path,
-) -> None:
+def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     """Be a server of PLAN, the cloud among them, until the run is over."""
     from m2fdp.deployment import process
 
-    paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
-    opened = process.open_node(name, False, paths, rehearsal, click.echo, data)
+    opened = process.open_node(False, click.echo, data, **node)
     if opened.node.layer > 0:
         click.echo(process.run_server(opened, listen))
         return
@@ -179,21 +169,11 @@ def serve(
     "--trusts", multiple=True, metavar="SERVER", help="A server that may be sent un-noised vectors."
 )
 @_one_line_ends()
-def join(
-    plan: Path,
-    name: str,
-    folder: Path,
-    state: Path | None,
-    rehearsal: bool,
-    data: str,
-    budget: float,
-    trusts: tuple[str, ...],
-) -> None:
+def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None:
     """Be a device of PLAN until the run is over."""
     from m2fdp.deployment import process
 
-    paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
-    opened = process.open_node(name, True, paths, rehearsal, click.echo)
+    opened = process.open_node(True, click.echo, **node)
     click.echo(process.run_device(opened, data, budget, frozenset(trusts)))
 
 

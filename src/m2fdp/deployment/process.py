@@ -27,20 +27,6 @@ REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Paths:
-    """Where a node has what is its own.
-
-    Attributes:
-        plan: the plan's file.
-        keys, state: folders.
-    """
-
-    plan: Path
-    keys: Path
-    state: Path
-
-
 @dataclass(frozen=True, eq=False)
 class Opened:
     """A node that may take part.
@@ -87,25 +73,34 @@ class Opened:
 
 
 def open_node(
-    name: str, device: bool, paths: Paths, rehearsal: bool, tell: Tell, data: str | None = None
+    device: bool,
+    tell: Tell,
+    data: str | None = None,
+    *,
+    plan: Path,
+    name: str,
+    keys: Path,
+    state: Path | None = None,
+    rehearsal: bool = False,
 ) -> Opened:
     """A node of a plan, once all that it can know of the plan holds.
 
     Args:
         device: whether it is to be one.
-        rehearsal: whether its operator takes part in rehearsals.
         data: the cloud's held-out records.
+        plan: the plan's file.
+        keys: the folder of its keys.
+        state: the folder of its state; None = `state/NAME` beside the plan.
+        rehearsal: whether its operator takes part in rehearsals.
 
     Raises:
         InputError: keys, plan or state are refused.
     """
     set_exact_arithmetic()
-    identity = read_identity(name, paths.keys)
-    plan = load_plan(paths.plan, identity.authority)
-    held_out = None
-    if data is not None:
-        held_out = read_records("--data", data, plan.facts.classes)
-    node = node_plan(plan, recompute(plan, held_out), name)
+    identity = read_identity(name, keys)
+    signed = load_plan(plan, identity.authority)
+    held_out = None if data is None else read_records("--data", data, signed.facts.classes)
+    node = node_plan(signed, recompute(signed, held_out), name)
     if (node.layer == node.depth) is not device:
         use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
         raise InputError("--as", name, use)
@@ -113,13 +108,13 @@ def open_node(
         raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
     if node.layer == 0 and data is None:
         raise InputError("--data", None, "the cloud needs records to evaluate on")
-    if plan.release is not None and not rehearsal:
+    if signed.release is not None and not rehearsal:
         problem = "is a rehearsal's, whose noise protects nobody; --rehearsal takes part in it"
         raise InputError("plan: configuration.deployment.rehearsal", True, problem)
-    tell(f"{name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds")
-    if plan.release is not None:
+    tell(f"{name}: plan {signed.digest.hex()[:16]}, {len(node.rounds)} rounds")
+    if signed.release is not None:
         tell(REHEARSAL)
-    return Opened(node, identity, State(paths.state, name), tell)
+    return Opened(node, identity, State(state or plan.parent / "state" / name, name), tell)
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
