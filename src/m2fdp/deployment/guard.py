@@ -120,7 +120,13 @@ class Guard(Keeper):
 
     def begin(self, round_: int) -> None:
         """Keep nothing of other rounds any longer."""
+        self.seal()
         self.state.forget(self._book(round_))
+
+    def seal(self) -> None:
+        """Write what children have said."""
+        if self._below is not None:
+            self._below.seal()
 
     def kept(self, round_: int, what: str) -> bytes | None:
         """See `Keeper`."""
@@ -152,8 +158,7 @@ class Guard(Keeper):
             if place.gives:
                 self._start(question, line)
         content = self._computed(question, compute)
-        if self._below is not None:
-            self._below.seal()
+        self.seal()
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, _packed(answer))
         self._note(question, answer)

@@ -20,7 +20,7 @@ from m2fdp.deployment.links import Answer, Question, Refusal
 from m2fdp.deployment.masked import Worker, answering
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
-from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
+from m2fdp.deployment.plan import load_plan, own_inputs, recompute
 from m2fdp.deployment.state import State
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
@@ -39,37 +39,6 @@ class Opened:
     identity: Identity
     state: State
     tell: Tell
-
-    @property
-    def plan(self) -> PublicPlan:
-        """The signed one."""
-        return self.node.plan
-
-    def link(self) -> GrpcLink:
-        """To the parent."""
-        parent = self.node.parent
-        assert parent is not None
-        settings = self.node.recomputed.settings
-        address = self.plan.facts.addresses[parent]
-        return GrpcLink(parent, address, self.identity, self.plan.digest, settings)
-
-    def links(self, below: Below, listen: str | None) -> GrpcLinks:
-        """To the children."""
-        settings, node = self.node.recomputed.settings, self.node
-        # A server must have answered before its parent's patience ends.
-        patient = settings.model_copy(
-            update={"patience_s": settings.patience_s * (node.depth - node.layer)}
-        )
-        address = listen or self.plan.facts.addresses[node.name]
-        return GrpcLinks(
-            node.children,
-            address,
-            self.identity,
-            self.plan.digest,
-            patient,
-            below.check,
-            self.tell,
-        )
 
 
 def open_node(
@@ -131,7 +100,7 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
         InputError: the records are not the plan's, or nothing is left to do but to refuse.
     """
     node = opened.node
-    records = read_records("--data", data, opened.plan.facts.classes)
+    records = read_records("--data", data, opened.node.plan.facts.classes)
     guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
 
@@ -146,12 +115,10 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
 
 def run_server(opened: Opened, listen: str | None) -> str:
     """Ask the children whenever the parent asks, until the run is over; why it is."""
-    node, missing = opened.node, list[str]()
-    below = Below(node, opened.state)
-    guard = Guard(node, opened.state, opened.identity, below=below)
-    links, ended = opened.links(below, listen), None
+    missing, ended = list[str](), None
+    links, guard = _parent(opened, listen)
     try:
-        server = Server(node, links, guard, missing.append)
+        server = Server(opened.node, links, guard, missing.append)
         ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
     except InputError as error:
         ended = str(error)
@@ -159,6 +126,24 @@ def run_server(opened: Opened, listen: str | None) -> str:
     finally:
         links.end(ended)
     return ended
+
+
+def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
+    """Links to a server's children, and the guard that has what they say."""
+    node, settings = opened.node, opened.node.recomputed.settings
+    below = Below(node, opened.state)
+    # A server must have answered before its parent's patience ends.
+    patience = {"patience_s": settings.patience_s * (node.depth - node.layer)}
+    links = GrpcLinks(
+        node.children,
+        listen or opened.node.plan.facts.addresses[node.name],
+        opened.identity,
+        opened.node.plan.digest,
+        settings.model_copy(update=patience),
+        below.check,
+        opened.tell,
+    )
+    return links, Guard(node, opened.state, opened.identity, below=below)
 
 
 def _serve(
@@ -188,7 +173,9 @@ def _serve(
             opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
         return reply
 
-    link = opened.link()
+    plan, parent = node.plan, str(node.parent)
+    address, settings = plan.facts.addresses[parent], node.recomputed.settings
+    link = GrpcLink(parent, address, opened.identity, plan.digest, settings)
     try:
         return link.serve(answer, opened.tell), refused
     finally:
@@ -202,35 +189,26 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         out: a project's folder, for the run's files.
     """
     node, tell = opened.node, opened.tell
-    below, missing, seconds_of = Below(node, opened.state), list[str](), list[float]()
-    keeper = Guard(node, opened.state, opened.identity, below=below)
-    links = opened.links(below, listen)
-    server = Server(node, links, keeper, missing.append)
-
-    def begin(round_: int) -> None:
-        below.seal()
-        keeper.begin(round_)
-
-    tree = TreeOfNodes(server, node.recomputed.experiment.process(), begin)
-    last = [0.0]
+    missing, seconds_of = list[str](), list[float]()
+    links, guard = _parent(opened, listen)
+    server = Server(node, links, guard, missing.append)
+    tree = TreeOfNodes(server, node.recomputed.experiment.process(), guard.begin)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
-        last[0] = seconds
         seconds_of.append(seconds)
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         tell(
-            f"round {record.round} of {len(node.rounds)}: {last[0]:.2f} s, accuracy "
+            f"round {record.round} of {len(node.rounds)}: {seconds_of[-1]:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
-    ended: str | None = None
-    as_planned = False
+    ended, as_planned = None, False
     try:
         listener = Listener(on_round, on_evaluation)
         trained = run_rounds(tree, opened.state.folder / "checkpoints", listener)
-        below.seal()
+        guard.seal()
         write_run(node, trained, out)
         ended, as_planned = f"the run is over: {trained.rounds} rounds", True
     except ChildrenError as error:
