@@ -258,22 +258,20 @@ def _membership(
         for kind, values in results.items()
     }
     everybody = np.arange(len(assembly.samples.sizes))
-    epsilons = {kind: _epsilon(assembly, kind, everybody, rounds) for kind in kinds}
+    numbers = {
+        kind: _numbers(membership, _epsilon(assembly, kind, everybody, rounds))
+        for kind, membership in memberships.items()
+    }
     metrics: dict[str, Any] = {"accuracy": float(np.mean(accuracies))}
-    for kind, membership in memberships.items():
-        numbers = _numbers(membership, epsilons[kind])
-        metrics |= {f"{name}/{kind}": value for name, value in numbers.items()}
+    for kind, values in numbers.items():
+        metrics |= {f"{name}/{kind}": value for name, value in values.items()}
     metrics["room"] = min(membership.room for membership in memberships.values())
     record = _common(assembly, kinds) | {
         "rounds": rounds,
         "targets": len(targets),
         "shadows": attack.shadows,
         "memberships": [
-            {
-                "observer": kind,
-                **_numbers(membership, epsilons[kind]),
-                "curve": membership.curve.tolist(),
-            }
+            {"observer": kind, **numbers[kind], "curve": membership.curve.tolist()}
             for kind, membership in memberships.items()
         ],
         "metrics": metrics,
