@@ -23,8 +23,8 @@ from m2fdp.secure_aggregation.messages import (
 )
 from m2fdp.secure_aggregation.protocol import Tap, secure_sum
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
-from m2fdp.secure_aggregation.traffic import ID_BYTES
 
+ID_BYTES = 4  # of a member's number in a message
 N_PARAMETERS = 7840  # `cnn12`, and 784 -> 10 without bias
 
 

@@ -5,6 +5,7 @@ Where and when a fault strikes is drawn; each kind of it comes once at least.
 """
 
 import json
+import re
 import resource
 import shutil
 import signal
@@ -18,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from tests.deployment.relay import Relay
-from tests.deployment.test_processes import rounds_of, wait_for_round
 from tests.deployment.trees import configured
 
 from m2fdp.deployment import keys
@@ -37,6 +37,19 @@ from m2fdp.secure_aggregation.messages import PublicKeys, UnmaskRequest
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 ROUNDS, PATIENCE = 40, 4.0
 DEVICES = tuple(f"device-{number}" for number in range(4))
+GRADIENT = {"privacy.mechanism": "gradient"}
+MASKS = {"secure_aggregation.layers": [1, 2], "secure_aggregation.protocol": "masks"}
+
+
+def rounds_of(run: Rehearsal, name: str) -> list[int]:
+    return [int(found) for found in re.findall(r"^round (\d+) of", run.log(name).read_text(), re.M)]
+
+
+def wait_for_round(run: Rehearsal, name: str, round_: int) -> None:
+    deadline = time.monotonic() + 300
+    while max(rounds_of(run, name), default=0) < round_:
+        assert time.monotonic() < deadline, run.log(name).read_text()
+        time.sleep(0.01)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +101,13 @@ class Drawn:
         self.run.processes[name].wait()
 
     def equal(self) -> None:
-        """The run goes on, and ends in the simulator's bytes."""
+        """The run goes on, and ends in the simulator's bytes and ledger."""
         self.go_on()
         assert self.run.wait(300) == 0, self.said(self.run.cloud)
-        assert torch.equal(self.run.weights(), reference(self.run.experiment)[0])
+        assert {process.returncode for process in self.run.processes.values()} == {0}
+        weights, ledger = reference(self.run.experiment)
+        assert torch.equal(self.run.weights(), weights)
+        assert self.run.ledger().to_csv() == ledger.to_csv()
 
     def said(self, name: str) -> str:
         return self.run.log(name).read_text()
@@ -330,11 +346,11 @@ def lying_survivors(drawn: Drawn) -> None:
     victim = node.children.index(drawn.device)
 
     class Lying:
-        def ask_each(self, questions):
+        def ask(self, questions):
             if questions[victim].place.kind == "survivors":
                 content = pack_request(UnmaskRequest((victim,), (1 - victim,)))
                 questions[victim] = replace(questions[victim], content=content)
-            return links.ask_each(questions)
+            return links.ask(questions)
 
     for name in node.children:
         drawn.run.start(name)
@@ -378,17 +394,20 @@ def parent_of(drawn: Drawn, *children: str) -> tuple[GrpcLinks, Place, bytes]:
 
 
 def ask(drawn: Drawn, links: GrpcLinks, place: Place, content: bytes):
-    (reply,) = links.ask(Question(drawn.run.plan.digest, place, content))
+    (reply,) = links.ask([Question(drawn.run.plan.digest, place, content)])
     return reply
 
 
-ON_MISSING = ("wait", "skip", "stop")
-FAULTS: list[tuple[Callable[[Drawn], None], str]] = [
-    *((slow, on_missing) for on_missing in ON_MISSING),
+FAULTS: list[tuple[Callable[[Drawn], None], dict]] = [
+    *((slow, {"deployment.on_missing": on_missing}) for on_missing in ("wait", "skip", "stop")),
+    *((killed, changes) for changes in ({}, GRADIENT, MASKS)),
     *(
-        (fault, "wait")
+        (lying, MASKS | {"secure_aggregation.layers": [2]})
+        for lying in (lying_roster, lying_survivors)
+    ),
+    *(
+        (fault, {})
         for fault in (
-            killed,
             cut_link,
             asked_twice,
             asked_out_of_turn,
@@ -402,10 +421,6 @@ FAULTS: list[tuple[Callable[[Drawn], None], str]] = [
             two_processes,
             copied_state,
             small_budget,
-            lying_roster,
-            lying_survivors,
-            killed,
-            killed,
             full_disk,
         )
     ),
@@ -413,20 +428,19 @@ FAULTS: list[tuple[Callable[[Drawn], None], str]] = [
 
 
 @pytest.mark.parametrize(
-    "number", range(len(FAULTS)), ids=[f"{fault.__name__}-{when}" for fault, when in FAULTS]
+    "number",
+    range(len(FAULTS)),
+    ids=["-".join([fault.__name__, *map(str, changes.values())]) for fault, changes in FAULTS],
 )
 def test_a_fault_costs_no_epsilon_and_says_what_it_was(number, tmp_path):
     random = np.random.default_rng(38 + number)
-    fault, on_missing = FAULTS[number]
-    changes = {
+    fault, changes = FAULTS[number]
+    usual = {
         "training.rounds": ROUNDS,
         "deployment.rehearsal": True,
-        "deployment.on_missing": on_missing,
         "deployment.patience_s": PATIENCE if fault is not killed else 60.0,
     }
-    if fault in (lying_roster, lying_survivors):
-        changes |= {"secure_aggregation.layers": [2], "secure_aggregation.protocol": "masks"}
-    run = prepare(configured(changes), tmp_path)
+    run = prepare(configured(usual, changes), tmp_path)
     drawn = Drawn(run, str(random.choice(DEVICES)), int(random.integers(1, ROUNDS // 3)), random)
     try:
         fault(drawn)

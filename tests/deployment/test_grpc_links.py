@@ -16,7 +16,7 @@ from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, _Seat
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 
-PLAN = bytes(range(32))
+PLAN = bytes(range(31)) + b"2"  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
 PLACE = Place(1, 1, 4, "model")
 
@@ -51,6 +51,9 @@ class Parent:
         )
         links.farewell_s = 0.5  # some of these children never come
         return links
+
+    def ask(self, asked):
+        return self.links.ask([asked] * len(CHILDREN))
 
     def child(self, name, answer=None, plan=PLAN, own=None, told=None):
         """A thread that serves as a child; its result is appended to `ended`."""
@@ -103,11 +106,11 @@ def test_answers_come_whole_and_in_the_tree_s_order_whoever_is_first(parent):
         return Answer(to_bytes(asked.vector), b"a")
 
     threads = [parent.child(name, late if name == "a" else None) for name in reversed(CHILDREN)]
-    replies = parent.links.ask(question(5.0))
+    replies = parent.ask(question(5.0))
     threading.Timer(0.3, slow.set).start()
     got = list(replies)
     assert values(got) == [5.0, 6.0, 7.0] and all(g.vector.shape == (1, 3000) for g in got)
-    assert values(parent.links.ask(question(0.0, size=2))) == [0.0, 1.0, 2.0]
+    assert values(parent.ask(question(0.0, size=2))) == [0.0, 1.0, 2.0]
     parent.links.end("over")
     for thread, ended, _ in threads:
         thread.join(20)
@@ -117,7 +120,7 @@ def test_answers_come_whole_and_in_the_tree_s_order_whoever_is_first(parent):
 def test_messages_are_hardly_larger_than_what_they_hold(parent):
     links = [parent.child(name)[2] for name in CHILDREN]
     size = 100_000
-    list(parent.links.ask(question(size=size)))
+    list(parent.ask(question(size=size)))
     for link in links:
         assert 4 * size < link.traffic.sent < 1.05 * 4 * size
         assert 4 * size < link.traffic.received < 1.05 * 4 * size
@@ -125,12 +128,12 @@ def test_messages_are_hardly_larger_than_what_they_hold(parent):
 
 def test_a_refusal_is_one_line_at_the_parent(parent):
     parent.child("a", lambda asked: Refusal("a", "no, thank you"))
-    assert str(next(parent.links.ask(question()))) == "a refuses: no, thank you"
+    assert str(next(parent.ask(question()))) == "a refuses: no, thank you"
 
 
 def test_a_statement_that_is_wrong_is_a_refusal(parent):
     parent.child("a", lambda asked: Answer(to_bytes(asked.vector), b"not a"))
-    reply = next(parent.links.ask(question()))
+    reply = next(parent.ask(question()))
     assert str(reply) == "a refuses: its statement is another's"
 
 
@@ -139,16 +142,16 @@ def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
     skipping.child("b")
     skipping.child("c")
     wait_for(lambda: all(skipping.links._seats[name].context for name in "bc"))
-    first, *others = skipping.links.ask(question())
+    first, *others = skipping.ask(question())
     assert first == Missing("a") and values(others) == [2.0, 3.0]
     skipping.links.end("over")
     stopping = Parent(tmp_path, on_missing="stop", patience_s=0.5)
-    (reply, *_) = [next(stopping.links.ask(question()))]
+    (reply, *_) = [next(stopping.ask(question()))]
     assert isinstance(reply, Refusal) and "a is not there after 0.5 s" in reply.reason
     stopping.links.end("over")
     waiting = Parent(tmp_path, on_missing="wait", patience_s=0.5)
     threading.Timer(1.3, waiting.child, ["a"]).start()
-    assert values([next(waiting.links.ask(question()))]) == [1.0]
+    assert values([next(waiting.ask(question()))]) == [1.0]
     assert waiting.told[0] == "a is not there after 0.5 s; waiting"
     waiting.links.end("over")
 
@@ -156,10 +159,10 @@ def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
 def test_a_parent_that_comes_back_asks_again(parent):
     told = []
     threads = [parent.child(name, told=told) for name in CHILDREN]
-    assert values(parent.links.ask(question())) == [1.0, 2.0, 3.0]
+    assert values(parent.ask(question())) == [1.0, 2.0, 3.0]
     parent.links._server.stop(0).wait()
     parent.links = parent.listening()
-    assert values(parent.links.ask(question(2.0))) == [2.0, 3.0, 4.0]
+    assert values(parent.ask(question(2.0))) == [2.0, 3.0, 4.0]
     assert "parent is back" in told
     assert all(thread.is_alive() for thread, *_ in threads)
 
@@ -172,7 +175,7 @@ def test_a_child_that_comes_back_is_asked_again(parent):
         raise InputError("child", "a", "is killed")
 
     parent.child("a", dies)
-    replies = parent.links.ask(question())
+    replies = parent.ask(question())
     threading.Timer(0.5, parent.child, ["a"]).start()
     assert values([next(replies)]) == [1.0] and len(calls) == 1
 
@@ -183,7 +186,7 @@ def test_of_two_processes_of_one_name_the_former_leaves(parent):
     parent.child("a")
     wait_for(lambda: ended)
     assert "another process of this node's name has joined" in ended[0]
-    assert values([next(parent.links.ask(question()))]) == [1.0]
+    assert values([next(parent.ask(question()))]) == [1.0]
 
 
 def test_the_former_process_is_sent_away_before_its_place_is_taken():
@@ -205,12 +208,28 @@ def test_the_former_process_is_sent_away_before_its_place_is_taken():
     [
         ("stranger", PLAN, "stranger is no child of this node in its plan"),
         ("a", bytes(32), "it has another plan than this node"),
+        ("a", PLAN[:-1], "it has another version of m2fdp than this node"),
     ],
 )
 def test_strangers_and_other_plans_are_turned_away(parent, name, plan, words):
     thread, ended, _ = parent.child(name, plan=plan)
     thread.join(20)
     assert words in ended[0]
+
+
+def test_an_answer_to_another_question_is_a_refusal(parent, monkeypatch):
+    reply = GrpcLink._reply
+    monkeypatch.setattr(GrpcLink, "_reply", lambda link, said, _: reply(link, said, bytes(32)))
+    parent.child("a")
+    assert "is no answer to this question" in str(next(parent.ask(question())))
+
+
+def test_what_is_no_question_ends_a_child_in_a_line(parent):
+    _, ended, _ = parent.child("a")
+    wait_for(lambda: parent.links._seats["a"].context)
+    parent.links._seats["a"].ask(1, [b"Qgarbage"])
+    wait_for(lambda: ended)
+    assert ended == ["--as = 'parent': has sent no question"]
 
 
 def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
@@ -264,7 +283,7 @@ def test_nothing_is_in_clear_on_the_line(parent):
     parent.child("a")
     parent.address = direct
     asked = question(1.2345, size=5000)
-    assert values([next(parent.links.ask(asked))]) == pytest.approx([1.2345])
+    assert values([next(parent.ask(asked))]) == pytest.approx([1.2345])
     relay.listener.close()
     content, heard = to_bytes(asked.vector), bytes(relay.heard)
     assert len(heard) > 2 * len(content), "question and answer have passed"

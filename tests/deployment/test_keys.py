@@ -32,30 +32,43 @@ def test_a_node_has_a_key_that_its_certificate_verifies(tmp_path, authority):
     assert not (own / "authority.key").exists()
 
 
-def test_keys_of_another_node_or_authority_are_refused(tmp_path, authority):
+def renamed(tmp_path, own):
+    for ending in ("pem", "key"):
+        (own / f"edge-1.{ending}").rename(own / f"edge-2.{ending}")
+    return "edge-2"
+
+
+def under_another_authority(tmp_path, own):
+    keys.make_authority(tmp_path / "other")
+    (own / "authority.pem").write_bytes((tmp_path / "other/authority.pem").read_bytes())
+
+
+def expired(tmp_path, own):
+    keys.sign(own / "edge-1.csr", tmp_path / "authority", days=0)
+
+
+def garbled(tmp_path, own):
+    (own / "edge-1.pem").write_bytes(b"no certificate")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (renamed, "is the certificate of edge-1, not of edge-2"),
+        (under_another_authority, "is not signed by this node's authority"),
+        (expired, "was valid until"),
+        (garbled, "is not signed by this node's authority"),
+    ],
+)
+def test_a_certificate_is_of_its_name_and_authority_and_valid(tmp_path, authority, change, words):
     own = made(tmp_path, authority)
-    (own / "edge-1.pem").rename(own / "edge-2.pem")
-    (own / "edge-1.key").rename(own / "edge-2.key")
-    with pytest.raises(InputError, match="is the certificate of edge-1, not of edge-2"):
-        keys.read_identity("edge-2", own)
-    own, other = made(tmp_path, authority, "edge-3"), tmp_path / "other"
-    keys.make_authority(other)
-    (own / "authority.pem").write_bytes((other / "authority.pem").read_bytes())
-    with pytest.raises(InputError, match="is not signed by .*authority.pem"):
-        keys.read_identity("edge-3", own)
-
-
-def test_an_expired_certificate_is_refused(tmp_path, authority, monkeypatch):
-    own = made(tmp_path, authority)
-
-    class Later(keys.datetime):
-        @classmethod
-        def now(cls, zone):
-            return super().now(zone) + keys.timedelta(days=2)
-
-    monkeypatch.setattr(keys, "datetime", Later)
-    with pytest.raises(InputError, match="was valid until .* have a request signed anew"):
-        keys.read_identity("edge-1", own)
+    identity = keys.read_identity("edge-1", own)
+    assert keys.issued(identity.certificate, identity.authority, "edge-1")
+    name = change(tmp_path, own) or "edge-1"
+    with pytest.raises(InputError, match=f"{words}.*; have a request signed anew"):
+        keys.read_identity(name, own)
+    shown, by = (own / f"{name}.pem").read_bytes(), (own / "authority.pem").read_bytes()
+    assert not keys.issued(shown, by, name)
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path, authority):

@@ -12,9 +12,8 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import reference, simulated
-from m2fdp.deployment.links import LocalLinks, Missing, Place, Question, to_bytes
+from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import ChildrenError, spans
-from m2fdp.deployment.nodes import Server
 from m2fdp.deployment.plan import make_plan, recompute
 from m2fdp.experiment import Experiment
 
@@ -135,24 +134,14 @@ def test_without_a_rehearsal_no_two_runs_are_equal_and_noise_is_as_large():
     assert abs(float(torch.corrcoef(torch.stack(noises))[0, 1])) < 0.2
 
 
-class Lacking(LocalLinks):
-    """Where the last child has gone."""
-
-    def ask(self, question):
-        replies = list(super().ask(question))
-        yield from replies[:-1]
-        yield Missing("gone")
-
-
 def test_a_child_that_is_done_without_counts_as_if_it_had_not_moved():
     nodes = tree_of(REHEARSAL, STAR, {"algorithm": "hfl", "training.rounds": 1})
-    start, missing = nodes.experiment.model.initial_vector(), []
-    node, children = nodes.cloud.node, [nodes.of[child] for child in nodes.cloud.node.children]
-    nodes.servers[node.name] = Server(node, Lacking(children), on_missing=missing.append)
+    start = nodes.experiment.model.initial_vector()
+    nodes.cloud.links.meddle = lambda number, question: question if number < 3 else None
     got = nodes.round(1, start)
     asked = Question(nodes.plan.digest, Place(1, 1, 4, "model"), to_bytes(start[None]))
-    sent = [child.answer(asked).vector[0] for child in children[:-1]]
-    assert missing == ["gone"]
+    sent = [nodes.of[f"device-{j}"].answer(asked).vector[0] for j in range(3)]
+    assert nodes.missed == ["device-3"]
     torch.testing.assert_close(got, start + sum(0.25 * (model - start) for model in sent))
 
 

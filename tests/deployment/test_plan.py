@@ -203,8 +203,3 @@ def test_an_operator_is_told_what_its_node_would_send():
 def test_a_name_that_no_node_has_is_refused(plan):
     with pytest.raises(InputError, match="is no node of the plan; it has cloud, server-1-0"):
         node_plan(plan, recompute(plan), "nobody")
-
-
-def test_facts_are_those_of_the_simulator_s_split():
-    experiment = experiment_of()
-    assert sum(facts_of(experiment).records.values()) == len(experiment.samples.samples)

@@ -1,20 +1,16 @@
 """Nodes as their commands run them, over TLS, in threads of this process: lines, ends, refusals."""
 
-import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from tests.deployment.relay import Relay
 from tests.deployment.trees import configured
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.demo import Rehearsal, prepare
-from m2fdp.deployment.nodes import Device
-from m2fdp.deployment.process import Paths, open_node, run_cloud, run_device, run_server
+from m2fdp.deployment.process import open_node, run_cloud, run_device, run_server
 
 SMALL = {"training.rounds": 2, "deployment.rehearsal": True, "deployment.patience_s": 30}
 
@@ -22,9 +18,8 @@ SMALL = {"training.rounds": 2, "deployment.rehearsal": True, "deployment.patienc
 class Running:
     """A thread a node, and what it has told and ended in."""
 
-    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, listen=()):
+    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True):
         self.rehearsal, self.budgets, self.trusted = rehearsal, dict(budgets), trusted
-        self.listen = dict(listen)
         self.told, self.ended, self.threads = {}, {}, []
         tree = rehearsal.experiment.network.tree
         for layer, names in enumerate(tree.names):
@@ -39,15 +34,14 @@ class Running:
 
     def run(self, name: str, layer: int, depth: int) -> None:
         folder, tell = self.rehearsal.folder, self.told[name].append
-        paths = Paths(folder / "plan.json", folder / "keys" / name, folder / "state" / name)
+        own = {"plan": folder / "plan.json", "name": name, "keys": folder / "keys" / name}
         data = str(folder / f"{name}.npz")
-        own = data if layer == 0 else None
         try:
-            opened = open_node(name, layer == depth, paths, True, tell, own)
+            opened = open_node(layer == depth, tell, None if layer else data, **own, rehearsal=True)
             if layer == 0:
                 self.ended[name] = run_cloud(opened, None, folder)
             elif layer < depth:
-                self.ended[name] = run_server(opened, self.listen.get(name))
+                self.ended[name] = run_server(opened, None)
             else:
                 readers = opened.node.recomputed.readers_in_clear(opened.node.index)
                 trusts = frozenset(readers if self.trusted else ())
@@ -84,7 +78,7 @@ def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
     ("budgets", "trusted", "refuses", "words"),
     [
         ({"device-0": 3.0}, True, "device-0", "round 2 would bring its epsilon to 4"),
-        ({"device-0": 1.0}, True, "device-0", "the first round would bring its epsilon to"),
+        ({"device-0": 1.0}, True, "device-0", "round 1 would bring its epsilon to"),
         ({}, False, "device-3", "server-1-1 would be sent un-noised vectors"),
     ],
     ids=["budget", "no budget", "trust"],
@@ -127,52 +121,3 @@ def test_a_model_too_long_for_its_steps_ends_every_node_in_a_line(tmp_path, algo
         if '"refused": ' in log.read_text()
     }
     assert {name.split("-")[0] for name in refused} == ({fails} - {"cloud"})
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("on_missing", ["wait", "skip", "stop"])
-def test_a_slow_device_is_waited_for_skipped_or_ends_the_run(tmp_path, monkeypatch, on_missing):
-    slow = {"deployment.on_missing": on_missing, "deployment.patience_s": 2.0}
-    rehearsal, compute, slept = prepare(configured(SMALL, slow), tmp_path), Device.compute, []
-
-    def sleeps_once(device, question):
-        if device.node.name == "device-0" and question.place.round == 2 and not slept:
-            slept.append(time.sleep(3))
-        return compute(device, question)
-
-    monkeypatch.setattr(Device, "compute", sleeps_once)
-    running = Running(rehearsal)
-    line, as_planned = running.ended["cloud"]
-    parent = "\n".join(running.told["server-1-0"])
-    assert as_planned is (on_missing != "stop")
-    weights, _ = reference(rehearsal.experiment)
-    if on_missing == "wait":
-        assert "device-0 is there, and has not answered after 2 s; waiting" in parent
-        assert torch.equal(rehearsal.weights(), weights)
-    elif on_missing == "skip":
-        assert "round 2 of 2: " in parent and ", without device-0" in parent
-        assert not torch.equal(rehearsal.weights(), weights)
-    else:
-        assert "device-0 is there, and has not answered after 2 s" in line
-
-
-def test_a_line_that_is_cut_costs_no_byte_and_no_epsilon(rehearsal, monkeypatch):
-    planned = rehearsal.plan.facts.addresses["server-1-0"]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        own = f"127.0.0.1:{free.getsockname()[1]}"
-    relay, compute, cuts = Relay(own, int(planned.split(":")[1])), Device.compute, []
-
-    def cuts_at_every_question(device, question):
-        vector = compute(device, question)
-        if device.node.name == "device-0":
-            cuts.append(relay.cut())
-        return vector
-
-    monkeypatch.setattr(Device, "compute", cuts_at_every_question)
-    running = Running(rehearsal, listen={"server-1-0": own})
-    relay.listener.close()
-    assert running.ended["cloud"] == ("the run is over: 2 rounds", True) and len(cuts) == 4
-    assert "server-1-0 is back" in running.told["device-0"]
-    assert torch.equal(rehearsal.weights(), reference(rehearsal.experiment)[0])
-    spent = (rehearsal.folder / "state/device-0/budget.log").read_text().splitlines()
-    assert len(spent) == 2

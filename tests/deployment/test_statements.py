@@ -9,7 +9,7 @@ from tests.deployment.trees import guarded_tree, identity, lines_of
 
 from m2fdp.deployment.guard import Below
 from m2fdp.deployment.links import Answer, Place, Question
-from m2fdp.deployment.statements import fault, read, said
+from m2fdp.deployment.statements import Said, fault, read, said
 
 ADDED = 0.5
 QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))
@@ -21,8 +21,8 @@ def ours(tmp_path):
     return identity(tmp_path, "device-0")
 
 
-def line_of(ours, added=ADDED, chain=(0, "", "")):
-    return said(ours, QUESTION, CONTENT, added, chain)
+def line_of(ours, added=ADDED):
+    return said(ours, QUESTION, CONTENT, added, None)
 
 
 def test_a_line_on_an_answer_has_no_fault(ours):
@@ -64,32 +64,26 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
     nodes = guarded_tree(tmp_path, {"topology.trust.ratios": [0.0]})
     nodes.run()
     parent, child = nodes.of["server-1-0"], nodes.of["device-0"]
-    certificate = identity(tmp_path, "device-0").certificate
+    own = identity(tmp_path, "device-0")
     below = Below(parent.guard.node, parent.guard.state)
     lines = lines_of(child.guard.state)
 
     def checked(line):
+        """Signed anew, with its number."""
         content = read(line).content
-        kept = child.guard.state.kept
         place = Place(content["round"], content["first"], content["last"], "model")
         question = replace(QUESTION, plan=nodes.plan.digest, place=place)
-        del kept
-        again = said(
-            identity(tmp_path, "device-0"),
-            question,
-            CONTENT,
-            content["added"],
-            (content["number"], "", ""),
-        )
-        return below.check("device-0", certificate, question, Answer(CONTENT, again.encode()))
+        former = Said(content["number"] - 1, "", {})
+        again = said(own, question, CONTENT, content["added"], former)
+        return below.check("device-0", own.certificate, question, Answer(CONTENT, again.encode()))
 
     assert checked(lines[1]) is None
     assert "one with an older state" in checked(lines[0])
     assert checked(lines[2]) is None
     assert "two processes of its name" in checked(lines[2]), "signed anew, it is another line"
-    sealed = below.seal()
-    assert below.seal() == sealed and len(list(below.said())) == 2
-    assert Below(parent.guard.node, parent.guard.state).seal() == sealed
+    for _ in range(2):
+        below.seal()
+        assert len(list(Below(parent.guard.node, parent.guard.state).said())) == 2
 
 
 def test_signatures_are_drawn_so_that_digests_of_lines_tell_nothing(ours):

@@ -123,10 +123,7 @@ class Wire:
     def children(self):
         return [self.nodes.of[name] for name in self.names]
 
-    def ask(self, question):
-        return self.ask_each([question] * len(self.names))
-
-    def ask_each(self, questions):
+    def ask(self, questions):
         for number, question in enumerate(questions):
             asked = question and self.meddle(number, question)
             if asked is not None:

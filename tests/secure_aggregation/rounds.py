@@ -2,67 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from benchmarks.secure_sums import recipients, size
 
 from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
     Mailbox,
     MaskedVector,
     Message,
-    PublicKeys,
     Roster,
-    SealedShares,
-    UnmaskRequest,
     UnmaskShares,
 )
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
-
-
-class Turnout(NamedTuple):
-    """How many members come how far: send keys, are listed, share, send a vector, answer."""
-
-    announced: int
-    listed: int
-    shared: int
-    masked: int
-    answered: int
-
-
-def everybody(n: int) -> Turnout:
-    """All come to the end."""
-    return Turnout(*[n] * 5)
-
-
-class Traffic:
-    """A tap that counts messages and their bytes; what goes to all, once for each of them."""
-
-    def __init__(self):
-        self.messages = self.members_bytes = self.server_bytes = self.listed = 0
-        self.kinds = Counter()
-
-    def __call__(self, message: Message) -> None:
-        self.kinds[type(message)] += 1
-        if isinstance(message, Roster):
-            self.listed = len(message.keys)
-        self.messages += recipients(message)
-        if isinstance(message, Roster | Mailbox | UnmaskRequest):
-            self.server_bytes += recipients(message) * size(message)
-        else:
-            self.members_bytes += size(message)
-
-    @property
-    def turnout(self) -> Turnout:
-        shared, masked, answered = (
-            self.kinds[kind] for kind in (SealedShares, MaskedVector, UnmaskShares)
-        )
-        return Turnout(self.kinds[PublicKeys], self.listed, shared, masked, answered)
 
 
 def default_threshold(n: int) -> int:

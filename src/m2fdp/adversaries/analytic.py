@@ -14,8 +14,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from m2fdp.adversaries.knowledge import Knowledge
-from m2fdp.adversaries.messages import Message
+from m2fdp.adversaries.knowledge import Knowledge, Message
 from m2fdp.core.errors import InputError
 
 # Brightnesses that are tried before the best of them is refined, and how often that is done.

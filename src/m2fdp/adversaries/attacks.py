@@ -20,7 +20,7 @@ from m2fdp.adversaries.analytic import check_linear_first_layer
 from m2fdp.adversaries.attacked import Attacked
 from m2fdp.adversaries.facts import SEES_MODELS, check_attack
 from m2fdp.adversaries.kept import Kept
-from m2fdp.adversaries.knowledge import Knowledge, last_rows
+from m2fdp.adversaries.knowledge import Knowledge, Message, last_rows
 from m2fdp.adversaries.membership import (
     RATES,
     Membership,
@@ -30,7 +30,6 @@ from m2fdp.adversaries.membership import (
     power_of,
     scores_of,
 )
-from m2fdp.adversaries.messages import Message
 from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import Config, essentials
@@ -258,22 +257,20 @@ def _membership(
         for kind, values in results.items()
     }
     everybody = np.arange(len(assembly.samples.sizes))
-    epsilons = {kind: _epsilon(assembly, kind, everybody, rounds) for kind in kinds}
+    numbers = {
+        kind: _numbers(membership, _epsilon(assembly, kind, everybody, rounds))
+        for kind, membership in memberships.items()
+    }
     metrics: dict[str, Any] = {"accuracy": float(np.mean(accuracies))}
-    for kind, membership in memberships.items():
-        numbers = _numbers(membership, epsilons[kind])
-        metrics |= {f"{name}/{kind}": value for name, value in numbers.items()}
+    for kind, values in numbers.items():
+        metrics |= {f"{name}/{kind}": value for name, value in values.items()}
     metrics["room"] = min(membership.room for membership in memberships.values())
     record = _common(assembly, kinds) | {
         "rounds": rounds,
         "targets": len(targets),
         "shadows": attack.shadows,
         "memberships": [
-            {
-                "observer": kind,
-                **_numbers(membership, epsilons[kind]),
-                "curve": membership.curve.tolist(),
-            }
+            {"observer": kind, **numbers[kind], "curve": membership.curve.tolist()}
             for kind, membership in memberships.items()
         ],
         "metrics": metrics,

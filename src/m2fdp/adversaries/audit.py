@@ -4,11 +4,10 @@ the ledger or no more may be run."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.special import logsumexp
 from scipy.stats import binom
@@ -17,6 +16,7 @@ from torch import Tensor
 from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.evidence import largest_bound, no_evidence, weigh
+from m2fdp.adversaries.listening import single_releases
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.engine.local_rules import KeepingRule, keeping
 from m2fdp.core.engine.process import State
@@ -27,7 +27,6 @@ from m2fdp.core.privacy.multiplier import nominal_epsilon
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import receiver
-from m2fdp.core.privacy.taint import windows
 
 # Copies of each world that run together at first; later as many as have run.
 _FIRST_COPIES = 50
@@ -138,11 +137,6 @@ def audit_line(
     )
 
 
-def bounds_table(bounds: Sequence[Bounds]) -> pd.DataFrame:
-    """One row an audited observer, columns as in `Bounds`."""
-    return pd.DataFrame([asdict(bound) for bound in bounds])
-
-
 def listen(canaries: Canaries, rounds: int) -> np.ndarray:
     """How far each release lies from the mean of the public models that went into it, along the
     canary's push.
@@ -166,7 +160,7 @@ def listen(canaries: Canaries, rounds: int) -> np.ndarray:
             releases.append(models[nodes[audited], 0].numpy().copy())
             return
         received, expected = models[nodes[audited], 0].numpy(), public[:, 0].numpy()
-        steps = len(windows(plan, canaries.head_layer)[len(releases)].syncs)
+        steps = len(single_releases(plan, canaries.head_layer)[len(releases)].layers)
         if (rule := keeping(simulation.rules.local)) is not None:
             expected = _unmoved(canaries, rule, state, steps, eta)
         if plan.center == "global":  # which the proximal term has pulled to since
@@ -210,13 +204,9 @@ def _unmoved(
 
 def window_laws(line: Release, canaries: Canaries, privacy: PrivacyConfig) -> list[ShiftLaw]:
     """For each release of a round, how far a canary moves it, over the step size."""
-    plan = canaries.plan
-    head = line.position.head_layer
     result = []
-    for window in windows(plan, head):
-        top = 0 if window.release_layer == head else window.release_layer
-        its_plan = replace(plan, layers=(*window.syncs[:-1], top))
-        ((law, count),) = line.laws(line.position, its_plan)
+    for plan in single_releases(canaries.plan, line.position.head_layer):
+        ((law, count),) = line.laws(line.position, plan)
         if get_mechanism(privacy.mechanism).clipping(privacy).of_models:
             count = 1  # the copies' canary moves no device but its own
         if count > 1:  # the message holds the sum of several noised steps

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def audit_run(assembly: Assembly) -> pd.DataFrame:
     """See `Experiment.audit`."""
     # SciPy's distributions take long.
-    from m2fdp.adversaries.audit import audit, bounds_table
+    from m2fdp.adversaries.audit import audit
     from m2fdp.adversaries.canaries import AuditedRun
 
     config, plan = assembly.config, assembly.plan
@@ -35,7 +36,7 @@ def audit_run(assembly: Assembly) -> pd.DataFrame:
     promise = config.privacy, sizes, plan.rules
     run = AuditedRun(assembly.network, mechanism, assembly.schedule, *promise)
     rounds = min(rounds, config.audit.rounds or rounds)
-    return bounds_table(audit(run, rounds, config.audit, config.seed))
+    return _table(audit(run, rounds, config.audit, config.seed))
 
 
 def tried_run(assembly: Assembly) -> TriedRun:
@@ -58,7 +59,7 @@ def tried_run(assembly: Assembly) -> TriedRun:
 
 
 def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
-    from m2fdp.adversaries.neighbours import tried_table, try_neighbours
+    from m2fdp.adversaries.neighbours import try_neighbours
 
     config = assembly.config
     set_exact_arithmetic()
@@ -68,7 +69,12 @@ def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
         raise assembly.too_large(error) from None
     except TooLongError as error:
         raise assembly.too_long(error) from None
-    return tried_table(tried)
+    return _table(tried)
+
+
+def _table(found: Sequence[Any]) -> pd.DataFrame:
+    """A row an observer, with the columns of `Bounds` or `Tried`."""
+    return pd.DataFrame([vars(each) for each in found])
 
 
 def tried_condition(assembly: Assembly, tried: pd.DataFrame) -> str | None:

@@ -10,13 +10,18 @@ import torch
 from torch import Tensor
 
 from m2fdp.adversaries.drawn_noise import planned_of_part
-from m2fdp.adversaries.listening import Heard, OtherwiseError, record, replay
+from m2fdp.adversaries.listening import (
+    Heard,
+    OtherwiseError,
+    record,
+    replay,
+    single_releases,
+)
 from m2fdp.adversaries.tried_runs import Neighbour, TriedRun
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.process import State
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.releases import Release
-from m2fdp.core.privacy.taint import windows
 from m2fdp.core.schedule.rounds import RoundPlan
 
 _PLACES = {"up": "what is sent", "down": "a broadcast", "step": "a local step", "state": "a model"}
@@ -206,14 +211,9 @@ class _Follower:
     @property
     def _laws(self) -> list[float]:
         """The largest shift of each release of the round, in order, in the position's unit."""
-        planned, position = self.counted, self.line.position
-        plans = [planned]
-        if not (self.run.protection.noise.in_steps or self.run.protection.clipping.of_models):
-            plans = []
-            head = position.head_layer
-            for window in windows(planned, head):
-                top = 0 if window.release_layer == head else window.release_layer
-                plans.append(replace(planned, layers=(*window.syncs[:-1], top)))
+        protection, position, plans = self.run.protection, self.line.position, [self.counted]
+        if not (protection.noise.in_steps or protection.clipping.of_models):
+            plans = single_releases(self.counted, position.head_layer)
         laws = [law for plan in plans for law in self.line.laws(position, plan)]
         return [law.largest for law, count in laws for _ in range(count)]
 

@@ -1,4 +1,5 @@
-"""What an attacker knows of how a message came about, and the message that some images would make.
+"""What an attack is handed: a message as an observer reads it, and nothing of the state; what the
+attacker knows of how it came about, and the message that some images would make.
 
 It knows the model and the start, how gradients are clipped, and how many records each device has.
 Of several local steps it takes all for one from the start, so that what it finds of them is less
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.adversaries.messages import Message
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import Model
 
@@ -23,6 +23,39 @@ Shape = tuple[int, int, int]
 # records may be.
 _IMAGES = 4
 _BRIGHTNESSES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4)
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """What an observer reads of some devices at one moment, beside what everybody knows.
+
+    Attributes:
+        sees: what it is, in words.
+        devices: int64 (n,), whose updates are in it and unknown to the observer.
+        shares: float64 (n,), what each of their updates counts with in it.
+        start: (M,), the model that updates are counted from.
+        update: (M,), the sum of shares times updates, with all noise that is in it.
+        steps: local steps that each device has taken since.
+        step_size: eta.
+    """
+
+    sees: str
+    devices: np.ndarray
+    shares: np.ndarray
+    start: Tensor
+    update: Tensor
+    steps: int
+    step_size: float
+
+    @property
+    def gradient(self) -> Tensor:
+        """(M,), what the devices' steps went along, in their mean: over the sum of shares."""
+        return self.update / (-self.step_size * self.steps * float(self.shares.sum()))
+
+    @property
+    def parts(self) -> np.ndarray:
+        """float64 (n,), the shares over their sum."""
+        return self.shares / self.shares.sum()
 
 
 @dataclass(frozen=True, eq=False)

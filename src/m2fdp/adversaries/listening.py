@@ -13,6 +13,7 @@ from torch import Size, Tensor
 from m2fdp.core.engine.process import Process, State
 from m2fdp.core.engine.simulation import Alone
 from m2fdp.core.engine.tree_process import TreeProcess
+from m2fdp.core.privacy.taint import windows
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.tiers.split_rounds import overheard
 
@@ -44,6 +45,12 @@ class Heard:
     def key(self) -> tuple[str, int, tuple[int, ...], Size]:
         """All but the numbers."""
         return self.what, self.layer, tuple(self.nodes.tolist()), self.models.shape
+
+
+def single_releases(plan: RoundPlan, head_layer: int) -> list[RoundPlan]:
+    """For each release of a round by a head, a round that has this release alone."""
+    steps = (window.syncs[:-1] for window in windows(plan, head_layer))
+    return [replace(plan, layers=(*before, 0)) for before in steps]
 
 
 @dataclass(frozen=True, eq=False)

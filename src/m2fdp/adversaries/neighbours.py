@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-import pandas as pd
-
 from m2fdp.adversaries.differences import Moved, moved
 from m2fdp.adversaries.drawn_noise import DrawnNoise
 from m2fdp.adversaries.listening import record
@@ -103,11 +101,6 @@ def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
     if not any(found.values()):
         raise InputError("audit.method", "neighbours", "finds no device with records in any round")
     return _rows(run, lines, found, noise)
-
-
-def tried_table(tried: Sequence[Tried]) -> pd.DataFrame:
-    """One row an observer, columns as in `Tried`."""
-    return pd.DataFrame([vars(each) for each in tried])
 
 
 def _rows(

@@ -29,6 +29,10 @@ class Room:
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
         decides: functions from a `Config` to the prefixes of keys that a release depends on because
             something decides by them.
+        sent: functions from a `Network`, M and the bits of each layer's messages to these bits with
+            what the room's messages have.
+        before_steps: functions from a `Network` to the bits that each device sends before a round's
+            first step, float64 (N_L,), or None where it sends nothing then.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
         features: tuples of the `Feature`s that the room gives a run.
@@ -55,6 +59,8 @@ class Room:
     blocks: Mapping[str, str] = field(default_factory=dict)
     readers: tuple[str, ...] = ()
     decides: tuple[str, ...] = ()
+    sent: tuple[str, ...] = ()
+    before_steps: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()

@@ -13,8 +13,20 @@ from m2fdp.core.command_errors import BadInput, have_streams
 from m2fdp.core.config.assignments import read_assignments
 from m2fdp.core.errors import InputError
 from m2fdp.core.interruption import end_in_one_line
+from m2fdp.deployment import keys
 
 _FILE = click.Path(path_type=Path)
+
+
+@contextmanager
+def _one_line_ends() -> Iterator[None]:
+    """Bad input and a full disk end in one line each."""
+    try:
+        yield
+    except InputError as error:
+        raise BadInput(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.strerror}: {error.filename}") from None
 
 
 @click.group(name="m2fdp")
@@ -51,7 +63,7 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("plan", type=_FILE),
         click.option("--as", "name", metavar="NAME", required=True, help="Which node this is."),
-        click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys."),
+        click.option("--keys", type=_FILE, required=True, help="Folder of its keys."),
         click.option(
             "--state",
             type=_FILE,
@@ -69,65 +81,59 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--nodes", type=_FILE, required=True, help="Addresses, records, shape, classes.")
 @click.option("--authority", type=_FILE, required=True, help="Folder of the authority that signs.")
 @click.option("-o", "out", type=_FILE, required=True, help="The plan's file.")
+@_one_line_ends()
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
-    with _one_line_ends():
-        from m2fdp.core.config import load_config
-        from m2fdp.deployment.facts import read_facts
-        from m2fdp.deployment.needs import check_deployment
+    from m2fdp.core.config import load_config
+    from m2fdp.deployment.facts import read_facts
+    from m2fdp.deployment.needs import check_deployment
 
-        configuration, facts = load_config(*config, params), read_facts(nodes)
-        check_deployment(configuration)
-        from m2fdp.deployment.plan import make_plan  # imports torch, which a refusal needs not
+    configuration, facts = load_config(*config, params), read_facts(nodes)
+    check_deployment(configuration)
+    from m2fdp.deployment.plan import make_plan  # imports torch, which a refusal needs not
 
-        made = make_plan(configuration, facts)
-        made.save(out, authority)
-        click.echo(f"{out}: plan {made.digest.hex()[:16]}, {made.content['rounds']} rounds")
-        for name, noise in made.content["noise"].items():
-            added = ", ".join(f"{kind} {value:.4g}" for kind, value in noise.items() if value)
-            click.echo(f"  {name} adds noise: {added}")
-        for name, epsilon in made.content["epsilon"].items():
-            click.echo(f"  {name}: epsilon {float(epsilon):.4g}")
+    made = make_plan(configuration, facts)
+    made.save(out, authority)
+    click.echo(f"{out}: plan {made.digest.hex()[:16]}, {made.content['rounds']} rounds")
+    for name, noise in made.content["noise"].items():
+        added = ", ".join(f"{kind} {value:.4g}" for kind, value in noise.items() if value)
+        click.echo(f"  {name} adds noise: {added}")
+    for name, epsilon in made.content["epsilon"].items():
+        click.echo(f"  {name}: epsilon {float(epsilon):.4g}")
 
 
-@main.group()
-def keys() -> None:
+@main.group(name="keys")
+def certificates() -> None:
     """Certificates: an authority's, and those of nodes that it signs."""
 
 
-@keys.command(name="authority")
+@certificates.command(name="authority")
 @click.argument("folder", type=_FILE)
+@_one_line_ends()
 def make_authority(folder: Path) -> None:
     """Make an authority in FOLDER, which stays on a host that is no node's."""
-    with _one_line_ends():
-        from m2fdp.deployment import keys as made
-
-        made.make_authority(folder)
+    keys.make_authority(folder)
     click.echo(f"{folder}: keep authority.key to yourself")
 
 
-@keys.command(name="request")
+@certificates.command(name="request")
 @click.argument("name")
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of the node's keys.")
+@_one_line_ends()
 def make_request(name: str, folder: Path) -> None:
     """Make a key for NAME, on its own host, and the request for its certificate."""
-    with _one_line_ends():
-        from m2fdp.deployment import keys as made
-
-        click.echo(f"{made.request(name, folder)}: send it to the authority")
+    click.echo(f"{keys.request(name, folder)}: send it to the authority")
 
 
-@keys.command(name="sign")
+@certificates.command(name="sign")
 @click.argument("request", type=_FILE)
 @click.option("--authority", type=_FILE, required=True, help="Folder of the authority.")
 @click.option("--days", type=click.IntRange(min=1), default=365, show_default=True)
+@_one_line_ends()
 def sign_request(request: Path, authority: Path, days: int) -> None:
     """Sign REQUEST, once you know that it is that node's."""
-    with _one_line_ends():
-        from m2fdp.deployment import keys as made
-
-        signed = made.sign(request, authority, days)
-        click.echo(f"{signed}: send it back with authority.pem, into the node's folder of keys")
+    signed = keys.sign(request, authority, days)
+    click.echo(f"{signed}: send it back with authority.pem, into the node's folder of keys")
 
 
 @main.command()
@@ -135,29 +141,19 @@ def sign_request(request: Path, authority: Path, days: int) -> None:
 @click.option("--listen", metavar="HOST:PORT", help="Instead of the plan's address, to listen at.")
 @click.option("--data", help="The cloud's: records to evaluate on, a .npz file with x and y.")
 @click.option("--out", type=_FILE, default=Path("."), help="The cloud's: folder of the project.")
-def serve(
-    plan: Path,
-    name: str,
-    folder: Path,
-    state: Path | None,
-    rehearsal: bool,
-    listen: str | None,
-    data: str | None,
-    out: Path,
-) -> None:
+@_one_line_ends()
+def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     """Be a server of PLAN, the cloud among them, until the run is over."""
-    with _one_line_ends():
-        from m2fdp.deployment import process
+    from m2fdp.deployment import process
 
-        paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
-        opened = process.open_node(name, False, paths, rehearsal, _tell, data)
-        if opened.node.layer > 0:
-            _tell(process.run_server(opened, listen))
-            return
-        ended, as_planned = process.run_cloud(opened, listen, out)
-        if not as_planned:
-            raise click.ClickException(ended)
-        _tell(ended)
+    opened = process.open_node(False, click.echo, data, **node)
+    if opened.node.layer > 0:
+        click.echo(process.run_server(opened, listen))
+        return
+    ended, as_planned = process.run_cloud(opened, listen, out)
+    if not as_planned:
+        raise click.ClickException(ended)
+    click.echo(ended)
 
 
 @main.command()
@@ -172,65 +168,40 @@ def serve(
 @click.option(
     "--trusts", multiple=True, metavar="SERVER", help="A server that may be sent un-noised vectors."
 )
-def join(
-    plan: Path,
-    name: str,
-    folder: Path,
-    state: Path | None,
-    rehearsal: bool,
-    data: str,
-    budget: float,
-    trusts: tuple[str, ...],
-) -> None:
+@_one_line_ends()
+def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None:
     """Be a device of PLAN until the run is over."""
-    with _one_line_ends():
-        from m2fdp.deployment import process
+    from m2fdp.deployment import process
 
-        paths = process.Paths(plan, folder, state or plan.parent / "state" / name)
-        opened = process.open_node(name, True, paths, rehearsal, _tell)
-        _tell(process.run_device(opened, data, budget, frozenset(trusts)))
+    opened = process.open_node(True, click.echo, **node)
+    click.echo(process.run_device(opened, data, budget, frozenset(trusts)))
 
 
 @main.command()
 @click.argument("plan", type=_FILE)
 @click.option("--as", "name", metavar="NAME", required=True, help="Which node.")
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys.")
+@_one_line_ends()
 def check(plan: Path, name: str, folder: Path) -> None:
     """What a node of PLAN would send to whom, behind how much noise, at which epsilon."""
-    with _one_line_ends():
-        from m2fdp.deployment.checking import told_of
-        from m2fdp.deployment.keys import read_identity
-        from m2fdp.deployment.node_plan import node_plan
-        from m2fdp.deployment.plan import load_plan, recompute
+    from m2fdp.deployment.checking import told_of
+    from m2fdp.deployment.keys import read_identity
+    from m2fdp.deployment.node_plan import node_plan
+    from m2fdp.deployment.plan import load_plan, recompute
 
-        loaded = load_plan(plan, read_identity(name, folder).authority)
-        for line in told_of(node_plan(loaded, recompute(loaded), name)):
-            click.echo(line)
+    loaded = load_plan(plan, read_identity(name, folder).authority)
+    for line in told_of(node_plan(loaded, recompute(loaded), name)):
+        click.echo(line)
 
 
 @main.command()
 @_configured
 @click.option("--folder", type=_FILE, help="Where its files stay; by default they are removed.")
 @click.option("--masks", is_flag=True, help="Servers read sums only, of both tiers' senders.")
+@_one_line_ends()
 def demo(config: tuple[Path, ...], params: Any, folder: Path | None, masks: bool) -> None:
     """A rehearsal on this machine: 7 processes, and is it the simulator's run to the byte?"""
-    with _one_line_ends():
-        from m2fdp.deployment.demo import rehearse
+    from m2fdp.deployment.demo import rehearse
 
-        if not rehearse([*config, params], folder, click.echo, masks):
-            raise click.ClickException("the run is not the simulator's")
-
-
-def _tell(line: str) -> None:
-    click.echo(line)
-
-
-@contextmanager
-def _one_line_ends() -> Iterator[None]:
-    """Bad input and a full disk end in one line each."""
-    try:
-        yield
-    except InputError as error:
-        raise BadInput(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(f"{error.strerror}: {error.filename}") from None
+    if not rehearse([*config, params], folder, click.echo, masks):
+        raise click.ClickException("the run is not the simulator's")

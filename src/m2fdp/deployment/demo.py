@@ -191,14 +191,10 @@ def rehearse(
         weights, ledger = reference(rehearsal.experiment)
         equal = torch.equal(weights, rehearsal.weights())
         tell("bytes equal" if equal else "bytes differ")
-        same_ledger = _equal(ledger, rehearsal.ledger())
+        # To the digit; a file knows no types.
+        same_ledger = ledger.to_csv(index=False) == rehearsal.ledger().to_csv(index=False)
         tell("ledgers equal" if same_ledger else "ledgers differ")
         return equal and same_ledger
-
-
-def _equal(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """To the digit; a file knows no types."""
-    return one.to_csv(index=False) == other.to_csv(index=False)
 
 
 def _free_addresses(count: int) -> list[str]:

@@ -1,13 +1,13 @@
 """Links over gRPC: a child dials its parent and keeps one stream, on which the parent asks.
 
-One method, `/m2fdp.Tree/Join`, of messages that this module makes: a letter, and what follows it.
+One method, `/m2fdp.Tree/Join`. A message is a letter and a content. A long content is cut: its last
+part has the letter, those before it have C.
 
-| letter | sent by | what follows |
+| letter | sent by | content |
 |---|---|---|
-| H | child | SHA-256 of its plan |
-| Q | parent | head of a question, the first part of its content |
-| A | child | SHA-256 of the question, two lengths, its statement, the content's first part |
-| C | both | the next part of a content |
+| H | child | SHA-256 of its plan, and the version of these messages |
+| Q | parent | a question: its head and its content |
+| A | child | SHA-256 of the question, the length of a statement, the statement, the answer |
 | R | child | SHA-256 of the question, the reason why it is not answered |
 | E, X | parent | that the run is over, or that the child is refused, and why |
 """
@@ -15,7 +15,6 @@ One method, `/m2fdp.Tree/Join`, of messages that this module makes: a letter, an
 from __future__ import annotations
 
 import os
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,18 +33,12 @@ import grpc  # noqa: E402
 from m2fdp.core.errors import InputError  # noqa: E402
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import (  # noqa: E402
-    HEAD,
-    Answer,
-    Missing,
-    Question,
-    Refusal,
-    Reply,
-    read_head,
-)
+from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply  # noqa: E402
 
 _METHOD = "/m2fdp.Tree/Join"
-_ANSWER = struct.Struct("<32sIQ")
+_VERSION = b"2"
+# Bytes of a digest, and of a length.
+_DIGEST, _LENGTH = 32, 4
 # Bytes of a message that are on their way at a time.
 _LOOKAHEAD = 2**18
 # So many seconds a parent stays, at the end of a run, for children that are not there.
@@ -65,11 +58,14 @@ class Traffic:
     received: int = 0
 
 
-def _parts(letter: bytes, head: bytes, content: bytes, size: int) -> list[bytes]:
+def _parts(letter: bytes, content: bytes, size: int) -> list[bytes]:
     """A message in parts, of so many bytes of content each."""
-    view = memoryview(content)
-    parts = [letter + head + view[:size]]
-    return parts + [b"C" + view[start : start + size] for start in range(size, len(view), size)]
+    starts = range(0, max(len(content), 1), size)
+    return [
+        (b"C" if start + size < len(content) else letter)
+        + memoryview(content)[start : start + size]
+        for start in starts
+    ]
 
 
 def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
@@ -219,17 +215,13 @@ class GrpcLinks:
             raise InputError(f"plan: servers.{identity.name}", address, problem) from None
         self._server.start()
 
-    def ask(self, question: Question) -> Iterator[Reply]:
+    def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """See `Links`. A part of each child's answer waits here, and the rest at the child."""
-        return self.ask_each([question] * len(self._seats))
-
-    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """See `Links`."""
         self._asked, asked = self._asked + 1, time.monotonic()
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
         # What several are asked is held once.
-        parts = {q: _parts(b"Q", q.head(), q.content, size) for q in {q for _, q in pairs}}
+        parts = {q: _parts(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
         for seat, question in pairs:
             seat.ask(self._asked, parts[question])
         for seat, question in pairs:
@@ -249,8 +241,8 @@ class GrpcLinks:
 
     def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew."""
-        assembly, patience, told = _Assembly(question.digest), self.patience, 0
-        heard = asked
+        patience, told, heard = self.patience, 0, asked
+        content, context = bytearray(), None
         while True:
             waited = time.monotonic() - heard
             got = seat.get(max(patience * (told + 1) - waited, 0.0))
@@ -265,12 +257,24 @@ class GrpcLinks:
                 self._tell(f"{line}; waiting")
                 continue
             heard, told = time.monotonic(), 0
-            reply = assembly.add(seat.name, *got)
-            if isinstance(reply, Answer):
-                fault = self._check(seat.name, seat.certificate, question, reply)
-                return reply if fault is None else Refusal(seat.name, f"its statement {fault}")
-            if reply is not None:
-                return reply
+            if got[0] is not context:
+                content, context = bytearray(), got[0]
+            content += memoryview(got[1])[1:]
+            if (letter := got[1][:1]) != b"C":
+                return self._read(seat, question, letter, content)
+
+    def _read(self, seat: _Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
+        """The reply that a child's message is."""
+        if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
+            return Refusal(seat.name, "has sent what is no answer to this question")
+        start = _DIGEST + _LENGTH
+        if letter == b"R":
+            return Refusal(seat.name, content[_DIGEST:].decode(errors="replace"))
+        end = start + int.from_bytes(content[_DIGEST:start], "little")
+        whole = memoryview(content)
+        answer = Answer(bytes(whole[end:]), bytes(whole[start:end]))
+        fault = self._check(seat.name, seat.certificate, question, answer)
+        return answer if fault is None else Refusal(seat.name, f"its statement {fault}")
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own."""
@@ -280,8 +284,9 @@ class GrpcLinks:
         if seat is None:
             yield b"X" + f"{name} is no child of this node in its plan".encode()
             return
-        if hello != b"H" + self._plan:
-            yield b"X" + b"it has another plan than this node"
+        if hello != b"H" + self._plan + _VERSION:
+            another = "version of m2fdp" if hello == b"H" + self._plan else "plan"
+            yield b"X" + f"it has another {another} than this node".encode()
             return
         context.add_callback(lambda: seat.leave(context))
         seat.take(context, auth["x509_pem_cert"][0])
@@ -292,12 +297,10 @@ class GrpcLinks:
                 for part in parts:
                     self.traffic.sent += len(part)
                     yield part
-                left: int | None = None
                 for message in messages:
                     self.traffic.received += len(message)
-                    left = _left(message, left)
                     seat.put(context, done, message)
-                    if left <= 0:
+                    if message[:1] != b"C":
                         break
                 else:
                     return
@@ -305,43 +308,6 @@ class GrpcLinks:
                 yield b"E" + seat.ended.encode()
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
-
-
-def _left(message: bytes, left: int | None) -> int:
-    """How many bytes of an answer are still to come after a message."""
-    if message[:1] == b"A":
-        _, statement, size = _ANSWER.unpack_from(message, 1)
-        return int(size) - (len(message) - 1 - _ANSWER.size - int(statement))
-    return 0 if left is None else left - (len(message) - 1)
-
-
-class _Assembly:
-    """An answer that arrives in parts."""
-
-    def __init__(self, digest: bytes) -> None:
-        self._digest, self._context = digest, None
-        self._statement, self._content, self._size = b"", bytearray(), 0
-
-    def add(self, child: str, context: Any, message: bytes) -> Answer | Refusal | None:
-        """The reply, once it is whole."""
-        letter = message[:1]
-        if letter == b"R" and message[1:33] == self._digest:
-            return Refusal(child, message[33:].decode(errors="replace"))
-        if letter == b"A":
-            answered, length, self._size = _ANSWER.unpack_from(message, 1)
-            if answered != self._digest:
-                return Refusal(child, "has answered another question than this one")
-            start = 1 + _ANSWER.size
-            self._statement = message[start : start + length]
-            self._content = bytearray(message[start + length :])
-            self._context = context
-        elif letter == b"C" and context is self._context:
-            self._content += memoryview(message)[1:]
-        else:
-            return Refusal(child, "has sent what is no part of an answer")
-        if len(self._content) < self._size:
-            return None
-        return Answer(bytes(self._content), self._statement)
 
 
 class GrpcLink:
@@ -399,44 +365,39 @@ class GrpcLink:
     def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[str | None]:
         """One connection: None at each question, the reason at the end."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        outgoing.put(b"H" + self._plan)
+        outgoing.put(b"H" + self._plan + _VERSION)
         call = self._join(iter(outgoing.get, None))
-        head, content = b"", bytearray()
+        content = bytearray()
         try:
             for message in call:
                 self.traffic.received += len(message)
-                letter, rest = message[:1], memoryview(message)[1:]
+                content += memoryview(message)[1:]
+                letter = message[:1]
+                if letter == b"C":
+                    continue
                 if letter == b"E":
-                    yield bytes(rest).decode()
+                    yield content.decode()
                     return
                 if letter == b"X":
-                    raise InputError(
-                        "--as", self.parent, f"refuses this node: {bytes(rest).decode()}"
-                    )
-                if letter == b"Q":
-                    head, content = bytes(rest[:HEAD]), bytearray(rest[HEAD:])
-                else:
-                    content += rest
-                plan, place, size = read_head(head)
-                if len(content) < size:
-                    continue
+                    raise InputError("--as", self.parent, f"refuses this node: {content.decode()}")
+                try:
+                    question, content = Question.read(bytes(content)), bytearray()
+                except ValueError as error:
+                    raise InputError("--as", self.parent, f"has sent {error}") from None
                 yield None
-                for part in self._reply(answer, Question(plan, place, bytes(content))):
+                for part in self._reply(answer(question), question.digest):
                     self.traffic.sent += len(part)
                     outgoing.put(part)
         finally:
             outgoing.put(None)
             call.cancel()
 
-    def _reply(
-        self, answer: Callable[[Question], Answer | Refusal], question: Question
-    ) -> list[bytes]:
-        reply, digest = answer(question), question.digest
-        if isinstance(reply, Refusal):
-            return [b"R" + digest + reply.reason.encode()]
-        sizes = _ANSWER.pack(digest, len(reply.statement), len(reply.content))
+    def _reply(self, reply: Answer | Refusal, digest: bytes) -> list[bytes]:
         size = self._settings.chunk_bytes
-        return _parts(b"A", sizes + reply.statement, reply.content, size)
+        if isinstance(reply, Refusal):
+            return _parts(b"R", digest + reply.reason.encode(), size)
+        statement = len(reply.statement).to_bytes(_LENGTH, "little") + reply.statement
+        return _parts(b"A", digest + statement + reply.content, size)
 
     def _refuse(self, error: Any) -> None:
         """End where waiting mends nothing."""

@@ -10,7 +10,6 @@ another draw fails has seen a second release.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,14 +17,12 @@ from typing import Any
 from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
 from m2fdp.core.errors import one_line
 from m2fdp.core.experiment.steps import too_long
+from m2fdp.core.formatting import for_json
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
-from m2fdp.deployment.statements import Said, fault, read, said
-
-# What a line of `places.log` says of its place, beside the signed line.
-_OF_PLACE = ("plan", "round", "first", "last", "kind", "question")
+from m2fdp.deployment.statements import Said, fault, placed, read, said
 
 
 class Below:
@@ -48,9 +45,7 @@ class Below:
             line = read(answer.statement.decode())
         except ValueError:
             return "is none"
-        noise = self._node.plan.deviations(child)
-        place = question.place
-        added = noise.in_answer(self._node.top(place)) if place.gives else 0.0
+        added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
         former = self._latest.get(child)
@@ -65,12 +60,11 @@ class Below:
         self._waiting.append(line)
         return None
 
-    def seal(self) -> str:
-        """Write what has come, and name all of it by a digest."""
+    def seal(self) -> None:
+        """Write what has come."""
         if self._waiting:
             self._log.append(*({"said": said.line} for said in self._waiting))
             self._waiting.clear()
-        return self._log.last
 
 
 def spent_before(state: State, plan: str) -> tuple[float, float]:
@@ -91,6 +85,8 @@ class Guard(Keeper):
         budget: epsilon that a device may spend in all, over all runs that its state has seen; None
             = a server, which has no records.
         below: the lines of its children.
+        trusts: servers that a device may send what no noise is added to; None = whomever the plan
+            has it.
     """
 
     def __init__(
@@ -100,19 +96,21 @@ class Guard(Keeper):
         identity: Identity,
         budget: float | None = None,
         below: Below | None = None,
+        trusts: frozenset[str] | None = None,
     ) -> None:
         super().__init__()
         self.node, self.state, self._identity = node, state, identity
         self._budget, self._below = budget, below
-        self._run = node.plan.digest.hex()
+        self._run, self._trusts = node.plan.digest.hex(), trusts
+        # The latest line of each place in this run, in the order in which places were begun.
+        own = (line for line in state.places.entries if line["plan"] == self._run)
+        self._lines: dict[Place, Mapping[str, Any]] = {_place_of(line): line for line in own}
 
     def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
         """The answer of a question, computed once; what is refused, and why."""
         try:
             return self._answer(question, compute)
-        except RefusedError as refusal:
-            return Refusal(self.node.name, str(refusal))
-        except ChildrenError as error:
+        except (RefusedError, ChildrenError) as error:
             return Refusal(self.node.name, str(error))
 
     def spent(self, round_: int) -> float:
@@ -122,7 +120,13 @@ class Guard(Keeper):
 
     def begin(self, round_: int) -> None:
         """Keep nothing of other rounds any longer."""
+        self.seal()
         self.state.forget(self._book(round_))
+
+    def seal(self) -> None:
+        """Write what children have said."""
+        if self._below is not None:
+            self._below.seal()
 
     def kept(self, round_: int, what: str) -> bytes | None:
         """See `Keeper`."""
@@ -135,56 +139,50 @@ class Guard(Keeper):
     def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
         place = question.place
         self._check(question)
-        name = f"up-{place.first}-{place.kind}"
-        last = begun = None
-        for entry in reversed(self.state.places.entries):
-            if entry["plan"] != self._run:
-                continue
-            last = last or entry
-            if _place_of(entry) == place:
-                if "refused" in entry:
-                    raise RefusedError(entry["refused"])
-                if "said" in entry:
-                    return self._again(name, entry["question"], question)
-                begun = entry
-                break
-            if entry["round"] < place.round:
-                break
-        if last and _place_of(last).position > place.position:
-            raise RefusedError(f"{place} is before what was asked last, {_place_of(last)}")
+        line, name = self._lines.get(place, {}), f"up-{place.first}-{place.kind}"
+        if "refused" in line:
+            raise RefusedError(line["refused"])
+        if "said" in line:
+            return self._again(name, line["question"], question)
+        last = next(reversed(self._lines), place)
+        if last.position > place.position:
+            raise RefusedError(f"{place} is before what was asked last, {last}")
         kept = self.kept(place.round, name)
         if kept is not None:  # killed between the answer's file and its line
             answer = _unpacked(kept)
-            self._note(answer)
-            return self._again(name, _question_of(answer), question)
+            self._note(question, answer)
+            return self._again(name, read(answer.statement.decode()).content["question"], question)
         self.begin(place.round)
         if self._budget is not None:
             self._spend(place.round, self._budget)
             if place.gives:
-                self._start(question, begun)
+                self._start(question, line)
         content = self._computed(question, compute)
+        self.seal()
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, _packed(answer))
-        self._note(answer)
+        self._note(question, answer)
         return answer
 
     def _check(self, question: Question) -> None:
         node, place = self.node, question.place
         if question.plan != node.plan.digest:
             raise RefusedError("the question is of another plan")
+        if self._trusts is not None:
+            for server in node.recomputed.readers_in_clear(node.index):
+                if server not in self._trusts:
+                    known = ", ".join(sorted(self._trusts)) or "nobody"
+                    raise RefusedError(
+                        f"{server} would be sent un-noised vectors, and this device trusts {known}"
+                    )
         if not 1 <= place.round <= len(node.rounds) or place not in node.places(place.round):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
-        if place.begins and not (
-            len(question.content) == 4 * n_parameters and question.vector.isfinite().all()
-        ):
+        if not place.begins:
+            return
+        if len(question.content) != 4 * n_parameters or not question.vector.isfinite().all():
             raise RefusedError(f"the question's vector is not {n_parameters} finite numbers")
-        if place.begins:
-            self._check_length(question)
-
-    def _check_length(self, question: Question) -> None:
-        """Refuse to step from a model that is too long; who asks knows how long it is."""
-        node, place = self.node, question.place
+        # Who asks knows how long it is.
         length, longest = float(question.vector.double().norm()), node.longest(place)
         try:
             refuse_too_long(length, longest, node.step_size(place.round), "as it is sent")
@@ -194,12 +192,12 @@ class Guard(Keeper):
     def _too_long(self, place: Place, error: TooLongError) -> RefusedError:
         return RefusedError(f"{place}: {too_long(self.node.recomputed.experiment.config, error)}")
 
-    def _start(self, question: Question, begun: Mapping[str, Any] | None) -> None:
+    def _start(self, question: Question, begun: Mapping[str, Any]) -> None:
         """Write that a device begins a place, once what it will draw is kept. One that was begun
         before a crash is computed again if that draws the same."""
-        if begun is None:
+        if not begun:
             self.seed(question)
-            self._write(question, {})
+            self._write(placed(question), {})
             return
         if begun["question"] != question.digest.hex():
             raise RefusedError(
@@ -235,15 +233,14 @@ class Guard(Keeper):
         except Exception as error:
             refusal = RefusedError(f"{place} has failed; places.log of its state says why")
             cause = one_line(error)
-        self._write(question, {"refused": str(refusal), "cause": cause})
+        self._write(placed(question), {"refused": str(refusal), "cause": cause})
         raise refusal
 
-    def _write(self, question: Question, what: dict[str, str]) -> None:
+    def _write(self, at: Mapping[str, Any], what: Mapping[str, str]) -> None:
         """A line on a place: that it is begun, or what else there is to say."""
-        place = question.place
-        at = (self._run, place.round, place.first, place.last, place.kind, question.digest.hex())
-        line = dict(zip(_OF_PLACE, at, strict=True)) | what
-        self.state.places.append(line | {"beside": self.state.budget.last})
+        line = {**at, **what, "beside": self.state.budget.last}
+        self.state.places.append(line)
+        self._lines[_place_of(line)] = line
 
     def _again(self, name: str, answered: str, question: Question) -> Answer:
         """The same question gets the same bytes; noise drawn anew would be a second release."""
@@ -259,20 +256,15 @@ class Guard(Keeper):
 
     def _said(self, question: Question, content: bytes) -> str:
         """The signed line of an answer."""
-        place = question.place
-        added = self.node.deviations.in_answer(self.node.top(place)) if place.gives else 0.0
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
-        before = next(map(read, lines), None)
-        # After the answer is computed: it rests on what they hold.
-        below = "" if self._below is None else self._below.seal()
-        chain = (before.number + 1, before.digest) if before else (0, "")
-        return said(self._identity, question, content, added, (*chain, below))
+        added, former = self.node.adds(question.place), next(map(read, lines), None)
+        return said(self._identity, question, content, added, former)
 
-    def _note(self, answer: Answer) -> None:
+    def _note(self, question: Question, answer: Answer) -> None:
         """Write down that a question was answered, and how."""
         line = answer.statement.decode()
-        told = {name: read(line).content[name] for name in _OF_PLACE}
-        self.state.places.append(told | {"said": line, "beside": self.state.budget.last})
+        about = read(line).content
+        self._write({name: about[name] for name in placed(question)}, {"said": line})
 
     def _spend(self, round_: int, budget: float) -> None:
         """Write what the round costs, if the budget allows it and it is not written yet."""
@@ -288,15 +280,14 @@ class Guard(Keeper):
                 f"its budget is {budget:g}"
             )
         delta = self.node.recomputed.ledger.delta
-        finite = math.isfinite(epsilon)
         log.append(
             {
                 "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
                 "plan": run,
                 "round": round_,
-                "epsilon": epsilon if finite else "inf",
-                "in_all": before + epsilon if finite else "inf",
-                "budget": budget if math.isfinite(budget) else "inf",
+                "epsilon": for_json(epsilon),
+                "in_all": for_json(before + epsilon),
+                "budget": for_json(budget),
                 "delta": delta,
                 "delta_in_all": delta_before + delta,
                 "beside": self.state.places.last,
@@ -318,7 +309,3 @@ def _packed(answer: Answer) -> bytes:
 def _unpacked(kept: bytes) -> Answer:
     end = 4 + int.from_bytes(kept[:4], "little")
     return Answer(kept[end:], kept[4:end])
-
-
-def _question_of(answer: Answer) -> str:
-    return str(read(answer.statement.decode()).content["question"])

@@ -66,10 +66,10 @@ def make_authority(folder: Path) -> None:
         raise InputError("keys authority", shown(folder), "has an authority; name another folder")
     key = ec.generate_private_key(ec.SECP256R1())
     name = _subject(AUTHORITY)
-    built = _builder(name, name, key.public_key(), 10 * _DAYS)
-    built = built.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    _write_secret(folder / f"{AUTHORITY}.key", _pem_of(key))
-    _write(folder / f"{AUTHORITY}.pem", _pem(built.sign(key, hashes.SHA256())))
+    root = x509.BasicConstraints(ca=True, path_length=0)
+    made = _signed(name, key.public_key(), 10 * _DAYS, (name, key), root)
+    _write(folder / f"{AUTHORITY}.key", _pem_of(key))
+    _write(folder / f"{AUTHORITY}.pem", made)
 
 
 def request(name: str, folder: Path) -> Path:
@@ -84,7 +84,7 @@ def request(name: str, folder: Path) -> Path:
         raise InputError("keys request", shown(folder / f"{name}.key"), problem)
     key = ec.generate_private_key(ec.SECP256R1())
     asked = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
-    _write_secret(folder / f"{name}.key", _pem_of(key))
+    _write(folder / f"{name}.key", _pem_of(key))
     path = folder / f"{name}.csr"
     _write(path, asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     return path
@@ -102,22 +102,19 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
     try:
         asked = x509.load_pem_x509_csr(path.read_bytes())
     except (OSError, ValueError):
-        raise InputError(
-            "keys sign", shown(path), "is no request of `m2fdp keys request`"
-        ) from None
+        problem = "is no request of `m2fdp keys request`"
+        raise InputError("keys sign", shown(path), problem) from None
     name = str(asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
     check_name(name)
     if not asked.is_signature_valid or name == AUTHORITY:
         raise InputError("keys sign", shown(path), f"is no request that {name} can make")
     authority = _read(folder / f"{AUTHORITY}.pem")
     issuer = x509.load_pem_x509_certificate(authority).subject
-    built = _builder(asked.subject, issuer, asked.public_key(), days)
-    built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    by = issuer, _private(_read(folder / f"{AUTHORITY}.key"))
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    built = built.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    signed = built.sign(_private(_read(folder / f"{AUTHORITY}.key")), hashes.SHA256())
+    of_host = x509.SubjectAlternativeName([x509.DNSName(name)]), x509.ExtendedKeyUsage(usages)
     target = path.with_suffix(".pem")
-    _write(target, _pem(signed))
+    _write(target, _signed(asked.subject, asked.public_key(), days, by, *of_host))
     _write(path.parent / f"{AUTHORITY}.pem", authority)
     return target
 
@@ -129,35 +126,36 @@ def read_identity(name: str, folder: Path) -> Identity:
         InputError: they are not there, of another node, of another authority, or have expired.
     """
     check_name(name)
-    pem, authority = _read(folder / f"{name}.pem"), _read(folder / f"{AUTHORITY}.pem")
-    identity = Identity(name, _read(folder / f"{name}.key"), pem, authority)
-    certificate, issuer = (x509.load_pem_x509_certificate(each) for each in (pem, authority))
-    shown_at = shown(folder / f"{name}.pem")
-    if name_of(pem) != name:
-        raise InputError("keys", shown_at, f"is the certificate of {name_of(pem)}, not of {name}")
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError):
-        problem = f"is not signed by {shown(folder / f'{AUTHORITY}.pem')}; have it signed anew"
-        raise InputError("keys", shown_at, problem) from None
-    if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
-        until = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        raise InputError("keys", shown_at, f"was valid until {until}; have a request signed anew")
-    public = _private(identity.key).public_key()
-    if certificate.public_key() != public:
-        raise InputError("keys", shown_at, f"is of another key than {name}.key beside it")
+    file = folder / f"{name}.pem"
+    identity = Identity(
+        name, _read(folder / f"{name}.key"), _read(file), _read(folder / f"{AUTHORITY}.pem")
+    )
+    if (wrong := _fault(identity.certificate, identity.authority, name)) is not None:
+        raise InputError("keys", shown(file), f"{wrong}; have a request signed anew")
+    public = x509.load_pem_x509_certificate(identity.certificate).public_key()
+    if public != _private(identity.key).public_key():
+        raise InputError("keys", shown(file), f"is of another key than {name}.key beside it")
     return identity
 
 
 def issued(certificate: bytes, authority: bytes, name: str) -> bool:
     """Whether a certificate that somebody shows is that of a node, by an authority, and valid."""
+    return _fault(certificate, authority, name) is None
+
+
+def _fault(certificate: bytes, authority: bytes, name: str) -> str | None:
+    """What is wrong with a node's certificate; None = nothing."""
     try:
-        loaded = x509.load_pem_x509_certificate(certificate)
-        loaded.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+        shown_one = x509.load_pem_x509_certificate(certificate)
+        shown_one.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except (InvalidSignature, ValueError, TypeError):
-        return False
-    valid = loaded.not_valid_before_utc <= datetime.now(UTC) <= loaded.not_valid_after_utc
-    return valid and name_of(certificate) == name
+        return "is not signed by this node's authority"
+    if name_of(certificate) != name:
+        return f"is the certificate of {name_of(certificate)}, not of {name}"
+    begins, ends = shown_one.not_valid_before_utc, shown_one.not_valid_after_utc
+    if not begins <= datetime.now(UTC) <= ends:
+        return f"was valid until {ends:%Y-%m-%d %H:%M} UTC"
+    return None
 
 
 def name_of(certificate: bytes) -> str:
@@ -182,19 +180,26 @@ def sign_as_authority(folder: Path, content: bytes) -> bytes:
     return _private(_read(folder / f"{AUTHORITY}.key")).sign(content, _SIGNATURE)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public: object, days: int
-) -> x509.CertificateBuilder:
+def _signed(
+    subject: x509.Name,
+    public: object,
+    days: int,
+    by: tuple[x509.Name, ec.EllipticCurvePrivateKey],
+    *extensions: x509.ExtensionType,
+) -> bytes:
+    """A certificate in PEM.
+
+    Args:
+        by: the issuer and its key.
+    """
     now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(public)  # type: ignore[arg-type]  # of any kind that there is
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))  # clocks differ
-        .not_valid_after(now + timedelta(days=days))
-    )
+    built = x509.CertificateBuilder().subject_name(subject).issuer_name(by[0])
+    built = built.public_key(public).serial_number(x509.random_serial_number())  # type: ignore[arg-type]
+    built = built.not_valid_before(now - timedelta(minutes=5))  # clocks differ
+    built = built.not_valid_after(now + timedelta(days=days))
+    for extension in extensions:
+        built = built.add_extension(extension, isinstance(extension, x509.BasicConstraints))
+    return built.sign(by[1], hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def _subject(name: str) -> x509.Name:
@@ -208,10 +213,6 @@ def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
         raise InputError("keys", "(a key)", "is damaged; make a new one") from None
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
@@ -230,13 +231,9 @@ def _read(path: Path) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
+    """A file; a key nobody but its owner may read, from its first moment on."""
+    mode = 0o600 if path.suffix == ".key" else 0o644
     with replacing(path) as unfinished:
-        unfinished.write_bytes(content)
-
-
-def _write_secret(path: Path, content: bytes) -> None:
-    """A file that nobody but its owner may read, from its first moment on."""
-    with replacing(path) as unfinished:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

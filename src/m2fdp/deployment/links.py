@@ -83,6 +83,22 @@ class Question:
         kind, size = _KINDS.index(at.kind), len(self.content)
         return _PLACE.pack(self.plan, at.round, at.first, at.last, kind, size)
 
+    @classmethod
+    def read(cls, written: bytes) -> Question:
+        """The question that its head and its content are, one after the other.
+
+        Raises:
+            ValueError: bytes of none.
+        """
+        try:
+            plan, round_, first, last, kind, size = _PLACE.unpack_from(written)
+            question = cls(plan, Place(round_, first, last, _KINDS[kind]), written[_PLACE.size :])
+        except (struct.error, IndexError):
+            raise ValueError("no question") from None
+        if len(question.content) != size:
+            raise ValueError("no whole question")
+        return question
+
     def of(self, place: Place, vector: Tensor) -> Question:
         """Another question under the same plan."""
         return Question(self.plan, place, to_bytes(vector))
@@ -135,43 +151,13 @@ Reply = Answer | Refusal | Missing
 class Links(Protocol):
     """To all children of a node, in the tree's order."""
 
-    def ask(self, question: Question) -> Iterator[Reply]:
+    def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """Ask all at once; what they reply, in the tree's order, each as soon as it is its turn,
-        so that one reply is held at a time."""
-
-    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """The same with a question for each child; None = it is not asked, and replies nothing."""
+        so that one reply is held at a time. None = a child is not asked, and replies nothing."""
 
     def end(self, reason: str | None) -> None:
         """Tell all of them that the run is over; None = that it is not, and this node will be
         back."""
-
-
-class Answering(Protocol):
-    """What a node does with a question of its parent."""
-
-    def answer(self, question: Question) -> Answer | Refusal:
-        """The answer, which the node has kept before it gives it; or why there is none."""
-
-
-@dataclass(frozen=True)
-class LocalLinks:
-    """Children in the same process, in order: what tests and attacks drive nodes with."""
-
-    children: Sequence[Answering]
-
-    def ask(self, question: Question) -> Iterator[Reply]:
-        """See `Links`."""
-        return self.ask_each([question] * len(self.children))
-
-    def ask_each(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """See `Links`."""
-        for child, question in zip(self.children, questions, strict=True):
-            if question is not None:
-                yield child.answer(question)
-
-    def end(self, reason: str | None) -> None:
-        """Nobody waits."""
 
 
 def to_bytes(vector: Tensor) -> bytes:
@@ -186,20 +172,3 @@ def from_bytes(content: bytes) -> Tensor:
         ValueError: bytes of no such vector.
     """
     return torch.frombuffer(bytearray(content), dtype=torch.float32)[None]
-
-
-def read_head(head: bytes) -> tuple[bytes, Place, int]:
-    """The plan's digest, the place, and the content's size, of the first `HEAD` bytes of a
-    question.
-
-    Raises:
-        ValueError: bytes of no question.
-    """
-    try:
-        plan, round_, first, last, kind, size = _PLACE.unpack(head)
-        return plan, Place(round_, first, last, _KINDS[kind]), size
-    except (struct.error, IndexError):
-        raise ValueError("no question") from None
-
-
-HEAD = _PLACE.size

@@ -31,7 +31,7 @@ from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedE
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, ProtocolError
 from m2fdp.secure_aggregation.member import Member
-from m2fdp.secure_aggregation.messages import Roster
+from m2fdp.secure_aggregation.messages import Mailbox, Roster, SealedShares
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Group, Input, Terms
@@ -130,7 +130,6 @@ class MaskingChild:
 
     def _take(self, member: ActiveMember, place: Place, content: bytes) -> bytes:
         """One step."""
-        number = self._number
         match place.kind:
             case "keys":
                 public, signature = member.announce()
@@ -138,14 +137,16 @@ class MaskingChild:
             case "shares":
                 return messages.pack(member.share(*self._roster(content)).parcels)
             case "masked":
-                mailbox = messages.unpack_mailbox(number, content)
-                return messages.pack_words(member.mask(mailbox, self._input(place)))
+                return messages.pack_words(member.mask(self._mailbox(content), self._input(place)))
             case "survivors":
                 return member.confirm(messages.unpack_request(content))
             case _:
                 return messages.pack_unmasking(
                     member.unmask(messages.unpack(content, "signatures"))
                 )
+
+    def _mailbox(self, content: bytes) -> Mailbox:
+        return Mailbox(tuple(messages.unpack(content, "mailbox").items()), self._number)
 
     def _member(self, place: Place) -> ActiveMember:
         """The member that is at a step; rebuilt, unless it is there."""
@@ -161,7 +162,7 @@ class MaskingChild:
             if content is None:
                 raise RefusedError(f"{place}: nobody has asked for {kind} before")
             if kind == "masked":
-                active.receive(messages.unpack_mailbox(self._number, content))
+                active.receive(self._mailbox(content))
             else:
                 self._take(active, before, content)
         return active
@@ -235,7 +236,7 @@ class Asking:
         """
         place = _step(self.question.place, kind)
         asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
-        replies = self.links.ask_each(
+        replies = self.links.ask(
             [
                 asked[contents[number]] if number in contents else None
                 for number in range(len(self.node.children))
@@ -299,8 +300,11 @@ def _masked_sum(asking: Asking) -> Tensor:
 
     takes_part = dict.fromkeys((one.sender for one in listed.keys), roster)
     sealed = asking.decided("masked", lambda: pack_answers("shares", takes_part))
-    parcels = messages.unpack(sealed, "sealed shares")
-    boxes = server.mailboxes(messages.unpack_shares(*one) for one in parcels.items())
+    parcels = {
+        number: tuple(messages.unpack(content, "sealed shares").items())
+        for number, content in messages.unpack(sealed, "sealed shares").items()
+    }
+    boxes = server.mailboxes(SealedShares(one, number) for number, one in parcels.items())
 
     before = asking.keeper.kept(place.round, f"decided-survivors-{place.first}")
     expected = None if before is None else messages.unpack_request(before).survivors

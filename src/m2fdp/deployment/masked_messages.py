@@ -10,10 +10,8 @@ import numpy as np
 from m2fdp.secure_aggregation.failures import ProtocolError
 from m2fdp.secure_aggregation.keys import KEY_BYTES
 from m2fdp.secure_aggregation.messages import (
-    Mailbox,
     MaskedVector,
     PublicKeys,
-    SealedShares,
     UnmaskRequest,
     UnmaskShares,
 )
@@ -75,24 +73,6 @@ def unpack_keys(sender: int, content: bytes) -> tuple[PublicKeys, bytes, bytes]:
         raise NoMessage("keys")
     keys = PublicKeys(sender, parts[0][:KEY_BYTES], parts[0][KEY_BYTES:])
     return keys, parts[1], parts[2]
-
-
-def unpack_shares(sender: int, content: bytes) -> SealedShares:
-    """What `pack` has made of a member's parcels.
-
-    Raises:
-        NoMessage: they are none.
-    """
-    return SealedShares(tuple(unpack(content, "sealed shares").items()), sender)
-
-
-def unpack_mailbox(recipient: int, content: bytes) -> Mailbox:
-    """What `pack` has made of a mailbox's parcels.
-
-    Raises:
-        NoMessage: it is none.
-    """
-    return Mailbox(tuple(unpack(content, "mailbox").items()), recipient)
 
 
 def pack_words(vector: MaskedVector) -> bytes:

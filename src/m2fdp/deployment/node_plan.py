@@ -111,6 +111,11 @@ class NodePlan:
         """The noise that it adds."""
         return self.plan.deviations(self.name)
 
+    def adds(self, place: Place, child: str | None = None) -> float:
+        """The deviation of the noise in an answer that is this node's own, or a child's."""
+        noise = self.deviations if child is None else self.plan.deviations(child)
+        return noise.in_answer(self.top(place)) if place.gives else 0.0
+
     @cached_property
     def is_head(self) -> bool:
         """Whether it steps for all devices below it, or, of a device, for itself."""

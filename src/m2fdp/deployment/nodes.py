@@ -217,59 +217,56 @@ class Server:
             ChildrenError, TooLongError: see `message`.
         """
         place, deviation = question.place, self.node.deviations.broadcast
-        if not deviation:
-            return self._result(question)
-        kept = self.keeper.kept(place.round, "broadcast")
-        if kept is not None:
-            return from_bytes(kept)
-        model, scales = self._result(question), np.array([deviation])
-        self._noise(place.round).add(place.last, "cloud-noise", 0, scales, model, _ONE)
-        self.keeper.keep(place.round, "broadcast", to_bytes(model))
-        return model
+        make = partial(self._result, question)
+        return self._noised(place, (place.last, "broadcast", "cloud-noise"), deviation, make)
 
     def _result(self, question: Question) -> Tensor:
-        if self.node.is_head:
-            return self._stepped(question)
         node, place, vector = self.node, question.place, question.vector
+        if node.is_head:
+            for step in range(place.first, place.last + 1):
+                make = partial(self._stepped, question, step, vector)
+                at = step, f"down-{step}", "step-noise"
+                vector = self._noised(place, at, node.deviations.step, make)
+            return vector
         layers = node.rounds[place.round - 1].layers
-        noise, deviation = self._noise(place.round), node.deviations.broadcast
         for first, last in spans(layers, place.first, place.last, node.layer):
-            kept = self.keeper.kept(place.round, f"down-{last}")
-            if kept is not None:
-                vector = from_bytes(kept)
-                continue
             asked = question.of(Place(place.round, first, last, "model"), vector)
-            vector = self._added_up(asked, node.weights)
-            if last < place.last and deviation:
-                scales = np.array([deviation])
-                noise.add(last, "downlink-noise", node.layer, scales, vector, _ONE)
-                self.keeper.keep(place.round, f"down-{last}", to_bytes(vector))
+            make = partial(self._added_up, asked, node.weights)
+            deviation = node.deviations.broadcast if last < place.last else 0.0
+            vector = self._noised(place, (last, f"down-{last}", "downlink-noise"), deviation, make)
         return vector
 
-    def _stepped(self, question: Question) -> Tensor:
-        """Its model after local steps that its devices descend for it, each noised here."""
-        node, place, vector = self.node, question.place, question.vector.clone()
-        eta, rule = node.step_size(place.round), node.local_rule(place.round)
-        noise, deviation = self._noise(place.round), np.array([node.deviations.step])
-        anchors = question.vector if rule.anchored else None
+    def _stepped(self, question: Question, step: int, before: Tensor) -> Tensor:
+        """Its model after a local step that its devices descend for it."""
+        node, round_, model = self.node, question.place.round, before.clone()
+        eta, rule = node.step_size(round_), node.local_rule(round_)
         longest = node.recomputed.experiment.rules.longest(eta)
-        for step in range(place.first, place.last + 1):
-            kept = self.keeper.kept(place.round, f"down-{step}")
-            if kept is not None:
-                vector = from_bytes(kept)
-                continue
-            refuse_too_long(float(vector.double().norm()), longest, eta, "before a local step")
+        refuse_too_long(float(model.double().norm()), longest, eta, "before a local step")
 
-            def descend(models: Tensor, step: int = step) -> None:
-                at = Place(place.round, step, step, "gradient")
-                total = self._added_up(question.of(at, models.clone()), None)
-                models.add_(total, alpha=-eta)
+        def descend(models: Tensor) -> None:
+            at = Place(round_, step, step, "gradient")
+            models.add_(self._added_up(question.of(at, models.clone()), None), alpha=-eta)
 
-            rule.step(vector, anchors, eta, descend)
-            if node.deviations.step:
-                noise.add(step, "step-noise", node.layer, deviation, vector, _ONE)
-                self.keeper.keep(place.round, f"down-{step}", to_bytes(vector))
-        return vector
+        rule.step(model, question.vector if rule.anchored else None, eta, descend)
+        return model
+
+    def _noised(
+        self, place: Place, at: tuple[int, str, str], deviation: float, make: Callable[[], Tensor]
+    ) -> Tensor:
+        """A model (1, M) with this node's noise, kept before anybody reads it.
+
+        Args:
+            at: the local step, the name that the model is kept by, and what the noise is for.
+        """
+        step, name, purpose = at
+        kept = self.keeper.kept(place.round, name) if deviation else None
+        if kept is not None:
+            return from_bytes(kept)
+        model, scales = make(), np.array([deviation])
+        if deviation:
+            self._noise(place.round).add(step, purpose, self.node.layer, scales, model, _ONE)
+            self.keeper.keep(place.round, name, to_bytes(model))
+        return model
 
     def _noise(self, round_: int) -> RoundNoise:
         """Other draws whenever it is called: what is noised is kept before anybody reads it, or
@@ -286,7 +283,7 @@ class Server:
             values = masked_sum(asking)
             return total if values is None else total.add_(values)
         lacking = 0.0
-        for number, reply in enumerate(self.links.ask(question)):
+        for number, reply in enumerate(self.links.ask([question] * len(self.node.children))):
             weight = None if weights is None else weights[number]
             vector = self._vector(question, reply)
             if vector is not None:

@@ -30,6 +30,7 @@ from m2fdp.core.data.partitioners import CLOUD
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.builders import read_edges
@@ -260,7 +261,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
         "rounds": recomputed.rounds,
         "noise": {name: asdict(noise) for name, noise in recomputed.noise().items()},
         "epsilon": {
-            name: _plain(recomputed.epsilon(device, recomputed.rounds))
+            name: for_json(recomputed.epsilon(device, recomputed.rounds))
             for device, name in enumerate(tree.names[-1])
         },
         "release": None,
@@ -379,8 +380,3 @@ def _check_shape(key: str, records: Records, facts: Facts) -> None:
     if (channels, height, width) != facts.shape:
         valid = f"the plan's have (C, H, W) = {facts.shape}"
         raise InputError(key, f"images of (C, H, W) = {(channels, height, width)}", valid)
-
-
-def _plain(value: float) -> float | str:
-    """JSON has no infinity."""
-    return value if np.isfinite(value) else "inf"

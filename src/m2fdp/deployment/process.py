@@ -14,31 +14,17 @@ from m2fdp.core.engine.training import Listener, RoundRecord
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
-from m2fdp.deployment.guard import Below, Guard, spent_before
+from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
 from m2fdp.deployment.links import Answer, Question, Refusal
-from m2fdp.deployment.masked import answering
+from m2fdp.deployment.masked import Worker, answering
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
-from m2fdp.deployment.plan import PublicPlan, load_plan, own_inputs, recompute
+from m2fdp.deployment.plan import load_plan, own_inputs, recompute
 from m2fdp.deployment.state import State
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Where a node has what is its own.
-
-    Attributes:
-        plan: the plan's file.
-        keys, state: folders.
-    """
-
-    plan: Path
-    keys: Path
-    state: Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,58 +40,36 @@ class Opened:
     state: State
     tell: Tell
 
-    @property
-    def plan(self) -> PublicPlan:
-        """The signed one."""
-        return self.node.plan
-
-    def link(self) -> GrpcLink:
-        """To the parent."""
-        parent = self.node.parent
-        assert parent is not None
-        settings = self.node.recomputed.settings
-        address = self.plan.facts.addresses[parent]
-        return GrpcLink(parent, address, self.identity, self.plan.digest, settings)
-
-    def links(self, below: Below, listen: str | None) -> GrpcLinks:
-        """To the children."""
-        settings, node = self.node.recomputed.settings, self.node
-        # A server must have answered before its parent's patience ends.
-        patient = settings.model_copy(
-            update={"patience_s": settings.patience_s * (node.depth - node.layer)}
-        )
-        address = listen or self.plan.facts.addresses[node.name]
-        return GrpcLinks(
-            node.children,
-            address,
-            self.identity,
-            self.plan.digest,
-            patient,
-            below.check,
-            self.tell,
-        )
-
 
 def open_node(
-    name: str, device: bool, paths: Paths, rehearsal: bool, tell: Tell, data: str | None = None
+    device: bool,
+    tell: Tell,
+    data: str | None = None,
+    *,
+    plan: Path,
+    name: str,
+    keys: Path,
+    state: Path | None = None,
+    rehearsal: bool = False,
 ) -> Opened:
     """A node of a plan, once all that it can know of the plan holds.
 
     Args:
         device: whether it is to be one.
-        rehearsal: whether its operator takes part in rehearsals.
         data: the cloud's held-out records.
+        plan: the plan's file.
+        keys: the folder of its keys.
+        state: the folder of its state; None = `state/NAME` beside the plan.
+        rehearsal: whether its operator takes part in rehearsals.
 
     Raises:
         InputError: keys, plan or state are refused.
     """
     set_exact_arithmetic()
-    identity = read_identity(name, paths.keys)
-    plan = load_plan(paths.plan, identity.authority)
-    held_out = None
-    if data is not None:
-        held_out = read_records("--data", data, plan.facts.classes)
-    node = node_plan(plan, recompute(plan, held_out), name)
+    identity = read_identity(name, keys)
+    signed = load_plan(plan, identity.authority)
+    held_out = None if data is None else read_records("--data", data, signed.facts.classes)
+    node = node_plan(signed, recompute(signed, held_out), name)
     if (node.layer == node.depth) is not device:
         use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
         raise InputError("--as", name, use)
@@ -113,13 +77,13 @@ def open_node(
         raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
     if node.layer == 0 and data is None:
         raise InputError("--data", None, "the cloud needs records to evaluate on")
-    if plan.release is not None and not rehearsal:
+    if signed.release is not None and not rehearsal:
         problem = "is a rehearsal's, whose noise protects nobody; --rehearsal takes part in it"
         raise InputError("plan: configuration.deployment.rehearsal", True, problem)
-    tell(f"{name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds")
-    if plan.release is not None:
+    tell(f"{name}: plan {signed.digest.hex()[:16]}, {len(node.rounds)} rounds")
+    if signed.release is not None:
         tell(REHEARSAL)
-    return Opened(node, identity, State(paths.state, name), tell)
+    return Opened(node, identity, State(state or plan.parent / "state" / name, name), tell)
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
@@ -135,89 +99,87 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
     Raises:
         InputError: the records are not the plan's, or nothing is left to do but to refuse.
     """
-    node, tell = opened.node, opened.tell
-    records = read_records("--data", data, opened.plan.facts.classes)
-    guard = Guard(node, opened.state, opened.identity, budget)
+    node = opened.node
+    records = read_records("--data", data, opened.node.plan.facts.classes)
+    guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
-    compute = answering(node, opened.identity, device, guard)
-    refusal = _refused(node, guard, budget, trusts)
-    started, refused = [0.0], list[str]()
 
-    def answer(question: Question) -> Answer | Refusal:
-        place, began = question.place, time.perf_counter()
-        reply = Refusal(node.name, refusal) if refusal else guard.answer(question, compute)
-        if isinstance(reply, Refusal):
-            refused.append(reply.reason)
-            tell(f"round {place.round}: refused: {reply.reason}")
-            return reply
-        if place == node.places(place.round)[0] or not started[0]:
-            started[0] = began
-        if place == node.places(place.round)[-1]:
-            seconds, spent = time.perf_counter() - started[0], guard.spent(place.round)
-            tell(
-                f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s, epsilon {spent:.4g} "
-                f"of {budget:g}"
-            )
-        return reply
+    def spent(round_: int) -> str:
+        return f", epsilon {guard.spent(round_):.4g} of {budget:g}"
 
-    link = opened.link()
-    try:
-        ended = link.serve(answer, tell)
-    finally:
-        link.close()
+    ended, refused = _serve(opened, guard, device, spent)
     if refused:
-        raise InputError(opened.node.name, refused[0], f"was refused; {ended}")
+        raise InputError(node.name, refused[0], f"was refused; {ended}")
     return ended
-
-
-def _refused(node: NodePlan, guard: Guard, budget: float, trusts: frozenset[str]) -> str | None:
-    """What a device refuses before it is asked anything."""
-    for server in node.recomputed.readers_in_clear(node.index):
-        if server not in trusts:
-            known = ", ".join(sorted(trusts)) or "nobody"
-            return f"{server} would be sent un-noised vectors, and this device trusts {known}"
-    before, _ = spent_before(guard.state, node.plan.digest.hex())
-    first = before + node.recomputed.epsilon(node.index, 1)
-    if first > budget * (1 + 1e-9) and not math.isinf(budget):
-        return (
-            f"the first round would bring its epsilon to {first:.4g}, and its budget is {budget:g}"
-        )
-    return None
 
 
 def run_server(opened: Opened, listen: str | None) -> str:
     """Ask the children whenever the parent asks, until the run is over; why it is."""
-    node, tell = opened.node, opened.tell
-    below, missing = Below(node, opened.state), list[str]()
-    guard = Guard(node, opened.state, opened.identity, below=below)
-    links = opened.links(below, listen)
-    server = Server(node, links, guard, missing.append)
-    compute = answering(node, opened.identity, server, guard)
-    started = [0.0]
-
-    def answer(question: Question) -> Answer | Refusal:
-        place, began = question.place, time.perf_counter()
-        reply = guard.answer(question, compute)
-        if isinstance(reply, Refusal):
-            tell(f"round {place.round}: {reply.reason}")
-            return reply
-        if place == node.places(place.round)[0] or not started[0]:
-            started[0] = began
-        if place == node.places(place.round)[-1]:
-            seconds = time.perf_counter() - started[0]
-            tell(f"round {place.round} of {len(node.rounds)}: {seconds:.2f} s{_without(missing)}")
-        return reply
-
-    link, ended = opened.link(), None
+    missing, ended = list[str](), None
+    links, guard = _parent(opened, listen)
     try:
-        ended = link.serve(answer, tell)
+        server = Server(opened.node, links, guard, missing.append)
+        ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
     except InputError as error:
         ended = str(error)
         raise
     finally:
         links.end(ended)
-        link.close()
     return ended
+
+
+def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
+    """Links to a server's children, and the guard that has what they say."""
+    node, settings = opened.node, opened.node.recomputed.settings
+    below = Below(node, opened.state)
+    # A server must have answered before its parent's patience ends.
+    patience = {"patience_s": settings.patience_s * (node.depth - node.layer)}
+    links = GrpcLinks(
+        node.children,
+        listen or opened.node.plan.facts.addresses[node.name],
+        opened.identity,
+        opened.node.plan.digest,
+        settings.model_copy(update=patience),
+        below.check,
+        opened.tell,
+    )
+    return links, Guard(node, opened.state, opened.identity, below=below)
+
+
+def _serve(
+    opened: Opened, guard: Guard, worker: Worker, more: Callable[[int], str]
+) -> tuple[str, list[str]]:
+    """Answer the parent until the run is over, with a line for each round and for each refusal; why
+    it is over, and the refusals.
+
+    Args:
+        more: what else the line of a round says.
+    """
+    node, began, refused = opened.node, [0.0], list[str]()
+    compute = answering(node, opened.identity, worker, guard)
+
+    def answer(question: Question) -> Answer | Refusal:
+        round_, now = question.place.round, time.perf_counter()
+        reply = guard.answer(question, compute)
+        if isinstance(reply, Refusal):
+            refused.append(reply.reason)
+            opened.tell(f"round {round_}: refused: {reply.reason}")
+            return reply
+        places = node.places(round_)
+        if question.place == places[0] or not began[0]:
+            began[0] = now
+        if question.place == places[-1]:
+            seconds = time.perf_counter() - began[0]
+            opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
+        return reply
+
+    plan, parent = node.plan, str(node.parent)
+    address, settings = plan.facts.addresses[parent], node.recomputed.settings
+    link = GrpcLink(parent, address, opened.identity, plan.digest, settings)
+    try:
+        return link.serve(answer, opened.tell), refused
+    finally:
+        link.close()
 
 
 def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]:
@@ -227,35 +189,26 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         out: a project's folder, for the run's files.
     """
     node, tell = opened.node, opened.tell
-    below, missing, seconds_of = Below(node, opened.state), list[str](), list[float]()
-    keeper = Guard(node, opened.state, opened.identity, below=below)
-    links = opened.links(below, listen)
-    server = Server(node, links, keeper, missing.append)
-
-    def begin(round_: int) -> None:
-        below.seal()
-        keeper.begin(round_)
-
-    tree = TreeOfNodes(server, node.recomputed.experiment.process(), begin)
-    last = [0.0]
+    missing, seconds_of = list[str](), list[float]()
+    links, guard = _parent(opened, listen)
+    server = Server(node, links, guard, missing.append)
+    tree = TreeOfNodes(server, node.recomputed.experiment.process(), guard.begin)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
-        last[0] = seconds
         seconds_of.append(seconds)
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         tell(
-            f"round {record.round} of {len(node.rounds)}: {last[0]:.2f} s, accuracy "
+            f"round {record.round} of {len(node.rounds)}: {seconds_of[-1]:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
-    ended: str | None = None
-    as_planned = False
+    ended, as_planned = None, False
     try:
         listener = Listener(on_round, on_evaluation)
         trained = run_rounds(tree, opened.state.folder / "checkpoints", listener)
-        below.seal()
+        guard.seal()
         write_run(node, trained, out)
         ended, as_planned = f"the run is over: {trained.rounds} rounds", True
     except ChildrenError as error:

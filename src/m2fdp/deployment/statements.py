@@ -2,15 +2,15 @@
 
 Noise can't be proven to others. A line says how much a node has added to what it sent, over its
 name; whoever breaks the promise has signed it. Each line numbers itself and names the digest of its
-node's line before, and a server's names the digest of all lines that it has of its children.
+node's line before.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -38,36 +38,32 @@ class Said:
         return sha256(self.line.encode()).hexdigest()
 
 
+def placed(question: Question) -> dict[str, Any]:
+    """What a line says of the question that it is about."""
+    return {
+        "plan": question.plan.hex(),
+        **asdict(question.place),
+        "question": question.digest.hex(),
+    }
+
+
 def said(
     identity: keys.Identity,
     question: Question,
     answer: bytes,
     added: float,
-    chain: tuple[int, str, str],
+    former: Said | None,
 ) -> str:
     """The line of an answer.
 
     Args:
         added: the deviation of the noise that it holds of this node's own, in the mechanism's unit;
             of several local steps, of each.
-        chain: how many lines came before, the digest of the last, and of all lines from below.
+        former: the node's line before; None = there is none.
     """
-    number, previous, below = chain
-    place = question.place
-    content = {
-        "node": identity.name,
-        "number": number,
-        "plan": question.plan.hex(),
-        "round": place.round,
-        "first": place.first,
-        "last": place.last,
-        "kind": place.kind,
-        "added": added,
-        "question": question.digest.hex(),
-        "answer": sha256(answer).hexdigest(),
-        "previous": previous,
-        "below": below,
-    }
+    number, previous = (former.number + 1, former.digest) if former else (0, "")
+    content = {"node": identity.name, "number": number, **placed(question), "added": added}
+    content |= {"answer": sha256(answer).hexdigest(), "previous": previous}
     text = json.dumps(content)
     return f"{text}  {base64.b64encode(identity.sign(text.encode())).decode()}"
 
@@ -100,30 +96,10 @@ def fault(
         signed = False
     if not signed:
         return "is not signed by its certificate"
-    expected = {
-        "node": keys.name_of(certificate),
-        "plan": question.plan.hex(),
-        "round": question.place.round,
-        "kind": question.place.kind,
-        "question": question.digest.hex(),
-        "answer": sha256(answer).hexdigest(),
-    }
-    for name, value in expected.items():
+    expected = {"node": keys.name_of(certificate), **placed(question)}
+    for name, value in (expected | {"answer": sha256(answer).hexdigest()}).items():
         if said.content.get(name) != value:
             return f"says {name} {said.content.get(name)}, not {value}"
     if not said.content.get("added", 0.0) >= added:
         return f"says that it added {said.content.get('added')}, and the plan has {added:.6g}"
-    return None
-
-
-def broken_chain(lines: Iterable[Said]) -> Said | None:
-    """The first of a node's lines, in order, that does not follow the one before."""
-    before = None
-    for each in lines:
-        if before is not None and each.number == before.number + 1:
-            if each.content["previous"] != before.digest:
-                return each
-        elif before is not None and each.number <= before.number:
-            return each
-        before = each
     return None

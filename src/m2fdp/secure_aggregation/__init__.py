@@ -1,4 +1,4 @@
-"""Sums that hide their terms: masked vectors, shares of what unmasks their sum, and elections.
+"""Sums that hide their terms: masked vectors, and shares of what unmasks their sum.
 
 The protocol is that of Bonawitz et al. (2017, "Practical Secure Aggregation for Privacy-Preserving
 Machine Learning") against honest-but-curious parties. What is claimed: a coalition of the server

@@ -79,9 +79,5 @@ class OutOfTurn(ProtocolError):
     """A party is asked for a step that it has done, or not come to; keys and masks serve once."""
 
 
-class NobodyElected(ProtocolError):
-    """Every candidate of an election has left it."""
-
-
 class SharesDisagree(ProtocolError):
     """The shares of one secret are not of one polynomial, or not of that secret."""

@@ -10,9 +10,8 @@ from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
-from m2fdp.secure_aggregation.elections import elect
-from m2fdp.secure_aggregation.failures import NobodyElected
 from m2fdp.secure_aggregation.survivors import stays
+from m2fdp.zones.lots import NobodyElected, elect
 from m2fdp.zones.offices import Offices
 
 

@@ -18,7 +18,7 @@ from m2fdp.core.privacy.counting import AlikeRounds, Past
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.releases import ByTurns, Release
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.secure_aggregation.elections import Exposure, exposure
+from m2fdp.zones.lots import Exposure, exposure
 
 
 @dataclass(frozen=True, eq=False)

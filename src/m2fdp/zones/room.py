@@ -11,6 +11,7 @@ ROOM = Room(
     },
     blocks={"zones": "m2fdp.zones.config:ZonesConfig"},
     readers=("m2fdp.zones.config:READERS",),
+    before_steps=("m2fdp.zones.lots:ballot_bits",),
     planned=("m2fdp.zones.super_nodes:with_elections",),
     facts=("m2fdp.zones.facts:FACTS",),
     features=("m2fdp.zones.facts:FEATURES",),

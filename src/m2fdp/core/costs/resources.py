@@ -15,8 +15,9 @@ import numpy as np
 
 from m2fdp.core.config import ResourcesConfig
 from m2fdp.core.costs.clock import Cost
-from m2fdp.core.costs.messages import Bits, ballot_bits, message_bits
+from m2fdp.core.costs.messages import Bits, message_bits
 from m2fdp.core.privacy.mechanisms import LockStep
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.trust import trusted_branch
@@ -56,8 +57,8 @@ class Links:
     config: ResourcesConfig
 
     def round(self, layers: Sequence[int | None], reports: int = 0) -> Cost:
-        """Cost of one round: elections, local steps, lock-step gradients, local, global
-        aggregations.
+        """Cost of one round: what precedes its steps, local steps, lock-step gradients, local,
+        global aggregations.
 
         A step ends when its slowest group has. Where devices join by chance these are the costs of
         the expected numbers: for energy its expectation, for delay a little less.
@@ -71,9 +72,10 @@ class Links:
         spent = Cost(
             len(layers) * present.sum() * config.step_energy_j, len(layers) * config.step_delay_s
         )
-        if network.elected:
-            energy, delays = self._hop(network.tree.depth, present, ballot_bits(network))
-            spent += Cost(energy, float(delays.max()))
+        for bits_of in brought("before_steps"):
+            if (bits := bits_of(network)) is not None:
+                energy, delays = self._hop(network.tree.depth, present, bits)
+                spent += Cost(energy, float(delays.max()))
         return sum(self._journeys(layers, present, reports), spent)
 
     def servers(self, layers: Sequence[int | None]) -> Cost:

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 from tests.secure_aggregation.rounds import seeded
 
-from m2fdp.secure_aggregation import elections
-from m2fdp.secure_aggregation.elections import (
+from m2fdp.zones import lots
+from m2fdp.zones.lots import (
     NONCE_BYTES,
     Election,
+    NobodyElected,
     commitment,
     elect,
     exposure,
     hold,
     winner,
 )
-from m2fdp.secure_aggregation.failures import NobodyElected
 
 DRAWS = 10_000
 
@@ -104,7 +104,7 @@ def test_who_shows_another_nonce_than_its_own_is_left_out():
 
 def test_without_commitments_the_last_one_chooses(monkeypatch):
     """The broken build, which the test of uniformity must reject."""
-    monkeypatch.setattr(elections, "opens", lambda *_: True)
+    monkeypatch.setattr(lots, "opens", lambda *_: True)
     drawn = leaders(last_chooses, draws=500)
     assert set(drawn) == {9}
     assert not uniform(drawn)
@@ -112,7 +112,7 @@ def test_without_commitments_the_last_one_chooses(monkeypatch):
 
 def test_leaders_by_too_few_bits_are_found(monkeypatch):
     """Five bits of one nonce modulo 10: the first two places have 4/32, the others 3/32."""
-    monkeypatch.setattr(elections, "winner", lambda nonces: nonces[0][0] % 32 % 10)
+    monkeypatch.setattr(lots, "winner", lambda nonces: nonces[0][0] % 32 % 10)
     assert not uniform(leaders(all_honest))
 
 

@@ -18,9 +18,13 @@ from typing import Protocol
 
 import numpy as np
 
-from m2fdp.secure_aggregation.failures import NobodyElected
+from m2fdp.core.topology.network import Network
 
 NONCE_BYTES = 32
+
+
+class NobodyElected(Exception):  # noqa: N818 (named as the event that it is)
+    """Every candidate of an election has left it."""
 
 
 class Candidate(Protocol):
@@ -115,6 +119,20 @@ def winner(nonces: Mapping[int, bytes]) -> int:
     """The candidate at the place that the nonces add up to."""
     numbers = sorted(nonces)
     return numbers[sum(int.from_bytes(nonce) for nonce in nonces.values()) % len(numbers)]
+
+
+def ballot_bits(network: Network) -> np.ndarray | None:
+    """What each device that takes part sends to elect its zone's super-node: float64 (N_L,); None
+    where nobody is elected.
+
+    A commitment and a nonce to each of the others, in an election that nobody leaves; 2 k (k-1)
+    messages of k devices (H Sec. IV-A).
+    """
+    if not network.elected:
+        return None
+    chance = 1.0 if network.chance is None else network.chance
+    others = (network.present - 1)[network.tree.parents[-1]] * chance
+    return 2.0 * 8 * NONCE_BYTES * others
 
 
 @dataclass(frozen=True, eq=False)
