@@ -14,8 +14,8 @@ from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.network import Network
-from m2fdp.secure_aggregation.elections import Exposure
 from m2fdp.zones.elections import draw_offices
+from m2fdp.zones.lots import Exposure
 from m2fdp.zones.offices import Offices, in_office
 
 

@@ -39,7 +39,7 @@ RETIRED = {
     ),
     "training.chunk_size": Retired(
         None,
-        "training.backend",
+        None,
         "was removed in 0.21: as many learners are stepped at once as fit the cache; leave it out",
     ),
 }
