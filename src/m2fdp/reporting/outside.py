@@ -81,7 +81,7 @@ CLEAR = (
     Clear(
         "where a run that is cut off goes on, its seed and accuracy among it, and why it ended, "
         "which may name records",
-        others=("checkpoints/*", "tag ended"),
+        others=("checkpoints/*", "unsent.json", "tag ended"),
     ),
     Clear(
         "features of every record, which tell of it what its pixels do",
