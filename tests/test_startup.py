@@ -75,7 +75,10 @@ def ended(words: list[str], code: int) -> tuple[str, set[str]]:
         ("study --help", "--scale"),
         ("run --params=trainin.rounds=1", "trainin = {'rounds': 1}: unknown key"),
         ("run --params=privacy.epsilon=-1", "privacy.epsilon = -1"),
-        ("run --params=privacy.alpha=2", "privacy.alpha = 2.0: belongs to J's noise"),
+        (
+            "run --params=privacy.alpha=2",
+            "privacy.alpha = 2.0: belongs to privacy.calibration",
+        ),
         ("run --params=algorithm=m2fd", "algorithm = 'm2fd': is unknown"),
         ("run --params=dataset.name=digit", "dataset.name = 'digit': valid"),
         ("run --params=partition.scheme=random", "partition.scheme = 'random': valid"),

@@ -25,17 +25,14 @@ OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
 AVERAGED_TIERS = "algorithms in tiers that average models"
 FEDGKT = "algorithm: fedgkt"
 CLOCK = "the pipeline clock"
-SCHEDULED = "algorithms that put devices in tiers (dtfl, m2fdp_tiers) and the pipeline clock"
-BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
+SCHEDULED = f"{OWN_LOSSES} | {SPLITTING} | {CLOCK}"
+BILLED = f"{IN_TIERS} | {SPLITTING} | {CLOCK}"
 READERS: dict[str, Callable[[Any], bool]] = {
     IN_TIERS: lambda run: run.way is not None,
     OWN_LOSSES: lambda run: run.way is not None and run.way.tiered,
     AVERAGED_TIERS: lambda run: run.way is not None and run.way.averaged,
     FEDGKT: lambda run: run.way is not None and not run.way.averaged,
     SPLITTING: lambda run: run.network.splits is not None,
-    CLOCK: lambda run: "clock" in run.pipelines,
-    SCHEDULED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, OWN_LOSSES)),
-    BILLED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, IN_TIERS)),
 }
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
