@@ -302,7 +302,6 @@ class RunHooks:
                     run_id=self._asked.id,
                     run_name=self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT,
                     nested=self._asked.nested,
-                    log_system_metrics=self._config.system_metrics,
                 )
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         return mlflow.active_run()

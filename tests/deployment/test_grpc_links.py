@@ -22,8 +22,12 @@ PLACE = Place(1, 1, 4, "model")
 
 
 def settings(**changes):
-    usual = {"patience_s": 20.0, "chunk_bytes": 1024, "keepalive_s": 10.0}
-    return DeploymentConfig(**usual | changes)
+    return DeploymentConfig(**{"patience_s": 20.0} | changes)
+
+
+@pytest.fixture(autouse=True)
+def _messages_of_several_parts(monkeypatch):
+    monkeypatch.setattr(DeploymentConfig, "chunk_bytes", 1024)
 
 
 def question(value=1.0, size=3000):

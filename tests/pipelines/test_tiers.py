@@ -7,15 +7,21 @@ import json
 import pytest
 from tests.finished import output, results, run_of
 
+from m2fdp.core.config import PlateauConfig
 from m2fdp.tiers.process import TierProcess
 from m2fdp.tiers.transfer import TransferProcess
 
 SMALL = (
     "topology.fanouts=2|3,partition.scheme=iid,partition.samples_per_device=20,"
     "training.rounds=4,training.batch_size=10,training.learning_rate=0.01,"
-    "training.plateau.factor=0.5,training.plateau.patience=1,training.checkpoint_every=1,"
+    "training.plateau.factor=0.5,training.checkpoint_every=1,"
     "model.name=resnet,model.width=2,threads=1"
 )
+
+
+@pytest.fixture(autouse=True)
+def _a_plateau_after_one_round(monkeypatch):
+    monkeypatch.setattr(PlateauConfig, "patience", 1)
 
 
 @pytest.mark.parametrize(

@@ -105,10 +105,12 @@ def test_the_costs_of_a_run_add_up():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_plateau_reduces_steps_when_torchs_own_scheduler_does(seed):
+def test_a_plateau_reduces_steps_when_torchs_own_scheduler_does(monkeypatch, seed):
+    monkeypatch.setattr(PlateauConfig, "patience", 3)
+    monkeypatch.setattr(PlateauConfig, "threshold", 1e-3)
     rng = np.random.default_rng(seed)
     accuracies = np.round(0.5 + np.cumsum(rng.normal(0, 0.01, 60)), 3)
-    plateau = PlateauConfig(factor=0.5, patience=3, threshold=1e-3)
+    plateau = PlateauConfig(factor=0.5)
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(

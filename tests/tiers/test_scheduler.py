@@ -179,8 +179,9 @@ def state_after(config, *rounds, n_tiers=7):
     return state
 
 
-def test_the_newest_counts_two_thirds_tier_by_tier():
-    state = state_after(TieringConfig(ema=0.75), (2, 8.0), (3, 5.0), (2, 4.0))
+def test_the_newest_counts_two_thirds_tier_by_tier(monkeypatch):
+    monkeypatch.setattr(TieringConfig, "ema", 0.75)
+    state = state_after(TieringConfig(), (2, 8.0), (3, 5.0), (2, 4.0))
     assert state.means[0, 1] == 0.75 * 4.0 + 0.25 * 8.0
     assert state.means[0, 2] == 5.0
     assert np.isnan(np.delete(state.means[0], [1, 2])).all()
@@ -221,10 +222,11 @@ def test_without_noise_the_right_profile_estimates_what_happens():
     np.testing.assert_allclose(estimated, truth.parallel(), rtol=1e-12)
 
 
-def test_what_is_remembered_is_believed_until_the_client_has_changed():
-    config, records = TieringConfig(remember=True, ema=0.5), np.array([1.0])
+def test_what_is_remembered_is_believed_until_the_client_has_changed(monkeypatch):
+    monkeypatch.setattr(TieringConfig, "ema", 0.5)
+    config, records = TieringConfig(remember=True), np.array([1.0])
     profile = scheduler.tier_profile(config, COSTS, SERVER)
-    forgetful = TieringConfig(ema=0.5)
+    forgetful = TieringConfig()
 
     def clients_time(state, config, tier):
         sent = (COSTS.record_bytes + 2 * COSTS.model_bytes) / (10 * 2**20)

@@ -90,8 +90,9 @@ def test_one_device_that_may_not_split_is_what_others_are_given_time_for():
     assert both.seconds[0] == pytest.approx(separate.seconds[0])
 
 
-def test_a_shared_server_trains_its_own_children_one_after_the_other():
-    network, clock = world([True, True], 5, server_gflops=1.0)
+def test_a_shared_server_trains_its_own_children_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(ClockConfig, "server_gflops", 1.0)
+    network, clock = world([True, True], 5)
     shared = clock.model_copy(update={"server": "shared"})
     plans = (RoundPlan((0,), 0.1),)
     static_plan = planned(network, clock, plans, schedule="static", static_tier=1)

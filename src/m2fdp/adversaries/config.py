@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,6 @@ from m2fdp.core.blocks import (
     SINCE,
     Block,
     Count,
-    NonNegative,
     Number,
 )
 
@@ -106,11 +105,8 @@ class AttackConfig(Block):
     iterations: Annotated[int, Number, Field(ge=20, le=100_000)] = Field(
         default=300, description="Of each start.", json_schema_extra={READ_BY: _SEARCH}
     )
-    total_variation: NonNegative = Field(
-        default=1e-6,
-        description="The weight of an image's total variation (inverting).",
-        json_schema_extra={READ_BY: "attack.method: inverting"},
-    )
+    # The weight of an image's total variation (Geiping et al. 2020), and that of lower bounds.
+    total_variation: ClassVar[float] = 1e-6
     targets: Annotated[int, Number, Field(ge=10, le=100_000)] = Field(
         default=1000,
         description="At most so many records whose membership is guessed (lira).",
@@ -122,8 +118,4 @@ class AttackConfig(Block):
         "the test and half to be tested (lira); a multiple of 8.",
         json_schema_extra={READ_BY: "attack.method: lira"},
     )
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95,
-        description="Of the lower bound on epsilon (lira).",
-        json_schema_extra={READ_BY: "attack.method: lira"},
-    )
+    confidence: ClassVar[float] = 0.95

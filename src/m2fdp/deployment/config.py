@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -34,12 +34,9 @@ class DeploymentConfig(Block):
         description="Seconds that a device has for an answer; a server has as many more as there "
         "are layers below it.",
     )
-    keepalive_s: Positive = Field(
-        default=10.0, description="Seconds between two signs of life on a silent connection."
-    )
-    chunk_bytes: Annotated[int, Field(ge=1024, le=2**21)] = Field(
-        default=2**18, description="A message is cut into parts of so many bytes."
-    )
+    # Seconds between two signs of life on a silent connection, and the bytes of a message's parts.
+    keepalive_s: ClassVar[float] = 10.0
+    chunk_bytes: ClassVar[int] = 2**18
     rehearsal: bool = Field(
         default=False,
         description="Draw all noise from the seed, as the simulator does, so that results can be "

@@ -97,7 +97,6 @@ def _run(job: Job) -> str:
             experiment_id=job.experiment_id,
             run_name=job.run_name,
             tags=job.tags | {PROCESS_TAG: process_tag()},
-            log_system_metrics=bool(job.runtime_params.get("system_metrics")),
         )
         session = KedroSession.create(
             job.project,

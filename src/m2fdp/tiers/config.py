@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -14,10 +14,8 @@ from m2fdp.core.blocks import (
     Block,
     Count,
     FromText,
-    NonNegative,
     Number,
     Positive,
-    Probability,
 )
 from m2fdp.core.errors import InputError
 
@@ -27,8 +25,8 @@ OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
 AVERAGED_TIERS = "algorithms in tiers that average models"
 FEDGKT = "algorithm: fedgkt"
 CLOCK = "the pipeline clock"
-SCHEDULED = "algorithms that put devices in tiers (dtfl, m2fdp_tiers) and the pipeline clock"
-BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
+SCHEDULED = f"{OWN_LOSSES} | {SPLITTING} | {CLOCK}"
+BILLED = f"{IN_TIERS} | {SPLITTING} | {CLOCK}"
 
 
 def _way(run: Any) -> Any:
@@ -42,9 +40,6 @@ READERS: dict[str, Callable[[Any], bool]] = {
     AVERAGED_TIERS: lambda run: _way(run) is not None and _way(run).averaged,
     FEDGKT: lambda run: _way(run) is not None and not _way(run).averaged,
     SPLITTING: lambda run: run.network.splits is not None,
-    CLOCK: lambda run: "clock" in run.pipelines,
-    SCHEDULED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, OWN_LOSSES)),
-    BILLED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, IN_TIERS)),
 }
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
@@ -115,22 +110,16 @@ class TieringConfig(Block):
         "(clock), or D's Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not).",
         json_schema_extra={READ_BY: SCHEDULED},
     )
-    ema: Annotated[float, Number, Field(gt=0, le=1)] = Field(
-        default=0.6667,
-        description="Weight of the newest observation in the mean of a tier's observed times.",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
+    # Weight of the newest observation in the mean of a tier's observed times.
+    ema: ClassVar[float] = 0.6667
     remember: bool = Field(
         default=False,
         description="Beyond D: where a client has been in a tier, believe its time there, not the "
         "profile; forgotten when its present tier's time moves by more than 30 %.",
         json_schema_extra={READ_BY: SCHEDULED},
     )
-    initial_tier: Count = Field(
-        default=1,
-        description="Of clients of whom nothing has been observed.",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
+    # Of clients of whom nothing has been observed.
+    initial_tier: ClassVar[int] = 1
     offload_to: Literal["anyone", "trusted"] = Field(
         default="trusted",
         description="Who trains the rest of a device's model: its parent if the tree trusts it, "
@@ -153,8 +142,6 @@ class TieringConfig(Block):
     @model_validator(mode="after")
     def _tiers_that_exist(self) -> TieringConfig:
         most = self.tiers + self.whole_model
-        if self.initial_tier > most:
-            raise ValueError(f"initial_tier = {self.initial_tier} must be one of 1 to {most}")
         if (self.schedule == "static") != (self.static_tier is not None):
             raise ValueError("schedule: static and static_tier need each other")
         if self.static_tier is not None and self.static_tier > most:
@@ -201,11 +188,8 @@ class ClockConfig(Block):
         description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",
         json_schema_extra={READ_BY: BILLED},
     )
-    server_gflops: Positive = Field(
-        default=350.0,
-        description="10^9 FLOPs a second of the server, for each client it serves.",
-        json_schema_extra={READ_BY: BILLED},
-    )
+    # 10^9 FLOPs a second of the server for each client it serves; follows from D's Table 1.
+    server_gflops: ClassVar[float] = 350.0
     server: Literal["unlimited", "shared"] = Field(
         default="unlimited",
         description="The server trains its parts of all clients' models at once (unlimited, D), or "
@@ -241,16 +225,10 @@ class ClockConfig(Block):
         description="Rounds between two changes of profiles; null = none.",
         json_schema_extra={READ_BY: BILLED},
     )
-    switch_share: Probability = Field(
-        default=0.3,
-        description="Share of the clients that then draw a new profile.",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    label_bytes: NonNegative = Field(
-        default=8.0,
-        description="Of a record's label, sent with its activations.",
-        json_schema_extra={READ_BY: BILLED},
-    )
+    # Share of the clients that then draw a new profile (D Sec. 4.1).
+    switch_share: ClassVar[float] = 0.3
+    # Of a record's label, sent with its activations.
+    label_bytes: ClassVar[float] = 8.0
 
     @property
     def depth(self) -> int:

@@ -214,7 +214,7 @@ def figure_3(config: Config) -> pd.DataFrame:
         clock = _of_d(config.clock, printed.FIGURE_3_MODEL, **switches)
         world = draw_world(clock, config.seed)
         for n_tiers in range(1, printed.MOST_TIERS + 1):
-            dynamic = TieringConfig(tiers=n_tiers, ema=tiering.ema, remember=tiering.remember)
+            dynamic = TieringConfig(tiers=n_tiers, remember=tiering.remember)
             means = _means(plan_tiers(dynamic, clock, world))
             means = {name: means[name] for name in ("dtfl_s", "oracle_s", "fedavg_s")}
             rows.append({"model": clock.model, "case": case, "tiers": n_tiers} | means)

@@ -27,13 +27,11 @@ from m2fdp.core.errors import InputError
         ("clock", {"records": 9}, "records must be as many as clients"),
         ("clock", {"noise": -0.1}, "greater than or equal to 0"),
         ("tiering", {"tiers": 8}, "less than or equal to 7"),
-        ("tiering", {"tiers": 3, "initial_tier": 4}, "initial_tier = 4 must be one of 1 to 3"),
         ("tiering", {"static_tier": 2}, "schedule: static and static_tier need each other"),
         ("tiering", {"schedule": "static"}, "need each other"),
         ("tiering", {"schedule": "static", "static_tier": 8}, "static_tier = 8 must be one of 1"),
         ("tiering", {"profile": "paper", "tiers": 5}, "knows tiers: 6 and 7 only"),
         ("tiering", {"profile": "paper", "whole_model": True}, "no whole_model"),
-        ("tiering", {"ema": 0}, "greater than 0"),
     ],
 )
 def test_what_is_refused_is_one_line(block, keys, says):

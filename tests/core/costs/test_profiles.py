@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,8 +41,9 @@ def test_the_start_gives_each_profile_its_share():
 def test_profiles_change_at_switches_only_and_of_no_more_than_the_share(
     clients, every, share, seed
 ):
-    config = ClockConfig(switch_every=every, switch_share=share)
-    drawn = draw_profiles(config, clients, 20, seed)
+    config = ClockConfig(switch_every=every)
+    with mock.patch.object(ClockConfig, "switch_share", share):
+        drawn = draw_profiles(config, clients, 20, seed)
     changed = (np.diff(drawn, axis=0) != 0).sum(axis=1)
     switches = (np.arange(1, 20) % every) == 0
     assert (changed[~switches] == 0).all()

@@ -16,8 +16,9 @@ def made(**keys):
 @pytest.mark.parametrize(
     ("shape", "classes"), [([28, 28, 1], 10), ([32, 32, 3], 4), ([9, 12, 1], 26)]
 )
-def test_they_have_the_shape_and_classes_that_are_asked_for(shape, classes):
-    data = made(shape=shape, classes=classes, records=600)
+def test_they_have_the_shape_and_classes_that_are_asked_for(monkeypatch, shape, classes):
+    monkeypatch.setattr(DatasetConfig, "classes", classes)
+    data = made(shape=shape, records=600)
     assert data.images.shape == (700, *shape) and data.images.dtype == np.uint8
     assert (data.n_train, data.n_classes, data.name) == (600, classes, "synthetic")
     assert set(data.labels) == set(range(classes))
@@ -31,8 +32,9 @@ def test_they_are_always_the_same():
 
 
 @pytest.mark.parametrize("shape", [[28, 28, 1], [32, 32, 3]])
-def test_their_classes_can_be_told_apart_but_not_by_a_prototype_alone(shape):
-    data = made(shape=shape, records=3000, classes=5)
+def test_their_classes_can_be_told_apart_but_not_by_a_prototype_alone(monkeypatch, shape):
+    monkeypatch.setattr(DatasetConfig, "classes", 5)
+    data = made(shape=shape, records=3000)
     pixels = data.images.reshape(len(data.images), -1).astype(float)
     train, test = pixels[:3000], pixels[3000:]
     means = np.stack([train[data.labels[:3000] == c].mean(axis=0) for c in range(5)])

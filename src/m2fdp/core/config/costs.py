@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from m2fdp.core.blocks import (
     NO_RELEASE,
     Block,
-    Count,
     Decibel,
     NonNegative,
     Positive,
@@ -25,7 +24,8 @@ class ResourcesConfig(Block):
     wireless_rate_mbps: Positive = Field(default=35.0, description="Rate of links below layer 1.")
     wired_power_dbm: Decibel = Field(default=38.0, description="Power of links into the cloud.")
     wired_rate_mbps: Positive = Field(default=100.0, description="Rate of links into the cloud.")
-    bits_per_parameter: Count = Field(default=32, description="Q, of a message's M parameters.")
+    # Q, of a message's M parameters: float32.
+    bits_per_parameter: ClassVar[int] = 32
     step_delay_s: NonNegative = Field(default=0.2, description="Seconds of a device's local step.")
     step_energy_j: NonNegative = Field(default=1e-3, description="Joules of a device's local step.")
     uplinks: Literal["sequential", "parallel"] = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -86,11 +86,8 @@ class DatasetConfig(Block):
         description="Height, width and channels (1 or 3) of synthetic images.",
         json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
     )
-    classes: Annotated[int, Number, Field(ge=2, le=1000)] = Field(
-        default=10,
-        description="Classes of synthetic records.",
-        json_schema_extra={SINCE: "0.11.0", READ_BY: "dataset.name: synthetic"},
-    )
+    # Of synthetic records.
+    classes: ClassVar[int] = 10
     records: Annotated[int, Number, Field(ge=1, le=10**6)] = Field(
         default=60_000,
         description="Synthetic training records; there are a sixth as many test records.",

@@ -1,7 +1,8 @@
 """Who reads a key that only some runs read: the texts beside the fields (`READ_BY`).
 
-A text is a name that a room knows (`Room.readers`), `key: value or value` (the other key has one of
-these values), or `key` alone (the other key is changed from its default). Of several all must be
+A text is a name that a room knows (`Room.readers`), `the pipeline NAME`, `key: value or value` (the
+other key has one of these values), or `key` alone (the other key is changed from its default); or
+several of these, of which one must be true, with ` | ` between them. Of several texts all must be
 true. What comparisons of algorithms share, such as the schedule, the trust and the target, has no
 reader: a baseline may leave some of it aside.
 """
@@ -15,9 +16,10 @@ from pydantic.fields import FieldInfo
 
 from m2fdp.core.blocks import READ_BY, Block, marks_of
 
+EITHER, PIPELINE = " | ", "the pipeline "
 IN_TIERS = "algorithms that train in tiers"
 SPLITTING = "algorithm: m2fdp_tiers"
-PAPERS_NOISE = "J's noise (privacy.calibration: paper, control.gap: papers) and the pipeline bound"
+PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
 
 
 class Key(NamedTuple):
@@ -32,6 +34,11 @@ class Key(NamedTuple):
     value: Any
     default: Any
     readers: tuple[str, ...]
+
+
+def in_words(reader: str) -> str:
+    """The text of a reader as users see it."""
+    return reader.replace(EITHER, " or ")
 
 
 def readers_of(field: FieldInfo) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block
-from m2fdp.core.config.readers import readers_of
+from m2fdp.core.config.readers import in_words, readers_of
 from m2fdp.core.config.root import Config
 from m2fdp.core.own_code import FORM
 
@@ -80,7 +80,9 @@ def page() -> str:
     for name, block, around in [("", Config(), ()), *_blocks("", Config())]:
         by_title: dict[str, list[str]] = {}
         for row, readers in _rows(name, block, around):
-            by_title.setdefault(f"Only with {readers[0]}" if readers else EVERY_RUN, []).append(row)
+            by_title.setdefault(
+                f"Only with {in_words(readers[0])}" if readers else EVERY_RUN, []
+            ).append(row)
         for title, rows in by_title.items():
             groups.setdefault(title, []).append((name, block, rows))
     for title, blocks in groups.items():
@@ -172,7 +174,9 @@ def _rows(
         if isinstance(value, Block):
             continue
         readers, extra = (*around, *readers_of(field)), field.json_schema_extra
-        and_by = f" Read only with {', '.join(readers[1:])}, too." if readers[1:] else ""
+        and_by = (
+            f" Read only with {', '.join(map(in_words, readers[1:]))}, too." if readers[1:] else ""
+        )
         since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
         dotted, valid = f"{name}.{key}".lstrip("."), _valid(schema["properties"][key])
         text = f"{field.description}{and_by}{since}".replace("|", "\\|")

@@ -19,7 +19,13 @@ class Retired(NamedTuple):
     why: str
 
 
+def _fixed(value: Any, whose: str, after: str | None = None) -> Retired:
+    return Retired(value, after, f"was removed in 0.21: {value} is {whose}; leave it out")
+
+
 _DRIFT = "was removed in 0.20: worst_case is what every run has; leave it out"
+_YOGI, _PLATEAU = "Yogi's own constant (Reddi et al. 2021)", "what every run has (D A.4)"
+_EVERY = "what every run has"
 RETIRED = {
     "privacy.drift": Retired("worst_case", "privacy.unit", _DRIFT),
     "privacy.smoothness": Retired(None, "privacy.unit", _DRIFT),
@@ -41,6 +47,27 @@ RETIRED = {
         None,
         None,
         "was removed in 0.21: as many learners are stepped at once as fit the cache; leave it out",
+    ),
+    "training.server.beta_1": _fixed(0.9, _YOGI),
+    "training.server.beta_2": _fixed(0.99, _YOGI),
+    "training.server.tau": _fixed(1e-3, _YOGI),
+    "training.plateau.patience": _fixed(10, _PLATEAU),
+    "training.plateau.threshold": _fixed(1e-4, _PLATEAU),
+    "resources.bits_per_parameter": _fixed(32, _EVERY, "resources.wired_rate_mbps"),
+    "tiering.ema": _fixed(0.6667, _EVERY),
+    "tiering.initial_tier": _fixed(1, _EVERY),
+    "clock.server_gflops": _fixed(350.0, "what D's Table 1 implies"),
+    "clock.switch_share": _fixed(0.3, "D's (Sec. 4.1)"),
+    "clock.label_bytes": _fixed(8.0, _EVERY),
+    "dataset.classes": _fixed(10, "what synthetic records have"),
+    "attack.total_variation": _fixed(1e-6, _EVERY),
+    "attack.confidence": _fixed(0.95, _EVERY),
+    "deployment.keepalive_s": _fixed(10.0, _EVERY),
+    "deployment.chunk_bytes": _fixed(2**18, _EVERY),
+    "system_metrics": Retired(
+        False,
+        None,
+        "was removed in 0.21: set MLflow's own variable MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true",
     ),
 }
 

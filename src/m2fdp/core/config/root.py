@@ -95,11 +95,6 @@ class _OfTheCore(Block):
         description="Save the run's figures as PDF, too, beside PNG.",
         json_schema_extra={SINCE: "0.11.0", NO_RESULT: True},
     )
-    system_metrics: bool = Field(
-        default=False,
-        description="Have MLflow record what the run takes of processors, memory, disk and GPU.",
-        json_schema_extra={SINCE: "0.11.0", NO_RESULT: True},
-    )
     options: dict[str, Any] = Field(
         default={},
         description="Options of the algorithm, checked by the algorithm itself.",
@@ -213,8 +208,10 @@ def released(config: Config) -> dict[str, Any]:
 
 @cache
 def marked(mark: str) -> tuple[str, ...]:
-    """The dotted keys that bear a mark, or stand in a block that does."""
-    return tuple(_marked(Config, mark, "", False))
+    """The dotted keys that bear a mark, or stand in a block that does; removed ones with the key
+    behind which they are recorded."""
+    keys = tuple(_marked(Config, mark, "", False))
+    return (*keys, *(key for key, gone in RETIRED.items() if gone.after in keys))
 
 
 def _marked(block: type[Block], mark: str, prefix: str, all_of_it: bool) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,16 +33,10 @@ class PlateauConfig(Block):
         default=1.0,
         description="What the step size is multiplied with; 1 = never, D's is 0.9.",
     )
-    patience: Count = Field(
-        default=10,
-        description="Rounds without a better accuracy that are waited for.",
-        json_schema_extra={READ_BY: "training.plateau.factor"},
-    )
-    threshold: NonNegative = Field(
-        default=1e-4,
-        description="By how much of the best accuracy another one must be better.",
-        json_schema_extra={READ_BY: "training.plateau.factor"},
-    )
+    # Rounds without a better accuracy that are waited for, and by how much of the best one another
+    # must be better (D A.4).
+    patience: ClassVar[int] = 10
+    threshold: ClassVar[float] = 1e-4
 
 
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
@@ -65,17 +59,6 @@ class ServerConfig(Block):
     learning_rate: Positive = Field(
         default=0.01,
         description="Step size of the server.",
-        json_schema_extra={READ_BY: _YOGI},
-    )
-    beta_1: Decay = Field(
-        default=0.9, description="Of the mean of updates.", json_schema_extra={READ_BY: _YOGI}
-    )
-    beta_2: Decay = Field(
-        default=0.99, description="Of their squares.", json_schema_extra={READ_BY: _YOGI}
-    )
-    tau: Positive = Field(
-        default=1e-3,
-        description="What bounds a step from above.",
         json_schema_extra={READ_BY: _YOGI},
     )
 

@@ -127,5 +127,5 @@ def server_rule_of(config: ServerConfig) -> ServerRule:
     if config.rule == "momentum":
         return Momentum(config.momentum)
     if config.rule == "yogi":
-        return Yogi(config.learning_rate, config.beta_1, config.beta_2, config.tau)
+        return Yogi(config.learning_rate)
     return TakeAggregate()

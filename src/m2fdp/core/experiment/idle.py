@@ -1,49 +1,37 @@
-"""Keys that nothing in a run reads (`m2fdp.core.config.readers`)."""
+"""Keys that differ from their defaults and that nothing in a run reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 from m2fdp.core import own_code
 from m2fdp.core.config import Config
-from m2fdp.core.config import readers as by
+from m2fdp.core.config.readers import EITHER, PIPELINE, Key, in_words, keys_of
 from m2fdp.core.config.reference import in_yaml
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.rooms import brought
 
 
-def _has_papers_noise(request: Request) -> bool:
-    control = request.config.control
-    of_control = control.enabled and control.gap == "papers"
-    return of_control or request.privacy.calibration == "paper" or "bound" in request.pipelines
-
-
-@cache
-def known_readers() -> dict[str, Callable[[Request], bool]]:
-    """Whether a run has a reader, by its name: those that are no key with values."""
-    readers: dict[str, Callable[[Request], bool]] = {by.PAPERS_NOISE: _has_papers_noise}
-    for of_room in brought("readers"):
-        readers |= of_room
-    return readers
-
-
 def refuse_idle(request: Request) -> None:
     """Refuse the first key that differs from its default and that nothing reads.
 
     Raises:
-        InputError: naming it, its value, who reads it, and what the run has instead.
+        InputError: naming it, its value, who reads it, and its default.
     """
     for key, reader in idle_keys(request):
-        usual = in_yaml(key.default)
-        raise InputError(key.name, key.value, f"{_absent(reader, request)}; leave it at {usual}")
+        problem = (
+            f"belongs to {in_words(reader)}, which this run is without; "
+            f"leave it at {in_yaml(key.default)}"
+        )
+        raise InputError(key.name, key.value, problem)
 
 
-def idle_keys(request: Request) -> Iterator[tuple[by.Key, str]]:
+def idle_keys(request: Request) -> Iterator[tuple[Key, str]]:
     """The keys that differ from their defaults and are read by nobody, with the reader that they
     lack."""
-    for key in by.keys_of(request.config, Config()):
+    for key in keys_of(request.config, Config()):
         if key.value != key.default:
             lacking = [reader for reader in key.readers if not reads(reader, request)]
             if lacking:
@@ -54,20 +42,30 @@ def read_keys(request: Request) -> frozenset[str]:
     """The keys that something in the run reads; all others have their defaults."""
     return frozenset(
         key.name
-        for key in by.keys_of(request.config, Config())
+        for key in keys_of(request.config, Config())
         if all(reads(reader, request) for reader in key.readers)
     )
 
 
 def reads(reader: str, request: Request) -> bool:
-    """Whether a run has a reader."""
-    if has := known_readers().get(reader):
+    """Whether a run has a reader, as `m2fdp.core.config.readers` says."""
+    if EITHER in reader:
+        return any(reads(each, request) for each in reader.split(EITHER))
+    if has := named_readers().get(reader):
         return has(request)
+    if reader.startswith(PIPELINE):
+        return reader.removeprefix(PIPELINE) in request.pipelines
     key, _, values = reader.partition(": ")
     value = request.value(key)
     if not values:
         return request.changed(key)
     return value in values.split(" or ") or (own_code.is_own(str(value)) and _is_handed(key, value))
+
+
+@cache
+def named_readers() -> Mapping[str, Callable[[Request], bool]]:
+    """Readers that rooms name, and whether a run has them."""
+    return {name: has for of_room in brought("readers") for name, has in of_room.items()}
 
 
 def _is_handed(key: str, name: str) -> bool:
@@ -80,15 +78,3 @@ def _is_handed(key: str, name: str) -> bool:
         case "partition.scheme":
             return own_code.n_positional(own_code.load(key, name)) == 5
     return False
-
-
-def _absent(reader: str, request: Request) -> str:
-    """That a run lacks a reader, in words."""
-    if reader in known_readers() and "algorithm" in reader:
-        return f"belongs to {reader}, not to {request.config.algorithm}"
-    if reader in known_readers():
-        return f"belongs to {reader}, of which this run has none"
-    key, _, values = reader.partition(": ")
-    if values:
-        return f"belongs to {reader}, not to {request.value(key)}"
-    return f"needs {key}, which is {in_yaml(request.value(key))} here"
