@@ -118,7 +118,7 @@ def study_call(monkeypatch):
     call = {}
     monkeypatch.setattr("m2fdp.studies.early.check_order", lambda *order: None)
 
-    def record(order, **options):
+    def record(project, order, **options):
         call.update(options, order=order)
 
     monkeypatch.setattr("m2fdp.studies.command.study", record)
@@ -163,7 +163,7 @@ def test_study_hands_on_what_a_sweep_goes_over(project, study_call):
 
 def test_study_report_runs_no_study(project, study_call, monkeypatch):
     reports = []
-    monkeypatch.setattr("m2fdp.studies.command.report", lambda: reports.append("made"))
+    monkeypatch.setattr("m2fdp.studies.command.report", lambda project: reports.append("made"))
     assert CliRunner().invoke(cli, ["study", "report"]).exit_code == 0
     assert (reports, study_call) == (["made"], {})
     refused = CliRunner().invoke(cli, ["study", "report", "--scale=smoke"])
@@ -173,7 +173,7 @@ def test_study_report_runs_no_study(project, study_call, monkeypatch):
 
 
 def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
-    def refuse(order, **options):
+    def refuse(project, order, **options):
         raise InputError("study", order.name, "no such study")
 
     monkeypatch.setattr("m2fdp.studies.command.study", refuse)

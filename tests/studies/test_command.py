@@ -31,8 +31,8 @@ parameters:
 
 @pytest.fixture
 def kedro_study(project):
-    """`kedro study` in this process, of the study `tiny` that the given lines complete; it must end
-    with the given exit code."""
+    """`kedro study` in this process, of the study `tiny` that the given lines complete, or of
+    another; it must end with the given exit code."""
 
     def invoke(lines: str, *arguments: str, code: int, name: str = "tiny"):
         shared = "title: Tiny" if "\nparameters:" in lines else SHARED
@@ -45,7 +45,7 @@ def kedro_study(project):
 
 
 @pytest.fixture
-def kedro_study_report(project):
+def kedro_study_report():
     """`kedro study report` in this process; it must end with the given exit code."""
 
     def invoke(code: int):
@@ -64,8 +64,13 @@ def runs(project, **tags) -> list[mlflow.entities.Run]:
     )
 
 
-def statuses(cells: list[mlflow.entities.Run]) -> Counter:
-    return Counter(run.info.status for run in cells)
+def cells(project) -> list[mlflow.entities.Run]:
+    """All runs of cells, those of searches too."""
+    return [run for run in runs(project) if "cell_hash" in run.data.tags]
+
+
+def statuses(some: list[mlflow.entities.Run]) -> Counter:
+    return Counter(run.info.status for run in some)
 
 
 def check_page(parent) -> None:
@@ -108,14 +113,14 @@ grid: {seed: [5]}
     note = parent.data.tags["mlflow.note.content"]
     assert "**1 failed cell:**" in note and "- impossible-seed_5: partition.labels" in note
     assert "2 of 3 cells are finished" in note and "kedro study tiny" in note
-    cells = runs(project, **{"mlflow.parentRunId": parent.info.run_id})
-    ends = {run.data.tags["cell"]: run.info.status for run in cells}
+    found = runs(project, **{"mlflow.parentRunId": parent.info.run_id})
+    ends = {run.data.tags["cell"]: run.info.status for run in found}
     assert ends == {
         "tiny/open-seed_5": "FINISHED",
         "tiny/noisy-seed_5": "FINISHED",
         "tiny/impossible-seed_5": "FAILED",
     }
-    (noisy,) = [run for run in cells if run.data.tags["algorithm"] == "hfl_dp"]
+    (noisy,) = [run for run in found if run.data.tags["algorithm"] == "hfl_dp"]
     assert (noisy.data.tags["seed"], noisy.data.tags["role"]) == ("5", "baseline")
     assert len(noisy.data.tags["cell_hash"]) == 64
     assert "accuracy" in noisy.data.metrics
@@ -212,8 +217,7 @@ def reported(project) -> dict[str, bytes]:
 
 def ends_of_cells(project) -> dict[str, tuple[str, int]]:
     """By run: its status, and when it ended."""
-    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
-    return {run.info.run_id: (run.info.status, run.info.end_time) for run in cells}
+    return {run.info.run_id: (run.info.status, run.info.end_time) for run in cells(project)}
 
 
 @pytest.mark.full
@@ -229,8 +233,8 @@ def test_a_study_with_searches_from_its_first_run_to_its_reports(
     assert "3 of 4 cells are finished" in text
     assert "| hopeless | open |  | 1 | 0 | none finished | – |" in text
     compared = pd.read_csv(project / "data/08_reporting/tiny/comparison.csv")
-    cells = {("plain", "open"), ("tuned", "open"), ("tuned", "noisy")}
-    assert set(compared[["version", "arm"]].itertuples(index=False, name=None)) == cells
+    lines = {("plain", "open"), ("tuned", "open"), ("tuned", "noisy")}
+    assert set(compared[["version", "arm"]].itertuples(index=False, name=None)) == lines
     assert compared["seeds"].tolist() == [1, 1, 1]  # no run of a search is among them
 
     check_choices(project)
@@ -408,7 +412,7 @@ def test_a_scale_is_a_study_of_its_own(project, kedro_study):
     report_file.write_text("the study's own")
     lines = "grid: {algorithm: [hfl], seed: [0, 1, 2]}\n" + scales
     kedro_study(lines, "--scale=smoke", code=0)
-    (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    (cell,) = cells(project)
     assert cell.data.tags["study"] == "tiny-smoke"
     assert (cell.data.params["training.rounds"], cell.data.params["seed"]) == ("1", "9")
     text = (report_file.parents[1] / "tiny-smoke/report.md").read_text()
@@ -466,16 +470,18 @@ def test_no_byte_depends_on_the_number_of_workers(project, kedro_study):
     assert contents[0] == contents[1]
 
 
-def when_a_cell_runs(project, do) -> threading.Thread:
-    """Start a thread that calls `do(pid of the worker)` once the first cell has its run."""
+def when_a_cell_runs(project, do, checkpoints: int = 0) -> threading.Thread:
+    """Start a thread that calls `do(pid of the worker)` once the first cell has its run, and so
+    many checkpoints."""
 
     def watch() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            for run in runs(project, study="tiny"):
+            kept = len(list(project.glob("data/06_models/tiny/*/checkpoints/round-*")))
+            for run in runs(project, study="tiny") if kept >= checkpoints else ():
                 if run.info.status == "RUNNING" and "cell_hash" in run.data.tags:
                     return do(int(run.data.tags["process"].split(":")[1]))
-            time.sleep(0.05)
+            time.sleep(0.02)
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -487,8 +493,7 @@ def test_the_cell_of_a_killed_worker_is_run_again(project, kedro_study):
     watcher = when_a_cell_runs(project, lambda pid: os.kill(pid, signal.SIGKILL))
     kedro_study("grid: {algorithm: [hfl]}\n", "--workers=1", code=0)
     watcher.join()
-    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
-    assert statuses(cells) == {"KILLED": 1, "FINISHED": 1}
+    assert statuses(cells(project)) == {"KILLED": 1, "FINISHED": 1}
 
 
 @pytest.mark.full
@@ -497,9 +502,9 @@ def test_on_ray_the_cell_of_a_killed_worker_is_run_again(project, kedro_study, r
     grid = "grid: {algorithm: [hfl, pedpfl, m2fdp], seed: [0]}\n"
     kedro_study(grid, f"--ray-address={ray_cluster}", code=0)
     watcher.join()
-    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
-    assert statuses(cells) == {"KILLED": 1, "FINISHED": 3}
-    assert {run.data.params["threads"] for run in cells if run.info.status == "FINISHED"} == {"1"}
+    assert statuses(cells(project)) == {"KILLED": 1, "FINISHED": 3}
+    ended = [run for run in cells(project) if run.info.status == "FINISHED"]
+    assert {run.data.params["threads"] for run in ended} == {"1"}
     log = (project / "data/08_reporting/tiny/logs/m2fdp-seed_0.log").read_text()
     assert "MLflow run m2fdp-seed_0" in log
     assert (project / "data/07_model_output/tiny/m2fdp-seed_0/round_metrics.csv").is_file()
@@ -578,28 +583,12 @@ grid: {algorithm: [hfl], seed: [0]}
 """
 
 
-def when_a_cell_has_a_checkpoint(project, do) -> threading.Thread:
-    """Start a thread that calls `do(pid of the worker)` once a second checkpoint is there."""
-
-    def watch() -> None:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if len(list(project.glob("data/06_models/tiny/*/checkpoints/round-*"))) == 2:
-                (run,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
-                return do(int(run.data.tags["process"].split(":")[1]))
-            time.sleep(0.01)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
 @pytest.mark.full
 def test_the_cell_of_a_killed_worker_goes_on_from_its_checkpoint(project, kedro_study):
-    watcher = when_a_cell_has_a_checkpoint(project, lambda pid: os.kill(pid, signal.SIGKILL))
+    watcher = when_a_cell_runs(project, lambda pid: os.kill(pid, signal.SIGKILL), 2)
     kedro_study(LONG, "--workers=1", code=0)
     watcher.join()
-    (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    (cell,) = cells(project)
     assert cell.info.status == "FINISHED"
     assert int(cell.data.tags["resumed_after_round"]) >= 20
     history = mlflow.MlflowClient().get_metric_history(cell.info.run_id, "accuracy")
@@ -608,16 +597,16 @@ def test_the_cell_of_a_killed_worker_goes_on_from_its_checkpoint(project, kedro_
 
 @pytest.mark.full
 def test_resume_goes_on_with_an_unfinished_cell_and_a_new_study_does_not(project, kedro_study):
-    watcher = when_a_cell_has_a_checkpoint(project, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    watcher = when_a_cell_runs(project, lambda _: os.kill(os.getpid(), signal.SIGINT), 2)
     result = kedro_study(LONG, "--workers=1", code=130)
     watcher.join()
     assert "--resume runs what is missing" in result.output
-    (killed,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    (killed,) = cells(project)
     folder = project / "data/06_models/tiny/hfl-seed_0/checkpoints"
     checkpoints = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     result = kedro_study(LONG, "--workers=1", "--resume", code=0)
-    (cell,) = [run for run in runs(project) if "cell_hash" in run.data.tags]
+    (cell,) = cells(project)
     assert (cell.info.run_id, cell.info.status) == (killed.info.run_id, "FINISHED")
     assert int(cell.data.tags["resumed_after_round"]) >= 20
 
@@ -626,9 +615,8 @@ def test_resume_goes_on_with_an_unfinished_cell_and_a_new_study_does_not(project
     for name, content in checkpoints.items():
         (folder / name).write_bytes(content)
     result = kedro_study(LONG, "--workers=1", code=0)
-    cells = [run for run in runs(project) if "cell_hash" in run.data.tags]
-    assert statuses(cells) == {"KILLED": 1, "FINISHED": 1}
-    (anew,) = [run for run in cells if run.info.status == "FINISHED"]
+    assert statuses(cells(project)) == {"KILLED": 1, "FINISHED": 1}
+    (anew,) = [run for run in cells(project) if run.info.status == "FINISHED"]
     assert "resumed_after_round" not in anew.data.tags
 
 
@@ -646,8 +634,9 @@ arms: {a: {algorithm: hfl_dp}, b: {algorithm: m2fdp}}
 versions: {v: {}}
 grid: {privacy.epsilon: [1.0, 2.0]}
 """
-FIGURE = VARIED + "figure: {panels: [{title: P, %s}]}\n"
-CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, %s}]\n"
+FIGURE = VARIED + "figure: {panels: [{title: P, x: %s}]}\n"
+CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, of: {%s}, measure: %s}]\n"
+SEEDS = "grid: {seed: [0]}\n"
 
 
 @pytest.mark.parametrize(
@@ -656,78 +645,40 @@ CLAIM = VARIED + "claims: [{claim: C, source: J, paper: so, at_least: 0, %s}]\n"
         ("grid: {training.roundz: [1]}\n", [], ["training.roundz = 1", "valid keys are"]),
         ("grid: {seed: [0, -1]}\n", [], ["seed = -1", "greater than or equal to 0"]),
         ("grids: {}\n", [], ["study.tiny.grids", "valid keys are"]),
-        ("grid: {seed: [0]}\n", ["--params=seed=1"], ["seed", "varies"]),
-        ("grid: {seed: [0]}\n", ["--params=resume=true"], ["resume = True", "--resume"]),
-        ("grid: {seed: [0]}\n", ["--env=mars"], ["--env", "'mars'", "fashion_mnist"]),
-        ("grid: {seed: [0]}\n", ["--only=seed=1"], ["--only seed = '1'", "the study's are 0"]),
-        ("grid: {seed: [0]}\n", ["--scale=smoke"], ["--scale = 'smoke'", "there are (none)"]),
-        (FIGURE % "x: rounds", [], ["figure.panels.0.x = 'rounds'", "round", "privacy.epsilon"]),
-        (FIGURE % "x: arm, y: speed", [], ["figure.panels.0.y = 'speed'", "accuracy"]),
-        (FIGURE % "x: arm, y: energy_to_target", [], ["energy_to_target", "target_accuracy"]),
+        (SEEDS, ["--params=resume=true"], ["resume = True", "--resume"]),
+        (SEEDS, ["--env=mars"], ["--env", "'mars'", "fashion_mnist"]),
+        (SEEDS, ["--only=seed=1"], ["--only seed = '1'", "the study's are 0"]),
+        (SEEDS, ["--scale=smoke"], ["--scale = 'smoke'", "there are (none)"]),
+        (FIGURE % "rounds", [], ["figure.panels.0.x = 'rounds'", "round", "privacy.epsilon"]),
+        (FIGURE % "arm, y: speed", [], ["figure.panels.0.y = 'speed'", "accuracy"]),
+        (FIGURE % "arm, y: energy_to_target", [], ["energy_to_target", "target_accuracy"]),
         ("table: [speed]\n", [], ["measure = 'speed'", "accuracy"]),
-        (FIGURE % "x: arm, where: {arm: c}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
-        (FIGURE % "x: arm, where: {arm: [a, c]}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
-        (
-            FIGURE % "x: arm, where: {version: w}",
-            [],
-            ["figure.panels.0.where.version = 'w'", "is none of v"],
-        ),
-        (
-            FIGURE % "x: arm",
-            [],
-            ["figure.panels.0.where", "differ in privacy.epsilon", "by `lines: privacy.epsilon`"],
-        ),
-        (
-            CLAIM % "of: {arm: a}, measure: accuracy",
-            [],
-            ["claim 'C', of", "privacy.epsilon"],
-        ),
-        (CLAIM % "of: {arm: c}, measure: accuracy", [], ["of.arm = 'c'", "is none of a, b"]),
-        (CLAIM % "of: {p1: 1}, measure: accuracy", [], ["of = 'p1'", "privacy.epsilon"]),
-        (CLAIM % "of: {arm: a}, measure: speed", [], ["measure = 'speed'", "accuracy"]),
-        (
-            CLAIM % "of: {arm: a}, measure: energy_to_target",
-            [],
-            ["energy_to_target", "target_accuracy"],
-        ),
-        (
-            CLAIM % "of: {arm: a}, measure: accuracy, versions: [w]",
-            [],
-            ["versions = 'w'", "is none of v"],
-        ),
-        (
-            # A candidate that follows another arm's choice.
-            SEARCHED.replace("training.rounds: [3]", "training.batch_size: [-1]"),
-            [],
-            ["training.batch_size = -1"],
-        ),
+        (FIGURE % "arm, where: {arm: c}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
+        (FIGURE % "arm, where: {arm: [a, c]}", [], ["figure.panels.0.where.arm = 'c'", "a, b"]),
+        (FIGURE % "arm, where: {version: w}", [], ["where.version = 'w'", "is none of v"]),
+        (FIGURE % "arm", [], ["differ in privacy.epsilon", "by `lines: privacy.epsilon`"]),
+        (CLAIM % ("arm: a", "accuracy"), [], ["claim 'C', of", "privacy.epsilon"]),
+        (CLAIM % ("arm: c", "accuracy"), [], ["of.arm = 'c'", "is none of a, b"]),
+        (CLAIM % ("p1: 1", "accuracy"), [], ["of = 'p1'", "privacy.epsilon"]),
+        (CLAIM % ("arm: a", "speed"), [], ["measure = 'speed'", "accuracy"]),
+        (CLAIM % ("arm: a", "energy_to_target"), [], ["energy_to_target", "target_accuracy"]),
+        (CLAIM % ("arm: a", "accuracy, versions: [w]"), [], ["versions = 'w'", "is none of v"]),
+        # A candidate that follows another arm's choice.
+        (SEARCHED.replace("rounds: [3]", "rounds: [-1]"), [], ["training.rounds = -1"]),
+        # A sweep's.
+        ("", ["--over=privacy.epsilonn=1|2"], ["privacy.epsilonn = 1: unknown key; valid keys"]),
+        ("", ["--over=privacy.epsilon=1|a"], ["privacy.epsilon = 'a'"]),
+        ("", ["--over=algorithm=m2fdp|m2fd"], ["algorithm = 'm2fd': is unknown; valid are hfl"]),
     ],
 )
 def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(
     project, kedro_study, lines, arguments, parts
 ):
-    result = kedro_study(lines, *arguments, code=2)
+    result = kedro_study(lines, *arguments, code=2, name="tiny" if lines else "sweep")
     (line,) = result.output.splitlines()
     assert all(part in line for part in parts), line
     assert runs(project) == []
     assert not (project / "data/08_reporting").exists()
-
-
-@pytest.mark.parametrize(
-    ("over", "part"),
-    [
-        ("privacy.epsilonn=1|2", "privacy.epsilonn = 1: unknown key; valid keys are"),
-        ("privacy.epsilon=1|a", "privacy.epsilon = 'a'"),
-        ("algorithm=m2fdp|m2fd", "algorithm = 'm2fd': is unknown; valid are hfl"),
-    ],
-)
-def test_a_sweep_over_what_is_not_ends_in_one_line_before_anything_starts(
-    project, kedro_study, over, part
-):
-    result = kedro_study("", f"--over={over}", code=2, name="sweep")
-    (line,) = result.output.splitlines()
-    assert part in line
-    assert runs(project) == []
 
 
 @pytest.mark.full
@@ -742,9 +693,3 @@ def test_a_sweep_needs_no_file_and_goes_on(project, kedro_study, kedro_study_rep
     assert set(pd.read_csv(folder / "comparison.csv")["privacy.epsilon"]) == {2, 4}
     assert "'--over=privacy.epsilon=2|4' --seeds=1" in (folder / "report.md").read_text()
     assert "sweep-algorithm-privacy.epsilon" in kedro_study_report(code=0).output
-
-
-def test_an_unknown_study_is_answered_with_those_there_are(project, kedro_study):
-    result = kedro_study("", name="nope", code=2)
-    (line,) = result.output.splitlines()
-    assert "nope" in line and "quickstart" in line and "tiny" in line

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from tests.studies.parameters import BASE
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.grid import (
-    Setting,
-    check_size,
-    choice_of,
-    expand,
-    points,
-    varied_keys,
-)
+from m2fdp.studies.grid import Setting, check_size, choice_of, expand, points, varied_keys
 from m2fdp.studies.study import Study
+
+SEARCH = {
+    "spaces": {"few": {"grids": [{"training.rounds": [2, 3]}]}},
+    "seeds": [7],
+    "validation_fraction": 0.2,
+}
 
 
 def cells_of(extra=None, last=None, schedules=None, **study):
@@ -26,34 +25,25 @@ def cells_of(extra=None, last=None, schedules=None, **study):
     return expand(setting, schedules or {})
 
 
+def names_of(**study):
+    return [cell.name for cell in cells_of(**study)]
+
+
 def test_grid_is_a_product_in_the_files_order():
     cells = cells_of(grid={"algorithm": ["hfl", "m2fdp"], "seed": [0, 1]})
-    assert [cell.name for cell in cells] == [
-        "hfl-seed_0",
-        "hfl-seed_1",
-        "m2fdp-seed_0",
-        "m2fdp-seed_1",
-    ]
-    assert [(cell.config.algorithm, cell.config.seed) for cell in cells] == [
-        ("hfl", 0),
-        ("hfl", 1),
-        ("m2fdp", 0),
-        ("m2fdp", 1),
-    ]
+    pairs = [(name, seed) for name in ("hfl", "m2fdp") for seed in (0, 1)]
+    assert [cell.name for cell in cells] == [f"{name}-seed_{seed}" for name, seed in pairs]
+    assert [(cell.config.algorithm, cell.config.seed) for cell in cells] == pairs
     assert cells[0].config.cell == "tiny/hfl-seed_0"
     assert cells[0].overrides == {"algorithm": "hfl", "seed": 0, "cell": "tiny/hfl-seed_0"}
 
 
 def test_a_study_of_more_runs_than_anyone_waits_for_is_refused_by_its_number():
-    thousand = [float(k) for k in range(1, 1001)]
-    grid = {"seed": [*range(1000)], "privacy.epsilon": thousand}
+    """Runs of searches count, too: 2 epsilons x 60 x 10 schedules x 9 seeds, once for all seeds."""
+    check_size("tiny", Study(title="t", grid={"seed": [*range(1000)]}))
+    grid = {"seed": [*range(1000)], "privacy.epsilon": [float(k) for k in range(1, 1001)]}
     with pytest.raises(InputError, match=r"study.tiny.grid = '1,000,000 cells': at most 10,000"):
         check_size("tiny", Study(title="t", grid=grid))
-    check_size("tiny", Study(title="t", grid={"seed": [*range(1000)]}))
-
-
-def test_runs_of_searches_count_too():
-    """2 epsilons x 60 x 10 schedules x 9 seeds, beside 2 x 5 cells: once for all seeds."""
     grids = [{"training.learning_rate": [*range(60)], "training.rounds": [*range(10)]}]
     search = {"spaces": {"s": {"grids": grids}}, "seeds": [*range(9)], "validation_fraction": 0.2}
     study = Study(
@@ -84,70 +74,51 @@ def test_arms_override_the_shared_parameters_and_cross_with_the_grid():
 
 def test_a_study_without_arms_and_grid_is_one_cell():
     (cell,) = cells_of()
-    assert cell.name == "single"
-    assert cell.point.arm is None
-    assert cell.tags == {"cell_hash": cell.hash}
+    assert (cell.name, cell.point.arm, cell.tags) == ("single", None, {"cell_hash": cell.hash})
 
 
 def test_names_tell_the_varied_values_and_stay_inside_one_folder():
-    (cell,) = cells_of(
-        grid={
-            "topology.trust.ratios": [[0.25]],
-            "privacy.epsilon": [1e-3],
-            "dataset.name": ["npz"],
-            "model.name": ["svm"],
-            "dataset.root": ["../else where"],
-        }
-    )
-    assert cell.name == (
+    grid = {"topology.trust.ratios": [[0.25]], "privacy.epsilon": [1e-3], "dataset.name": ["npz"]}
+    grid |= {"model.name": ["svm"], "dataset.root": ["../else where"]}
+    assert names_of(grid=grid) == [
         "ratios_0.25-epsilon_0.001-dataset.name_npz-model.name_svm-root_.._else_where"
-    )
+    ]
 
 
-def test_the_command_line_overrides_the_shared_parameters():
-    (cell,) = cells_of(
-        extra={"training": {"rounds": "3"}}, parameters={"training.rounds": 9}, grid={"seed": [1]}
-    )
-    assert cell.config.training.rounds == 3
-
-
-def test_an_arm_stands_for_the_keys_that_it_sets():
-    study = Study(title="Arms", arms={"a": {"training.rounds": 1}}, grid={"seed": [0]})
-    assert varied_keys(study) == ("arm", "seed")
-    assert varied_keys(study.model_copy(update={"arms": {}})) == ("seed",)
+def test_the_command_line_overrides_shared_parameters_and_a_scale_everything():
+    rounds = {"training.rounds": 9}
+    (typed,) = cells_of(extra={"training": {"rounds": "3"}}, parameters=rounds, grid={"seed": [1]})
+    (small,) = cells_of(arms={"a": rounds}, last={"training.rounds": 1})
+    assert [cell.config.training.rounds for cell in (typed, small)] == [3, 1]
 
 
 def test_hash_depends_on_the_meaning_not_on_the_spelling():
     (written,) = cells_of(parameters={"training.rounds": 5, "topology.fanouts": "2|2"})
     (typed,) = cells_of(extra={"training": {"rounds": "5"}}, grid={"seed": [0]})
     (defaulted,) = cells_of(parameters={"training.rounds": 5, "training.batch_size": None})
-    assert written.hash == typed.hash == defaulted.hash
+    (threads,) = cells_of(parameters={"training.rounds": 5, "threads": 2})  # no result's business
+    assert written.hash == typed.hash == defaulted.hash == threads.hash
     assert len(written.hash) == 64
 
 
-def test_hash_ignores_what_no_result_depends_on():
-    (one,) = cells_of(parameters={"threads": 1})
-    (two,) = cells_of(parameters={"threads": 2}, grid={"seed": [0]})
-    assert one.hash == two.hash
-
-
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("change", "other"),
     [
-        ("seed", 1),
-        ("partition.samples_per_device", 7),
-        ("training.batch_size", 3),
-        ("privacy.epsilon", 3.9),
-        ("topology.fanouts", [2, 3]),
+        ({"seed": 1}, {}),
+        ({"partition.samples_per_device": 7}, {}),
+        ({"training.batch_size": 3}, {}),
+        ({"privacy.epsilon": 3.9}, {}),
+        ({"topology.fanouts": [2, 3]}, {}),
+        # Where files are.
+        *[[{"dataset.name": "mnist", "dataset.root": folder} for folder in "ab"]],
     ],
 )
-def test_hash_changes_with_everything_else(key, value):
-    assert cells_of(parameters={key: value})[0].hash != cells_of()[0].hash
+def test_hash_changes_with_everything_else(change, other):
+    assert cells_of(parameters=change)[0].hash != cells_of(parameters=other)[0].hash
 
 
-def test_hash_changes_with_where_files_are():
-    here, there = ({"dataset.name": "mnist", "dataset.root": folder} for folder in "ab")
-    assert cells_of(parameters=here)[0].hash != cells_of(parameters=there)[0].hash
+LATER = {"arms": {"a": {"space": "few"}}, "versions": {"v": {"search": SEARCH}}}
+AT = {"versions": {"v": {"search": SEARCH | {"at": {"privacy.epsilon": 1.0}}}}}
 
 
 @pytest.mark.parametrize(
@@ -165,6 +136,23 @@ def test_hash_changes_with_where_files_are():
         ({"parameters": {"cell": "x"}}, {}, ["cell", "'x'", "remove"]),
         ({"grid": {"seed": [0]}}, {"seed": 3}, ["seed", "3", "varies"]),
         ({"parameters": {"training": 3}}, {"training": {"rounds": 1}}, ["training", "set", "keep"]),
+        (
+            {"arms": {"a": {"over": {"seed": [1]}}}, "grid": {"seed": [0]}},
+            {},
+            ["grid.seed", "an arm"],
+        ),
+        (
+            {"versions": {"v": {"parameters": {"seed": 1}}}, "grid": {"seed": [0]}},
+            {},
+            ["grid.seed", "elsewhere"],
+        ),
+        (
+            {"versions": {"v": {"parameters": {"privacy.epsilon": 1}}}},
+            {"privacy": {"epsilon": 2}},
+            ["privacy.epsilon", "varies"],
+        ),
+        (LATER, {"training": {"rounds": 2}}, ["training.rounds", "varies"]),
+        (AT, {}, ["search.at.privacy.epsilon", "1.0"]),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_one_line(study, extra, parts):
@@ -175,20 +163,10 @@ def test_what_cannot_be_run_is_refused_in_one_line(study, extra, parts):
     assert all(part in line for part in parts), line
 
 
-SEARCH = {
-    "spaces": {"few": {"grids": [{"training.rounds": [2, 3]}]}},
-    "seeds": [7],
-    "validation_fraction": 0.2,
-}
-
-
 def test_versions_cross_with_arms_and_an_arms_value_wins():
     cells = cells_of(
         parameters={"training.rounds": 9, "training.local_steps": 9},
-        arms={
-            "a": {"training.local_steps": 1},
-            "b": {"algorithm": "hfl"},
-        },
+        arms={"a": {"training.local_steps": 1}, "b": {"algorithm": "hfl"}},
         versions={
             "paper": {"parameters": {"training.rounds": 3, "training.local_steps": 5}},
             "verified": {"arms": ["b"]},
@@ -200,23 +178,14 @@ def test_versions_cross_with_arms_and_an_arms_value_wins():
     assert cells[0].tags == {"version": "paper", "arm": "a", "cell_hash": cells[0].hash}
 
 
-def test_an_arms_own_grid_crosses_with_the_studys():
-    study = {
-        "arms": {
-            "wide": {"over": {"topology.fanouts": [[2, 2], [4, 2]]}},
-            "still": {"algorithm": "hfl"},
-        },
-        "grid": {"seed": [0, 1]},
-    }
-    assert [cell.name for cell in cells_of(**study)] == [
-        "wide-fanouts_2_2-seed_0",
-        "wide-fanouts_2_2-seed_1",
-        "wide-fanouts_4_2-seed_0",
-        "wide-fanouts_4_2-seed_1",
-        "still-seed_0",
-        "still-seed_1",
-    ]
-    assert varied_keys(Study(title="Arms", **study)) == ("arm", "topology.fanouts", "seed")
+def test_an_arms_own_grid_crosses_with_the_studys_and_it_stands_for_what_it_sets():
+    wide = {"over": {"topology.fanouts": [[2, 2], [4, 2]]}, "training.rounds": 3}
+    study = {"arms": {"wide": wide, "still": {"algorithm": "hfl"}}, "grid": {"seed": [0, 1]}}
+    lines = ("wide-fanouts_2_2", "wide-fanouts_4_2", "still")
+    assert names_of(**study) == [f"{line}-seed_{seed}" for line in lines for seed in (0, 1)]
+    plan = Study(title="Arms", **study)
+    assert varied_keys(plan) == ("arm", "topology.fanouts", "seed")
+    assert varied_keys(plan.model_copy(update={"arms": {}})) == ("seed",)
 
 
 def test_arms_that_come_to_the_same_run_are_runs_apart():
@@ -240,21 +209,14 @@ def test_a_searched_arm_has_cells_where_it_has_a_schedule():
         "versions": {"plain": {}, "tuned": {"search": SEARCH}},
         "grid": {"seed": [0, 1]},
     }
-    names = [cell.name for cell in cells_of(**study)]
-    assert names == [
-        f"{version}-seed_{seed}" for version in ("plain-a", "plain-b", "tuned-b") for seed in (0, 1)
-    ]
+    lines = ("plain-a", "plain-b", "tuned-b")
+    assert names_of(**study) == [f"{line}-seed_{seed}" for line in lines for seed in (0, 1)]
     plan = Study(title="Arms", **study)
     (place,) = {c.place for point in points(plan) if (c := choice_of(plan, point))}
     cells = cells_of(**study, schedules={place: {"training.rounds": 3}})
     rounds = {cell.name: cell.config.training.rounds for cell in cells}
     assert rounds["tuned-a-seed_0"] == rounds["tuned-a-seed_1"] == 3
     assert rounds["plain-a-seed_0"] == rounds["tuned-b-seed_0"] == 2
-
-
-def test_a_scales_parameters_override_everything():
-    (cell,) = cells_of(arms={"a": {"training.rounds": 8}}, last={"training.rounds": 1})
-    assert cell.config.training.rounds == 1
 
 
 @pytest.mark.parametrize(
@@ -267,42 +229,6 @@ def test_a_block_takes_the_place_of_null_and_null_a_blocks(shared, arm_value, ev
         arms={"a": {"training.local_aggregation": arm_value}},
     )
     assert cell.config.training.local_aggregation == every
-
-
-@pytest.mark.parametrize(
-    ("study", "extra", "parts"),
-    [
-        (
-            {"arms": {"a": {"over": {"seed": [1]}}}, "grid": {"seed": [0]}},
-            {},
-            ["grid.seed", "an arm"],
-        ),
-        (
-            {"versions": {"v": {"parameters": {"seed": 1}}}, "grid": {"seed": [0]}},
-            {},
-            ["grid.seed", "elsewhere"],
-        ),
-        (
-            {"versions": {"v": {"parameters": {"privacy.epsilon": 1}}}},
-            {"privacy": {"epsilon": 2}},
-            ["privacy.epsilon", "varies"],
-        ),
-        (
-            {"arms": {"a": {"space": "few"}}, "versions": {"v": {"search": SEARCH}}},
-            {"training": {"rounds": 2}},
-            ["training.rounds", "varies"],
-        ),
-        (
-            {"versions": {"v": {"search": SEARCH | {"at": {"privacy.epsilon": 1.0}}}}},
-            {},
-            ["search.at.privacy.epsilon", "1.0"],
-        ),
-    ],
-)
-def test_versions_arms_and_searches_that_collide_are_refused(study, extra, parts):
-    with pytest.raises(InputError) as error:
-        cells_of(extra=extra, **study)
-    assert all(part in str(error.value) for part in parts), str(error.value)
 
 
 @given(
@@ -318,5 +244,4 @@ def test_cells_are_as_many_as_the_product_and_all_apart(axes):
         axes["topology.fanouts"] = [[value, 2] for value in axes["topology.fanouts"]]
     cells = cells_of(grid=axes)
     assert len(cells) == math.prod(len(values) for values in axes.values())
-    assert len({cell.name for cell in cells}) == len(cells)
-    assert len({cell.hash for cell in cells}) == len(cells)
+    assert len({cell.name for cell in cells}) == len({c.hash for c in cells}) == len(cells)

@@ -39,36 +39,44 @@ def setting_of(arms, spaces, grid=None, target_accuracy=None, **search):
     return Setting("tiny", study, BASE, {}, {})
 
 
-def candidates_of(setting, schedules, tried):
-    return next_candidates(setting, points(setting.study), schedules, tried)
+def candidates_of(setting, schedules=None, tried=()):
+    return next_candidates(setting, points(setting.study), schedules or {}, tried)
 
 
 def rates_of(candidates):
     return [candidate.schedule["training.learning_rate"] for candidate in candidates]
 
 
-def test_every_candidate_is_tried_on_held_out_records_with_the_searchs_seeds():
-    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": RATES}), {}, [])
-    assert rates_of(candidates) == [0.1, 0.2]
+def cells_of(candidates):
+    return [cell for candidate in candidates for cell in candidate.cells]
+
+
+def all_alike(candidates):
+    """As if every run had come to the same."""
+    return {cell.hash: Tried(0.5) for cell in cells_of(candidates)}
+
+
+def arms_of(candidates):
+    return {candidate.choice.point.arm for candidate in candidates}
+
+
+def test_every_candidate_of_the_union_of_grids_is_tried_on_held_out_records_by_all_seeds():
+    space = {"grids": [*RATES["grids"], {"training.learning_rate": [0.3]}]}
+    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": space}))
+    assert rates_of(candidates) == [0.1, 0.2, 0.3]
+    assert "training.rounds" not in candidates[2].schedule
     for candidate in candidates:
         assert [cell.config.seed for cell in candidate.cells] == [7, 8]
         for cell in candidate.cells:
             assert cell.config.training.evaluate_on == "validation"
             assert cell.config.partition.validation_fraction == 0.2
-            assert cell.config.training.rounds == 5
+    assert {cell.config.training.rounds for cell in cells_of(candidates[:2])} == {5}
     assert candidates[1].cells[0].config.cell == "tiny/search/v-a-seed_7-2"
-
-
-def test_the_union_of_grids_is_tried():
-    space = {"grids": [*RATES["grids"], {"training.learning_rate": [0.3]}]}
-    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": space}), {}, [])
-    assert rates_of(candidates) == [0.1, 0.2, 0.3]
-    assert "training.rounds" not in candidates[2].schedule
 
 
 def test_the_best_mean_wins_and_of_equals_the_first():
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
-    first, second = candidates_of(setting, {}, [])
+    first, second = candidates_of(setting)
     for accuracies, winner in (
         ((0.5, 0.7, 0.8, 0.5), second),
         ((0.5, 0.7, 0.7, 0.5), first),
@@ -95,8 +103,8 @@ def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_b
 ):
     search = {"by": "energy_to_target"}
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, target_accuracy=0.7, **search)
-    both = candidates_of(setting, {}, [])
-    cells = [cell for candidate in both for cell in candidate.cells]
+    both = candidates_of(setting)
+    cells = cells_of(both)
     results = {
         c.hash: Tried(accuracy, math.nan if cost is None else cost)
         for c, cost, accuracy in zip(cells, costs, (0.8, 0.8, 0.6, 0.6), strict=True)
@@ -108,85 +116,54 @@ def test_the_cheapest_way_to_the_target_wins_of_those_that_most_seeds_reach_it_b
     assert "energy to the target (J) of 0.7, of those that reach it with the most seeds" in text
 
 
-def test_a_search_by_cost_needs_a_target():
-    with pytest.raises(ValueError, match=r"search.by: energy_to_target needs target_accuracy"):
-        setting_of({"a": {"space": "s"}}, {"s": RATES}, by="energy_to_target")
-
-
-def test_a_schedule_is_chosen_for_each_value_of_the_grid_but_not_for_each_seed():
-    grid = {"privacy.epsilon": [1.0, 2.0], "seed": [0, 1]}
-    candidates = candidates_of(setting_of({"a": {"space": "s"}}, {"s": RATES}, grid), {}, [])
-    tried = [(c.cells[0].config.privacy.epsilon, c.choice.place) for c in candidates]
-    assert [epsilon for epsilon, _ in tried] == [1.0, 1.0, 2.0, 2.0]
-    assert len({place for _, place in tried}) == 2
-
-
-def test_one_choice_may_serve_all_values_of_a_key():
-    setting = setting_of(
-        {"a": {"space": "s"}},
-        {"s": RATES},
-        {"privacy.epsilon": [1.0, 2.0], "seed": [0]},
-        at={"privacy.epsilon": 2.0},
-    )
-    candidates = candidates_of(setting, {}, [])
-    assert {c.cells[0].config.privacy.epsilon for c in candidates} == {2.0}
-    chosen = choose(candidates, {cell.hash: Tried(0.5) for c in candidates for cell in c.cells})
-    cells = expand(setting, chosen)
-    assert [cell.config.privacy.epsilon for cell in cells] == [1.0, 2.0]
+def test_a_schedule_is_chosen_for_each_value_of_the_grid_but_of_keys_that_share_one():
+    arms, grid = {"a": {"space": "s"}}, {"privacy.epsilon": [1.0, 2.0], "seed": [0, 1]}
+    candidates = candidates_of(setting_of(arms, {"s": RATES}, grid))
+    epsilons = [one.cells[0].config.privacy.epsilon for one in candidates]
+    assert epsilons == [1.0, 1.0, 2.0, 2.0]
+    assert len({one.choice.place for one in candidates}) == 2
+    setting = setting_of(arms, {"s": RATES}, grid, at={"privacy.epsilon": 2.0})
+    candidates = candidates_of(setting)
+    assert {one.cells[0].config.privacy.epsilon for one in candidates} == {2.0}
+    cells = expand(setting, choose(candidates, all_alike(candidates)))
+    assert [cell.config.privacy.epsilon for cell in cells] == [1.0, 1.0, 2.0, 2.0]
     assert {cell.config.training.rounds for cell in cells} == {5}
 
 
-def test_a_space_may_start_from_another_arms_choice():
+LIKE_A = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7, 0.9]}]}
+
+
+@pytest.mark.parametrize("only", ["b", None])
+def test_a_space_may_start_from_another_arms_choice_and_a_part_needs_no_other(only):
     arms = {
         "b": {"algorithm": "hfl", "space": "like_a"},
         "a": {"space": "s"},
+        "c": {"algorithm": "hfl_dp", "space": "s"},
     }
-    like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7, 0.9]}]}
-    setting = setting_of(arms, {"s": RATES, "like_a": like_a})
-    first = candidates_of(setting, {}, [])
-    assert {candidate.choice.point.arm for candidate in first} == {"a"}
-    chosen = choose(first, {cell.hash: Tried(0.5) for c in first for cell in c.cells})
-    second = candidates_of(setting, chosen, first)
-    assert {candidate.choice.point.arm for candidate in second} == {"b"}
+    setting = setting_of(arms, {"s": RATES, "like_a": LIKE_A})
+    chosen = [point for point in points(setting.study) if only in (None, point.arm)]
+    first = next_candidates(setting, chosen, {}, [])
+    assert arms_of(first) == ({"a"} if only else {"a", "c"})
+    # The same candidates, hence the same runs, as in the whole study.
+    assert {one.cells[0].hash for one in first} <= {
+        c.hash for c in cells_of(candidates_of(setting))
+    }
+    schedules = choose(first, all_alike(first))
+    second = next_candidates(setting, chosen, schedules, first)
+    assert arms_of(second) == {"b"}
     assert [candidate.schedule for candidate in second] == [
         {"training.rounds": 5, "training.learning_rate": rate} for rate in (0.7, 0.9)
     ]
-    assert candidates_of(setting, chosen, [*first, *second]) == ()
-
-
-def test_of_a_part_only_the_choices_that_it_needs_are_searched():
-    arms = {
-        "a": {"space": "s"},
-        "b": {"algorithm": "hfl", "space": "like_a"},
-        "c": {"algorithm": "hfl_dp", "space": "s"},
-    }
-    like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7]}]}
-    setting = setting_of(arms, {"s": RATES, "like_a": like_a})
-    following = [point for point in points(setting.study) if point.arm == "b"]
-    first = next_candidates(setting, following, {}, [])
-    assert {candidate.choice.point.arm for candidate in first} == {"a"}
-    chosen = choose(first, {cell.hash: Tried(0.5) for c in first for cell in c.cells})
-    second = next_candidates(setting, following, chosen, first)
-    assert {candidate.choice.point.arm for candidate in second} == {"b"}
-    assert next_candidates(setting, following, chosen, [*first, *second]) == ()
-    # The same candidates, hence the same runs, as in the whole study.
-    every = candidates_of(setting, {}, [])
-    assert first == tuple(candidate for candidate in every if candidate.choice.point.arm == "a")
-
-
-def test_where_nothing_finished_nobody_follows():
-    arms = {"a": {"space": "s"}, "b": {"space": "like_a"}}
-    like_a = {"schedule_of": "a", "grids": [{"training.learning_rate": [0.7]}]}
-    setting = setting_of(arms, {"s": RATES, "like_a": like_a})
-    first = candidates_of(setting, {}, [])
-    assert candidates_of(setting, {}, first) == ()
+    assert next_candidates(setting, chosen, schedules, [*first, *second]) == ()
+    # Where nothing finished nobody follows.
+    assert next_candidates(setting, chosen, {}, first) == ()
     assert expand(setting, {}) == ()
 
 
 def test_the_table_tells_every_candidate_and_the_text_the_budget():
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES})
-    candidates = candidates_of(setting, {}, [])
-    cells = [cell for candidate in candidates for cell in candidate.cells]
+    candidates = candidates_of(setting)
+    cells = cells_of(candidates)
     accuracy = {c.hash: Tried(a) for c, a in zip(cells, (0.5, 0.7, 0.9, 0.8), strict=True)}
     table = search_table(candidates, accuracy, choose(candidates, accuracy))
     assert table["chosen"].tolist() == [False, True]
@@ -211,6 +188,7 @@ def test_the_table_tells_every_candidate_and_the_text_the_budget():
         ((200, 0.5), {"training.rounds": "smallest", "training.learning_rate": "smallest"}),
         ((200, 4.0), {"training.learning_rate": "largest"}),
         ((300, 2.0), {"training.learning_rate": "largest"}),
+        (None, {}),  # alone
     ],
 )
 def test_what_lies_at_an_end_is_said_among_those_that_differ_in_nothing_else(chosen, found):
@@ -220,15 +198,9 @@ def test_what_lies_at_an_end_is_said_among_those_that_differ_in_nothing_else(cho
     table = pd.DataFrame({"version": "v", "arm": "a", "values": "", "schedule": [*texts, other]})
     table["chosen"] = [one == chosen for one in [*tried, None]]
     assert ends(table) == found
-    assert at_ends(table).startswith("1 of 1 schedule takes the largest or smallest value")
-
-
-def test_a_schedule_between_others_or_alone_lies_at_no_end():
-    rates = pd.DataFrame({"version": "v", "arm": ["a", "a", "a", "b"], "values": ""})
-    rates["schedule"] = [f"training.learning_rate={rate}" for rate in (0.1, 0.2, 0.3, 0.1)]
-    rates["chosen"] = [False, True, False, True]
-    assert at_ends(rates) == ""
-    assert at_ends(rates.iloc[:0]) == ""
+    said = "1 of 1 schedule takes the largest or smallest value" if found else ""
+    assert at_ends(table).startswith(said) and bool(at_ends(table)) == bool(found)
+    assert at_ends(table.iloc[:0]) == ""
 
 
 SYNTHETIC = {"dataset.name": "synthetic", "dataset.records": 600}
@@ -237,12 +209,12 @@ SYNTHETIC = {"dataset.name": "synthetic", "dataset.records": 600}
 def test_a_search_of_other_records_sees_none_of_the_study_whatever_else_names_its_data():
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, parameters=SYNTHETIC)
     asked = replace(setting, extra={"dataset": {"name": "mnist"}}, last={"training.rounds": 3})
-    candidates = candidates_of(asked, {}, [])
-    assert {cell.config.dataset.name for one in candidates for cell in one.cells} == {"synthetic"}
+    candidates = candidates_of(asked)
+    assert {cell.config.dataset.name for cell in cells_of(candidates)} == {"synthetic"}
     assert {one.others for one in candidates} == {'dataset.name="synthetic", dataset.records=600'}
     schedules = {candidates[0].choice.place: candidates[0].schedule}
     assert {cell.config.dataset.name for cell in expand(asked, schedules)} == {"mnist"}
-    results = {cell.hash: Tried(0.5) for one in candidates for cell in one.cells}
+    results = all_alike(candidates)
     text = search_markdown(search_table(candidates, results, schedules))
     assert "private arms of v were chosen on other records" in text and "lie in clear" not in text
 
@@ -252,7 +224,7 @@ def test_a_search_of_other_records_sees_none_of_the_study_whatever_else_names_it
 )
 def test_what_may_be_the_studys_own_records_is_called_so(parameters):
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, parameters=parameters)
-    candidates = candidates_of(setting, {}, [])
+    candidates = candidates_of(setting)
     assert {one.others for one in candidates} == {""}
     text = search_markdown(search_table(candidates, {}, {}))
     assert "Held-out records lie in clear" in text
@@ -261,13 +233,13 @@ def test_what_may_be_the_studys_own_records_is_called_so(parameters):
 def test_every_candidate_is_tried_on_all_of_several_data_sets():
     over = {"dataset.name": ["mnist", "synthetic"]}
     setting = setting_of({"a": {"space": "s"}}, {"s": RATES}, over=over)
-    candidates = candidates_of(setting, {}, [])
+    candidates = candidates_of(setting)
     for one in candidates:
         tried = [(cell.config.dataset.name, cell.config.seed) for cell in one.cells]
         assert sorted(tried) == [("mnist", 7), ("mnist", 8), ("synthetic", 7), ("synthetic", 8)]
         assert len({cell.name for cell in one.cells}) == 4
     accuracies = (0.9, 0.1, 0.9, 0.1, 0.6, 0.6, 0.6, 0.6)
-    cells = [cell for one in candidates for cell in one.cells]
+    cells = cells_of(candidates)
     results = {c.hash: Tried(a) for c, a in zip(cells, accuracies, strict=True)}
     assert choose(candidates, results) == {candidates[0].choice.place: candidates[1].schedule}
 
@@ -275,7 +247,7 @@ def test_every_candidate_is_tried_on_all_of_several_data_sets():
 def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_released_run():
     arms = {"a": {"space": "s"}, "open": {"space": "s", "algorithm": "hfl"}}
     setting = setting_of(arms, {"s": RATES}, seeds=None, counted=True, share=0.5)
-    candidates = candidates_of(setting, {}, [])
+    candidates = candidates_of(setting)
     private, public = (
         [c for c in candidates if c.choice.point.arm == arm] for arm in ("a", "open")
     )
@@ -303,26 +275,26 @@ def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_release
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ({"counted": True}, "seeds: a counted search has the seed of the released run"),
-        ({"seeds": None}, "give seeds"),
-        ({"seeds": None, "counted": True, "over": {"training.rounds": [1, 2]}}, "over: a counted"),
-        ({"seeds": None, "counted": True, "parameters": SYNTHETIC}, "dataset.name: records must"),
         (
-            {"seeds": None, "counted": True, "parameters": {"topology.fanouts": [3, 2]}},
-            "topology.fanouts: records must stay",
+            {"by": "energy_to_target", "seeds": [7]},
+            "energy_to_target needs target_accuracy",
         ),
+        ({"seeds": None}, "give seeds"),
+        ({"counted": True, "seeds": [1]}, "seeds: a counted search has the seed of the released"),
+        ({"counted": True, "over": {"training.rounds": [1, 2]}}, "over: a counted"),
+        ({"counted": True, "parameters": SYNTHETIC}, "dataset.name: records must"),
+        ({"counted": True, "parameters": {"topology.fanouts": [3]}}, "fanouts: records must stay"),
     ],
 )
-def test_a_counted_search_that_can_not_be_is_refused(search, message):
+def test_a_search_that_can_not_be_is_refused(search, message):
     with pytest.raises(ValueError, match=message):
-        setting_of({"a": {"space": "s"}}, {"s": RATES}, **search)
+        setting_of({"a": {"space": "s"}}, {"s": RATES}, **{"seeds": None} | search)
 
 
 def test_a_counted_choice_follows_no_other():
     arms = {"a": {"space": "s"}, "b": {"space": "like_a"}}
-    spaces = {"s": RATES, "like_a": {"schedule_of": "a", "grids": RATES["grids"]}}
-    setting = setting_of(arms, spaces, seeds=None, counted=True)
-    first = candidates_of(setting, {}, [])
+    setting = setting_of(arms, {"s": RATES, "like_a": LIKE_A}, seeds=None, counted=True)
+    first = candidates_of(setting)
     with pytest.raises(InputError, match="counts no choice that follows another's"):
         candidates_of(setting, {one.choice.place: one.schedule for one in first}, first)
 
@@ -332,7 +304,7 @@ def test_arms_without_privacy_are_chosen_on_the_studys_own_records():
     over = {"training.rounds": [2, 3]}
     space = {"grids": [{"training.learning_rate": [0.1, 0.2]}]}
     setting = setting_of(arms, {"s": space}, parameters=SYNTHETIC, over=over)
-    for one in candidates_of(setting, {}, []):
+    for one in candidates_of(setting):
         names = [cell.config.dataset.name for cell in one.cells]
         assert names == (["digits"] * 2 if one.choice.point.arm == "open" else ["synthetic"] * 4)
         assert bool(one.others) == (one.choice.point.arm == "a")

@@ -15,14 +15,6 @@ def write(folder, text, env="base", name="tiny"):
     path.write_text(text)
 
 
-def check_refused(folder, parts):
-    with pytest.raises(InputError) as error:
-        load_study(folder, "tiny")
-    line = str(error.value)
-    assert "\n" not in line
-    assert all(part in line for part in parts), line
-
-
 def test_an_environments_file_holds_only_what_differs(tmp_path):
     write(
         tmp_path,
@@ -44,32 +36,6 @@ def test_an_environments_file_holds_only_what_differs(tmp_path):
 def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
     write(tmp_path, "title: t\nparameters: {privacy.delta: 1e-5}\n")
     assert load_study(tmp_path, "tiny").parameters == {"privacy.delta": 1e-5}
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("title: t\ngrids: {}\n", ["study.tiny.grids", "unknown key", "arms, board, claims, env"]),
-        ("grid: {seed: [0]}\n", ["study.tiny.title", "(missing)"]),
-        ("title: t\ngrid: {seed: []}\n", ["study.tiny.grid.seed", "[]", "at least 1"]),
-        ("title: t\ngrid: {seed: 3}\n", ["study.tiny.grid.seed", "3", "list"]),
-        ("title: t\narms: {a/b: {}}\n", ["study.tiny.arms", "a/b"]),
-        ("title: ''\ngrid: {seed: [0]}\n", ["study.tiny.title", "''", "at least 1 character"]),
-        (
-            "title: t\nparameters: {training.rounds: 1, training: {rounds: 2}}\n",
-            ["study.tiny.parameters", "sets training.rounds twice; keep one"],
-        ),
-        (
-            "title: t\narms: {a: {training.rounds: 1, training: {rounds: 2}}}\n",
-            ["study.tiny.arms.a", "sets training.rounds twice; keep one"],
-        ),
-        ("title: [\n", ["studies/tiny.yml, line 2", "no YAML"]),
-        ("just text\n", ["tiny"]),
-    ],
-)
-def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, parts):
-    write(tmp_path, text)
-    check_refused(tmp_path, parts)
 
 
 def test_unknown_and_reserved_names_are_refused(tmp_path):
@@ -102,42 +68,62 @@ def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
     assert arm.space == "few"
 
 
+TWICE = "{training.rounds: 1, training: {rounds: 2}}"
+FOLLOWS = SEARCH.replace("{grids", "{schedule_of: a, grids")
+MORE = SEARCH.replace("{few: {", "{more: {schedule_of: a, grids: [{seed: [1]}]}, few: {")
+
+
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("arms: {a: {space: many}}\n" + SEARCH, ["arms.a.space", "'many'", "few"]),
-        ("versions: {v: {arms: [a]}}\n", ["versions.v.arms", "'a'", "(none)"]),
-        ("versions: {v: {armz: []}}\n", ["versions.v.armz", "arms, parameters, search"]),
+        ("title: t\ngrids: {}\n", ["study.tiny.grids", "unknown key", "arms, board, claims, env"]),
+        ("grid: {seed: [0]}\n", ["study.tiny.title", "(missing)"]),
+        ("title: t\ngrid: {seed: []}\n", ["study.tiny.grid.seed", "[]", "at least 1"]),
+        ("title: t\ngrid: {seed: 3}\n", ["study.tiny.grid.seed", "3", "list"]),
+        ("title: t\narms: {a/b: {}}\n", ["study.tiny.arms", "a/b"]),
+        ("title: ''\ngrid: {seed: [0]}\n", ["study.tiny.title", "''", "at least 1 character"]),
+        (f"title: t\nparameters: {TWICE}\n", ["tiny.parameters", "sets training.rounds twice"]),
+        (f"title: t\narms: {{a: {TWICE}}}\n", ["tiny.arms.a", "sets training.rounds twice"]),
+        ("title: [\n", ["studies/tiny.yml, line 2", "no YAML"]),
+        ("just text\n", ["tiny"]),
+        # What refers to nothing.
+        ("title: t\narms: {a: {space: many}}\n" + SEARCH, ["arms.a.space", "'many'", "few"]),
+        ("title: t\nversions: {v: {arms: [a]}}\n", ["versions.v.arms", "'a'", "(none)"]),
+        ("title: t\nversions: {v: {armz: []}}\n", ["versions.v.armz", "arms, parameters, search"]),
         (
-            "versions: {v: {search: {seeds: [1], validation_fraction: 0.0, spaces: {}}}}\n",
+            "title: t\n" + SEARCH.replace("0.1", "0.0"),
             ["validation_fraction", "0.0", "greater than 0"],
         ),
+        ("title: t\n" + FOLLOWS, ["spaces.few.schedule_of", "'a'", "(none)"]),
         (
-            SEARCH.replace("{grids", "{schedule_of: a, grids"),
-            ["spaces.few.schedule_of", "'a'", "(none)"],
-        ),
-        (
-            "arms: {a: {}}\n" + SEARCH.replace("{grids", "{schedule_of: a, grids"),
+            "title: t\narms: {a: {}}\n" + FOLLOWS,
             ["spaces.few.schedule_of", "a is in no space of (none)"],
         ),
         (
-            "arms: {a: {space: few}, b: {space: more}}\n"
-            + SEARCH.replace(
-                "{few: {", "{more: {schedule_of: a, grids: [{seed: [1]}]}, few: {"
-            ).replace("few: {grids", "few: {schedule_of: b, grids"),
+            "title: t\narms: {a: {space: few}, b: {space: more}}\n"
+            + MORE.replace("few: {grids", "few: {schedule_of: b, grids"),
             ["spaces.more.schedule_of", "a is in no space of (none)"],
         ),
         (
-            "claims: [{claim: c, source: s, paper: p, measure: accuracy, of: {}, at_lest: 1}]\n",
+            "title: t\nclaims: [{claim: c, source: s, paper: p, measure: accuracy, of: {}, "
+            "at_lest: 1}]\n",
             ["claims.0", "at_lest", "as, at_least, at_most, claim"],
         ),
-        ("figure: {panels: []}\n", ["figure.panels", "at least 1"]),
-        ("scales: {small: {rounds: 1}}\n", ["scales.small.rounds", "env, grid, parameters"]),
+        ("title: t\nfigure: {panels: []}\n", ["figure.panels", "at least 1"]),
+        (
+            "title: t\nscales: {small: {rounds: 1}}\n",
+            ["scales.small.rounds", "env, grid, parameters"],
+        ),
+        ("title: t\narms: {label: {over: {seed: []}}}\n", ["arms.label.over.seed", "at least 1"]),
     ],
 )
-def test_what_refers_to_nothing_is_refused_in_one_line(tmp_path, text, parts):
-    write(tmp_path, "title: t\n" + text)
-    check_refused(tmp_path, parts)
+def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, parts):
+    write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        load_study(tmp_path, "tiny")
+    line = str(error.value)
+    assert "\n" not in line
+    assert all(part in line for part in parts), line
 
 
 def test_an_arm_may_be_searched_in_some_versions_only(tmp_path):

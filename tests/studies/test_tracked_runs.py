@@ -81,17 +81,15 @@ def test_history_has_every_evaluated_round():
     assert math.isnan(history["epsilon"].iloc[2])
 
 
-def test_of_a_metric_logged_twice_in_a_round_the_later_value_counts(each_way):
+def test_of_a_metric_logged_twice_in_a_round_the_later_counts_and_what_is_no_number_is_missing(
+    each_way,
+):
     run_id = log_run(accuracies=(0.5,))
     earlier, later = (Metric("accuracy", value, time, 5) for value, time in ((0.6, 1), (0.7, 2)))
-    mlflow.MlflowClient().log_batch(run_id, metrics=[later, earlier])
-    assert load_history([run_id])["accuracy"].tolist() == [0.7]
-
-
-def test_a_metric_that_is_no_number_is_missing(each_way):
-    run_id = log_run(accuracies=(0.5,))
-    mlflow.MlflowClient().log_batch(run_id, metrics=[Metric("loss", math.nan, 9, 10)])
-    assert load_history([run_id])["round"].tolist() == [5]
+    no_number = Metric("loss", math.nan, 9, 10)
+    mlflow.MlflowClient().log_batch(run_id, metrics=[later, earlier, no_number])
+    history = load_history([run_id])
+    assert (history["accuracy"].tolist(), history["round"].tolist()) == ([0.7], [5])
 
 
 def test_the_history_is_read_by_one_query(monkeypatch):
@@ -106,8 +104,8 @@ def test_the_history_is_read_by_one_query(monkeypatch):
 
 def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
     controlled = log_run(decisions=[(5, 8, 8), (3, 2, 4), (4, 2, 0)])
-    decisions = load_decisions([log_run(seed=1), controlled, controlled])
-    assert decisions.to_dict("list") == {
+    without = log_run(seed=1)
+    assert load_decisions([without, controlled, controlled]).to_dict("list") == {
         "run_id": [controlled] * 3,
         "round": [1, 2, 3],
         "local_steps": [5, 3, 4],
@@ -115,12 +113,14 @@ def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
         "s_untrusted": [8, 4, 0],
     }
     assert list(load_history([controlled])["round"]) == [5, 10]  # evaluated ones only
-
-
-def test_without_a_controller_there_are_no_decisions(each_way):
-    decisions = load_decisions([log_run()])
-    assert decisions.empty
-    assert list(decisions.columns) == ["run_id", "round", "local_steps", "s_trusted", "s_untrusted"]
+    none = load_decisions([without])
+    assert none.empty and list(none) == [
+        "run_id",
+        "round",
+        "local_steps",
+        "s_trusted",
+        "s_untrusted",
+    ]
 
 
 def test_what_observers_of_zones_learn():
@@ -148,8 +148,7 @@ def test_what_observers_of_zones_learn():
 
 
 def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
-    run_id = log_run()
-    client = mlflow.MlflowClient()
+    run_id, client = log_run(), mlflow.MlflowClient()
     for name, value in (("epsilon_verified", 8.0), ("epsilon_observer/cloud", 2.0)):
         client.log_metric(run_id, name, value)
     client.set_tag(run_id, AS_PROMISED_TAGS["verified"], "epsilon_observer/servers")
@@ -157,18 +156,14 @@ def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
     assert metrics == {"ledger_servers": 8.0, "ledger_cloud": 2.0}
 
 
-def test_only_finished_runs_with_an_accuracy_count():
+def test_only_finished_runs_with_an_accuracy_count_and_of_equal_ones_the_latest():
     finished = log_run(seed=0)
     others = [log_run(seed=1, status="FAILED"), log_run(seed=2, accuracies=())]
     assert load_runs([*others, finished]).index.tolist() == [finished]
-    with pytest.raises(InputError, match="kedro study quickstart"):
-        load_runs(others)
-    with pytest.raises(InputError, match="kedro study quickstart"):
-        load_history([])
-
-
-def test_of_equal_runs_the_latest_counts():
-    ids = [log_run(accuracies=(accuracy,)) for accuracy in (0.6, 0.7)]
+    for load, ids in ((load_runs, others), (load_history, []), (differing, others)):
+        with pytest.raises(InputError, match="no finished run.*kedro study quickstart"):
+            load(ids)
+    ids = [log_run(seed=3, accuracies=(accuracy,)) for accuracy in (0.6, 0.7)]
     for order in (ids, ids[::-1]):
         assert load_runs(order)["accuracy"].tolist() == [0.7]
 
@@ -228,44 +223,24 @@ def test_what_is_chosen_for_each_seed_may_differ_between_seeds_and_nothing_else(
             load(ids, (), ["training.rounds"])
 
 
-def test_a_key_that_is_later_than_others_is_planned_with_its_default_too():
-    study = Study(title="Arms", grid={"topology.weights": ["uniform", "samples"]})
-    cells = expand(Setting("tiny", study, BASE, {}, {}), {})
-    planned = expected_runs(cells, varied_keys(study))
-    assert planned["topology.weights"].tolist() == ["uniform", "samples"]
+@pytest.mark.parametrize("tag", ["arm", "version"])
+def test_arms_and_versions_stand_for_what_their_runs_share(tag):
+    values = {"1": {"training.rounds": 60}, "2": {"training.rounds": 80}}
+    ids = [log_run(**{tag: name}, **params) for name, params in values.items()]
+    for frame in (load_runs(ids, (tag, "seed")), load_history(ids, (tag,)).drop_duplicates(tag)):
+        assert frame.columns[-1] == tag
+        assert frame[tag].tolist() == ["1", "2"]  # a name, even where it reads as a number
+    mixed = [*ids, log_run(seed=1, **{tag: "1"}, **values["2"])]
+    for runs, varied in ((mixed, (tag, "seed")), (ids, ("seed",))):
+        with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
+            load_runs(runs, varied)
 
 
-def test_an_arm_stands_for_what_its_runs_share():
-    varied = ("arm", "seed")
-    arms = {"1": {"training.rounds": 60}, "2": {"training.rounds": 80}}
-    ids = [log_run(arm=arm, **params) for arm, params in arms.items()]
-    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates("arm")):
-        assert frame.columns[-1] == "arm"
-        assert frame["arm"].tolist() == ["1", "2"]  # a name, even where it reads as a number
-    mixed = [*ids, log_run(seed=1, arm="1", **arms["2"])]
-    with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
-        load_runs(mixed, varied)
-
-
-def test_versions_tell_runs_apart_as_arms_do():
-    varied = ("arm", "version", "seed")
-    versions = {"1.0": {"privacy.epsilon": 1.0}, "2.0": {"privacy.epsilon": 2.0}}
-    ids = [log_run(arm="a", version=name, **params) for name, params in versions.items()]
-    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates("version")):
-        assert list(frame.columns[-2:]) == ["arm", "version"]
-        assert frame["version"].tolist() == ["1.0", "2.0"]  # names, even where they are numbers
-    with pytest.raises(InputError, match="privacy.epsilon"):
-        load_runs(ids, ("arm", "seed"))
-
-
-def test_seeds_that_differ_in_more_than_is_compared_are_refused():
+def test_seeds_that_differ_in_more_than_is_compared_are_refused_but_algorithms_may():
     ids = [log_run(seed=seed, **{"training.rounds": rounds}) for seed, rounds in ((0, 60), (1, 80))]
     with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
         load_runs(ids)
     assert load_runs(ids, ["training.rounds"])["training.rounds"].tolist() == [60, 80]
-
-
-def test_algorithms_may_have_schedules_of_their_own():
     ids = [log_run(name, **{"training.rounds": n}) for name, n in (("hfl", 60), ("m2fdp", 80))]
     assert len(load_runs(ids)) == 2
 
@@ -277,18 +252,20 @@ def test_the_frames_are_what_reports_take():
 
 
 def test_expected_runs_have_the_columns_of_the_finished_ones():
+    values = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2], "topology.weights": "uniform"}
     grid = {"privacy.epsilon": [1.0, 2.0], "topology.fanouts": [[3, 2]], "seed": [8]}
+    grid["topology.weights"] = ["uniform", "samples"]  # later than other keys
     study = Study(title="Arms", arms={"a": {}}, grid=grid)
     cells = expand(Setting("tiny", study, BASE, {}, {}), {})
     varied = varied_keys(study)
     planned = expected_runs(cells, varied)
-    values = {"privacy.epsilon": 1.0, "topology.fanouts": [3, 2]}
     finished = load_runs([log_run(seed=8, arm="a", **values)], varied)
     assert list(planned.columns) == list(finished.columns)
     assert planned.index.tolist() == [cell.name for cell in cells]
     columns = ["algorithm", "seed", "arm", *values]
     assert planned[columns].iloc[0].to_dict() == finished[columns].iloc[0].to_dict()
-    assert planned["privacy.epsilon"].tolist() == [1.0, 2.0]
+    assert planned["privacy.epsilon"].tolist() == [1.0, 1.0, 2.0, 2.0]
+    assert planned["topology.weights"].tolist() == ["uniform", "samples"] * 2
 
 
 def test_single_runs_are_compared_by_what_they_differ_in():
@@ -302,5 +279,3 @@ def test_single_runs_are_compared_by_what_they_differ_in():
     # What the algorithms differ in tells them apart already; hfl has one run.
     assert differing(ids) == ("privacy.epsilon",)
     assert list(load_runs(ids, differing(ids))["privacy.epsilon"]) == [1.0, 2.0, 4.0]
-    with pytest.raises(InputError, match="no finished run"):
-        differing(ids[3:])

@@ -121,9 +121,9 @@ def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
 def tracked_record(
     study: Study,
     names: Mapping[str, str],
-    schedules: Mapping[str, Mapping[str, Any]],
-    search: pd.DataFrame,
-    procedures: pd.DataFrame,
+    schedules: Mapping[str, Mapping[str, Any]] | None = None,
+    search: pd.DataFrame | None = None,
+    procedures: pd.DataFrame | None = None,
 ) -> Record:
     """What the finished runs of a study have found.
 
@@ -132,7 +132,7 @@ def tracked_record(
         names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
             of the study's own.
         schedules: those that searches have chosen, by the cells' names.
-        search: rows of `m2fdp.studies.search.search_table`; none without a search.
+        search: rows of `m2fdp.studies.search.search_table`; None = there was no search.
         procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
 
     Raises:
@@ -147,7 +147,7 @@ def tracked_record(
     shown = {*measures_of(study), *(name for name in OWN if measured[name].notna().any())}
     kept = [name for name in measured if name in runs or name in shown]
     origins = {
-        run_id: _origin(mlflow.get_run(run_id), schedules.get(names[run_id], {}))
+        run_id: _origin(mlflow.get_run(run_id), (schedules or {}).get(names[run_id], {}))
         for run_id in measured.index
     }
     board = {}
@@ -163,8 +163,8 @@ def tracked_record(
     return Record(
         measured[kept].join(pd.DataFrame.from_dict(origins, orient="index")).rename(index=names),
         rounds,
-        search,
-        procedures,
+        pd.DataFrame() if search is None else search,
+        pd.DataFrame() if procedures is None else procedures,
         board,
     )
 
