@@ -42,7 +42,7 @@ def prepare_on_ray(work: Work, threads: int, device: str) -> Round:
     """The same on a cluster of so many local nodes, with a core each."""
     from ray.cluster_utils import Cluster
 
-    from m2fdp.core.config import ExecutionConfig
+    from m2fdp.processes.config import ExecutionConfig
     from m2fdp.processes.sites import sites_of
 
     node = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 500_000_000}

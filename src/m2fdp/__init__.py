@@ -22,7 +22,16 @@ __all__ = ["Experiment", "__version__", "load_config"]
 __version__ = version("m2fdp")
 
 list_rooms(
-    "m2fdp.zones", "m2fdp.global_dp", "m2fdp.tiers", "m2fdp.scaffold", "m2fdp.secure_aggregation"
+    "m2fdp.adversaries",
+    "m2fdp.control",
+    "m2fdp.zones",
+    "m2fdp.global_dp",
+    "m2fdp.tiers",
+    "m2fdp.scaffold",
+    "m2fdp.secure_aggregation",
+    "m2fdp.features",
+    "m2fdp.processes",
+    "m2fdp.deployment",
 )
 sys.meta_path.append(Moved)
 

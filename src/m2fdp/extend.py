@@ -7,7 +7,8 @@ from m2fdp.core.algorithms import ALGORITHMS, Algorithm, Given, NoOptions, Plan,
 from m2fdp.core.algorithms.hfl import HFL
 from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.algorithms.m2fdp import M2FDP
-from m2fdp.core.config import Block, ClockConfig, Config, NonNegative, Positive, TieringConfig
+from m2fdp.core.blocks import Block, NonNegative, Positive
+from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import make_manifest
 from m2fdp.core.data.partitioners import Names
@@ -33,6 +34,7 @@ from m2fdp.core.topology.network import Network, no_noise, noise_plan
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_trusted, all_untrusted, draw_trust, explicit_trust
 from m2fdp.processes.elsewhere import Site, Sites
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.plan import draw_world, plan_tiers
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way
 

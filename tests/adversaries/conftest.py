@@ -7,7 +7,8 @@ import pytest
 
 from m2fdp.adversaries.audit import audit, audited_lines
 from m2fdp.adversaries.canaries import AuditedRun, plant
-from m2fdp.core.config import AuditConfig, PrivacyConfig, ThreatConfig
+from m2fdp.adversaries.config import AuditConfig
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule

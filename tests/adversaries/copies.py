@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from m2fdp.adversaries.audit import audit_line
+from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.evidence import no_evidence, weigh
-from m2fdp.core.config import AuditConfig
 from m2fdp.core.engine.tree_process import build_process
 
 

@@ -21,7 +21,8 @@ from tests.adversaries.copies import (
 
 from m2fdp.adversaries.audit import audit, listen
 from m2fdp.adversaries.canaries import plant
-from m2fdp.core.config import AuditConfig, ThreatConfig
+from m2fdp.adversaries.config import AuditConfig
+from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.calibration import no_privacy
 
 UPLOAD = {"mechanism": "upload"}

@@ -13,7 +13,8 @@ from tests.builders import records_of
 from m2fdp.adversaries.audit import audit as audit_run
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.adversaries.canaries import AuditedRun
-from m2fdp.core.config import AuditConfig, load_config
+from m2fdp.adversaries.config import AuditConfig
+from m2fdp.core.config import load_config
 from m2fdp.core.experiment.experiment import Experiment
 
 BASE = {

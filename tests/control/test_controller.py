@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.builders import process_of
 from tests.convergence.settings import network_of, network_on
 
+from m2fdp.control.config import ControlConfig
 from m2fdp.control.controller import Controller, before_training, plan_round, step_parameter
 from m2fdp.control.gaps import PapersGap
 from m2fdp.control.problem import (
@@ -25,7 +26,6 @@ from m2fdp.convergence.bound import network_terms, noise_factor
 from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import (
     Config,
-    ControlConfig,
     PrivacyConfig,
     ResourcesConfig,
     ThreatConfig,

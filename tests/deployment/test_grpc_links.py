@@ -10,9 +10,9 @@ import torch
 from tests.deployment.relay import Relay
 from tests.deployment.trees import authority, identity
 
-from m2fdp.core.config import DeploymentConfig
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
+from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, _Seat
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 

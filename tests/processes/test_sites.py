@@ -13,10 +13,10 @@ pytest.importorskip("ray", reason="Ray is an extra: requirements-ray.lock")
 
 from ray.cluster_utils import Cluster
 
-from m2fdp.core.config import ExecutionConfig
 from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
+from m2fdp.processes.config import ExecutionConfig
 from m2fdp.processes.sites import sites_of
 
 pytestmark = pytest.mark.full

@@ -7,10 +7,11 @@ import io
 import pytest
 from rich.console import Console
 
-from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.config import Config
 from m2fdp.reporting import clock_figures
 from m2fdp.reporting.tables import print_clock
 from m2fdp.tiers import tables
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.plan import draw_world, plan_tiers
 
 CLOCK = ClockConfig(model="resnet20", width=4, rounds=6, noise=0.0, switch_every=None)

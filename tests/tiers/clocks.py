@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig
 from m2fdp.tiers.clock import Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiers.config import ClockConfig
 from m2fdp.tiers.costs import tier_costs
 from m2fdp.tiers.module_costs import resnet_costs
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.tiers.clocks import clock
 
-from m2fdp.core.config import ClockConfig, TieringConfig
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.plan import ABSENT, draw_world, plan_tiers
 
 SEEDS = range(5)

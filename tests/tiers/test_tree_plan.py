@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from m2fdp.core.config import ClockConfig, Config, ResourcesConfig, TieringConfig
+from m2fdp.core.config import Config, ResourcesConfig
 from m2fdp.core.costs.resources import LinkClock, Links, watts
 from m2fdp.core.privacy.mechanisms import step_together
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.costs import costs_of_cuts
 from m2fdp.tiers.module_costs import resnet_costs
 from m2fdp.tiers.tree_plan import billed_cuts, plan_tree_tiers, tree_course

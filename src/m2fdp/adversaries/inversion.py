@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.adversaries.config import AttackConfig
 from m2fdp.adversaries.kept import Arrays
 from m2fdp.adversaries.knowledge import Knowledge, Message, Sought, labels_by_rule, message_of
-from m2fdp.core.config import AttackConfig
 
 # Evaluations of L-BFGS between two times that images are put back into [0, 1].
 _AT_A_TIME = 20

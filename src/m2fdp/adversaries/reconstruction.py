@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from m2fdp.adversaries.analytic import invert
+from m2fdp.adversaries.config import AttackConfig
 from m2fdp.adversaries.inversion import search
 from m2fdp.adversaries.kept import Arrays, Kept
 from m2fdp.adversaries.knowledge import Knowledge, Message, labels_by_rule, sought_in
-from m2fdp.core.config import AttackConfig
 from m2fdp.core.streams import Streams
 
 # Equal images have no finite ratio; 32 bits tell no more.

@@ -10,7 +10,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from m2fdp.claims.frames import ARM, VERSION, comparable
 from m2fdp.claims.measures import FANOUTS, MEASURES, SIZES
-from m2fdp.core.config import Block
+from m2fdp.core.blocks import Block
 from m2fdp.core.errors import InputError, among
 
 

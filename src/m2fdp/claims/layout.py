@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from m2fdp.claims.frames import ARM
-from m2fdp.core.config import Block
+from m2fdp.core.blocks import Block
 
 # As x: a curve over the rounds, or over the simulated seconds that they took, of one of `CURVES`.
 ROUND, DELAY = "round", "delay_s"

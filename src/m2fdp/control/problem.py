@@ -18,10 +18,11 @@ from math import inf, sqrt
 
 import numpy as np
 
+from m2fdp.control.config import ControlConfig
 from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
-from m2fdp.core.config import ControlConfig, PrivacyConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.costs.resources import Links
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network

@@ -25,6 +25,10 @@ class Room:
     Attributes:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
+        blocks: {block of the configuration: its class, a `Block`}.
+        readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
+        decides: functions from a `Config` to the prefixes of keys that a release depends on because
+            something decides by them.
         sent: functions from a `Network`, M and the bits of each layer's messages to these bits with
             what the room's messages have.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
@@ -34,6 +38,9 @@ class Room:
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
+    blocks: Mapping[str, str] = field(default_factory=dict)
+    readers: tuple[str, ...] = ()
+    decides: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     before_steps: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()

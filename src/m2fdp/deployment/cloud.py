@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.core.config import Config, DeploymentConfig, essentials
+from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.checkpoints import Checkpoint, load_latest, save
 from m2fdp.core.engine.executor import Executor
 from m2fdp.core.engine.process import Slots, State, Tap
@@ -26,6 +26,7 @@ from m2fdp.core.files import replacing
 from m2fdp.core.privacy.verdict import Verdict, run_digest
 from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import NodePlan
 from m2fdp.deployment.nodes import Server

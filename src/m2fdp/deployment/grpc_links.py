@@ -30,8 +30,8 @@ os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-AES128-CBC-SHA")
 
 import grpc  # noqa: E402
 
-from m2fdp.core.config import DeploymentConfig  # noqa: E402
 from m2fdp.core.errors import InputError  # noqa: E402
+from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
 from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply  # noqa: E402
 

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.core.config import PIXELS, Config, DeploymentConfig, parse_config
+from m2fdp.core.config import PIXELS, Config, parse_config
 from m2fdp.core.config.retired import less_retired
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import COLUMNS
@@ -38,6 +38,7 @@ from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.builders import read_edges
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
+from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of
 from m2fdp.features.overlap import refuse_records

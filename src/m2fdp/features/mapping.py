@@ -18,10 +18,11 @@ from filelock import FileLock
 from numpy.lib.format import header_data_from_array_1_0, read_array, write_array_header_1_0
 from torch import Tensor
 
-from m2fdp.core.config import PIXELS, FeaturesConfig
+from m2fdp.core.config import PIXELS
 from m2fdp.core.data.dataset import Dataset, features
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.files import replacing, sealed, unsealed
+from m2fdp.features.config import FeaturesConfig
 from m2fdp.features.maps import Shape, sources_of
 from m2fdp.features.projection import by_invariance, by_variance, whitened
 from m2fdp.features.public import public_images

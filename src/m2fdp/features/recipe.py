@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.config import FeaturesConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
+from m2fdp.features.config import FeaturesConfig
 from m2fdp.features.deformations import deformed
 from m2fdp.features.maps import MAPS, FeatureMap, Fitted, Shape, sources_of
 from m2fdp.features.projection import Projection, fit_projection, moved_by

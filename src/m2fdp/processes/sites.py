@@ -12,11 +12,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from m2fdp.core.config import ExecutionConfig
 from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.core.interruption import deferred
+from m2fdp.processes.config import ExecutionConfig
 from m2fdp.processes.connection import (
     cause_of,
     check_address,

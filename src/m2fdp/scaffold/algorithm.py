@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from m2fdp.core.algorithms.base import Algorithm, Given, Plan
-from m2fdp.core.config import Block, Positive
+from m2fdp.core.blocks import Block, Positive
 from m2fdp.core.engine.local_rules import Descend
 from m2fdp.core.engine.process import Named
 from m2fdp.core.engine.rules import Rules

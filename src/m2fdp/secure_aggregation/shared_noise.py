@@ -12,7 +12,8 @@ from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, heads_of
-from m2fdp.core.topology.sums import readers, secure_sums
+from m2fdp.core.topology.sums import SecureSums, readers
+from m2fdp.secure_aggregation.config import SecureAggregationConfig
 
 _BLOCK = "secure_aggregation"
 
@@ -131,3 +132,14 @@ def _shared(network: Network, colluding: int) -> Network:
             "devices by adding some; use the layer of those who do, or separate"
         )
     return replace(network, noise=tuple(noise))
+
+
+def secure_sums(config: SecureAggregationConfig) -> SecureSums:
+    """What a configuration describes."""
+    return SecureSums(
+        frozenset(config.layers),
+        config.decode,
+        config.noise == "shared",
+        config.threshold,
+        config.dropout,
+    )

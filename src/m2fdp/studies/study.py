@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from m2fdp.claims.declared import Claim
 from m2fdp.claims.layout import Layout
-from m2fdp.core.config import Block, flatten, overlaid
+from m2fdp.core.blocks import Block, spelled
+from m2fdp.core.config import flatten, overlaid
 from m2fdp.core.config.parsing import refusal
-from m2fdp.core.config.types import spelled
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.yaml_files import read_block
 

@@ -16,7 +16,8 @@ from mlflow.entities import Run
 from m2fdp.claims.frames import HISTORY_COLUMNS, RUN_COLUMNS, TAGS
 from m2fdp.claims.measures import DECISIONS, OF_METRICS
 from m2fdp.claims.measuring import to_target
-from m2fdp.core.config import INCIDENTAL, Config, flatten
+from m2fdp.core.blocks import NO_RESULT
+from m2fdp.core.config import Config, flatten, marked
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
@@ -78,7 +79,7 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     varied = {
         key
         for params in by_algorithm.values()
-        for key in set().union(*params) - INCIDENTAL - {"seed"}
+        for key in set().union(*params) - {*marked(NO_RESULT), "seed"}
         if len({str(each.get(key)) for each in params}) > 1
     }
     return tuple(sorted(varied))
@@ -232,7 +233,7 @@ def _comparable(
         # A user's own split is no part of the parameters.
         named["split"] = run.data.tags.get("split_sha256", "")
         configuration = frozenset(
-            item for item in (_params(run) | named).items() if item[0] not in INCIDENTAL
+            item for item in (_params(run) | named).items() if item[0] not in marked(NO_RESULT)
         )
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:
@@ -266,7 +267,7 @@ def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]
         params = [_params(run) for run in members]
         for key in sorted(set().union(*params)):
             values = sorted({str(each.get(key)) for each in params})
-            if len(values) > 1 and key not in INCIDENTAL | {"seed", *by_seed}:
+            if len(values) > 1 and key not in {*marked(NO_RESULT), "seed", *by_seed}:
                 raise InputError(
                     key,
                     values,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig
+from m2fdp.tiers.config import ClockConfig
 from m2fdp.tiers.costs import TierCosts
 from m2fdp.tiers.profiles import bytes_per_second, slowness
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig
 from m2fdp.core.streams import generator
+from m2fdp.tiers.config import ClockConfig
 
 # D's code slows a client of so many CPUs down by so much against its own GPU.
 _CPUS = np.array([0.1, 0.2, 1.0, 2.0, 4.0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.core.config import TieringConfig
+from m2fdp.tiers.config import TieringConfig
 from m2fdp.tiers.costs import TierCosts
 from m2fdp.tiers.printed import TABLE_2_CLIENT, TABLE_2_SERVER, TABLE_TIERS
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.config import Config
 from m2fdp.tiers import printed, scheduler
 from m2fdp.tiers.clock import Clients, clients_of, round_times
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, tier_costs
 from m2fdp.tiers.module_costs import resnet_costs
 from m2fdp.tiers.plan import TierPlan, baseline_seconds, draw_world, plan_tiers

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig, ResourcesConfig, TieringConfig
+from m2fdp.core.config import ResourcesConfig
 from m2fdp.core.costs.clock import Cost
 from m2fdp.core.costs.resources import LinkClock, watts
 from m2fdp.core.privacy.mechanisms import LockStep
@@ -24,6 +24,7 @@ from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import GIGA, RoundTimes, clients_of, round_times
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.costs import ModuleCosts, TierCosts
 from m2fdp.tiers.course import TierCourse, in_tiers, waiting
 from m2fdp.tiers.profiles import draw_noise, draw_profiles

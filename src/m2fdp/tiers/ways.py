@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig, TieringConfig
 from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.tiers.clock import RoundTimes
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.costs import (
     ModuleCosts,
     TierCosts,

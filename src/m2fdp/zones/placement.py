@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from m2fdp.core.config import ZonesConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.tree import Tree
+from m2fdp.zones.config import ZonesConfig
 
 
 def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m2fdp.core.blocks import Block
 from m2fdp.core.config import (
-    Block,
     Config,
     TopologyConfig,
     TrustConfig,

@@ -17,11 +17,12 @@ from m2fdp.core.config import (
 from m2fdp.core.config.retired import RETIRED, less_retired
 from m2fdp.core.errors import InputError
 
-# Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys in their order.
-ESSENTIALS = "f9136c4427a4782f5534f24013c6eef0bd9cc85c7f9a0b61dadc4d7a8a3afd38"
-RELEASED = "8e6b27848c57d3f16ca5d455fb31c61205e47bc389cb53e77dab6d6ffe872854"
+# Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys sorted, as noise
+# and hashes of cells have them.
+ESSENTIALS = "d836da21211ad57ec9171c866ccd519490fe53535a43cd1a0ab1e8458cd271e6"
+RELEASED = "2f826e0684ab65fbcb379be1e9bba70d7713127395a939149671b7b905c25dc1"
 # Since 0.7.0 with what the gap is of, whose default is not what was before it.
-CONTROLLED = "c71cd92650ecf44dc1ec060ef9952be7b63adc5db3d7c22060aa059c1ff6c44f"
+CONTROLLED = "f11419eeb3f7789d11fcf62f0a87868ef0c5c82226ea87e2c81889c9a8f2782a"
 # A key that came later, and another value than its default.
 LATER = [
     ({"options": {"depth": 2}}, "options.depth"),
@@ -55,45 +56,45 @@ LATER_OF_CONTROL = [
 
 
 def digest(values):
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 # Of version 0.19, the first 16 digits of both digests, by what is asked for. Keys that were removed
 # since are in them.
 OF_0_19 = [
-    ({"algorithm": "hfl"}, "d2d497563002abac", "2d4f821ec0270f9a"),
+    ({"algorithm": "hfl"}, "d856707802b82ee1", "d08b9c2e7264b45f"),
     (
         {"algorithm": "pedpfl", "topology": {"fanouts": [6], "trust": {"ratios": []}}},
-        "a9efe37f0ae4bbf5",
-        "273da53ed4dbe745",
+        "474bc6ccb2a2cc7b",
+        "346cb9d3f06737c7",
     ),
-    ({"privacy": {"mechanism": "upload"}}, "b5434e5ca0aeafbe", "13690a7a2ac05388"),
+    ({"privacy": {"mechanism": "upload"}}, "af3a2e82eddda63a", "b717d881f16ffc89"),
     (
         {"privacy": {"mechanism": "upload", "unit": "device", "clip": "per_layer"}},
-        "a753a2a9966b46c3",
-        "8c0b156b149a3212",
+        "d7e0e8d1df311cef",
+        "39453a022ec11c54",
     ),
     (
         {"privacy": {"mechanism": "upload", "calibration": "paper", "alpha": 3.0}},
-        "add6f0ac099f3d3f",
-        "fdbab13753dd058c",
+        "d011a3051394c33d",
+        "2de1065fb2fc47c9",
     ),
     (
         {"algorithm": "global_dp", "privacy": {"mechanism": "weights", "epsilon_cloud": 2.0}},
-        "21104720ec9a7c73",
-        "dc379b415f2589b0",
+        "2f298ef59c98fe72",
+        "dc6815917fbb376f",
     ),
     (
         {"algorithm": "hdp_mixed", "zones": {"server_noise": 0.0}},
-        "cbe23ed63c714d95",
-        "8d770e6719c6a97b",
+        "05ec893129c1df7d",
+        "782b1482627ac2e1",
     ),
-    ({"algorithm": "scaffold", "seed": 7}, "a425d7c2e6cf1d09", "1976dfe07208cd47"),
-    ({"control": {"enabled": True}}, "0f92d8f7f1c7409e", "c71cd92650ecf44d"),
+    ({"algorithm": "scaffold", "seed": 7}, "bed4916f68ef05d9", "691cb60e3230cbb6"),
+    ({"control": {"enabled": True}}, "256279c0a319659b", "f11419eeb3f7789d"),
     (
         {"control": {"enabled": True, "gap": "papers", "smoothness": "estimated"}},
-        "bfea0adb30c5fec2",
-        "b21fd7134a328e99",
+        "13890c77a0f9e136",
+        "698d3f8c2f027e62",
     ),
     (
         {
@@ -101,16 +102,16 @@ OF_0_19 = [
             "model": {"name": "cnn12"},
             "tiering": {"offload_to": "anyone"},
         },
-        "499b4e46caa092e5",
-        "dccbe73a16c76175",
+        "0f96dd4ba596973a",
+        "2f5dd70076ecac25",
     ),
     (
         {
             "training": {"participation": 0.5, "proximal": 0.1},
             "secure_aggregation": {"layers": [1]},
         },
-        "ef96d38581ac135a",
-        "f0bda0be1e98035b",
+        "eb0a6245e0ac0a92",
+        "fae8e4aa43cc9439",
     ),
 ]
 
@@ -322,7 +323,7 @@ def test_every_later_key_is_tried_here():
 def test_a_later_block_is_left_out_as_a_whole_and_told_from_its_absence():
     from pydantic import Field
 
-    from m2fdp.core.config import SINCE, Block
+    from m2fdp.core.blocks import SINCE, Block
     from m2fdp.core.config.root import less_later
 
     later = {SINCE: "9.9"}

@@ -4,7 +4,8 @@ import pytest
 import yaml
 from tests.finished import REPOSITORY
 
-from m2fdp.core.config import Block, Config, flatten, reference
+from m2fdp.core.blocks import Block
+from m2fdp.core.config import Config, flatten, reference
 
 ANEW = "run `python -m m2fdp.core.config.reference` in the project's root"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.core.config import ClockConfig
+from m2fdp.tiers.config import ClockConfig
 from m2fdp.tiers.profiles import bytes_per_second, draw_noise, draw_profiles, slowness
 
 

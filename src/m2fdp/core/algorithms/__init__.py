@@ -11,7 +11,8 @@ import numpy as np
 from m2fdp.core import own_code
 from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan
 from m2fdp.core.algorithms.checking import checked_plan
-from m2fdp.core.config import Block, Config, ServerConfig, parse_block
+from m2fdp.core.blocks import Block
+from m2fdp.core.config import Config, ServerConfig, parse_block
 from m2fdp.core.engine.server_rules import TakeAggregate, server_rule_of
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.rooms import Catalogue, brought

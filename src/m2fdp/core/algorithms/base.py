@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from m2fdp.core.config import Block, TieringConfig, ZonesConfig
+from m2fdp.core.blocks import Block
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
@@ -37,8 +37,8 @@ class Given:
     schedule: Schedule
     options: Block = field(default_factory=NoOptions)
     seed: int = 0
-    zones: ZonesConfig = ZonesConfig()
-    tiering: TieringConfig = TieringConfig()
+    zones: Any = None
+    tiering: Any = None
     epochs: int = 1
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from m2fdp.core.config.types import (
+from m2fdp.core.blocks import (
+    NO_RELEASE,
     READ_BY,
     SINCE,
     Block,
@@ -44,6 +45,8 @@ def _grey_or_coloured(shape: list[int]) -> list[int]:
 class DatasetConfig(Block):
     """Which data set, and where its files are."""
 
+    file = "data"
+
     name: Annotated[str, *one_of(*DATASETS)] = Field(
         default="digits",
         description="digits is embedded, npz a file of arrays, synthetic random images whose "
@@ -53,12 +56,12 @@ class DatasetConfig(Block):
     root: Name = Field(
         default="data/01_raw",
         description="The folder of torchvision's layout; for npz the file itself.",
-        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED} or npz"},
+        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED} or npz", NO_RELEASE: True},
     )
     download: bool = Field(
         default=False,
         description="Whether missing files may be fetched over the network.",
-        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED}"},
+        json_schema_extra={READ_BY: f"dataset.name: {DOWNLOADED}", NO_RELEASE: True},
     )
     scale: Literal["pixels", "unit_norm"] = Field(
         default="pixels",
@@ -71,7 +74,7 @@ class DatasetConfig(Block):
         description="You confirm that constants known beforehand have scaled records which are "
         "floats, and not what the records hold. Without it ε is conditional; whole numbers (uint8) "
         "are scaled by 255 here.",
-        json_schema_extra={SINCE: "0.20.0"},
+        json_schema_extra={SINCE: "0.20.0", NO_RELEASE: True},
     )
     shape: Annotated[
         list[Annotated[int, Number, Field(ge=1, le=128)]],
@@ -110,6 +113,8 @@ Row = Annotated[list[NonNegative], BeforeValidator(_row)]
 
 class PartitionConfig(Block):
     """How the training records are dealt to the devices (J Sec. VI-A)."""
+
+    file = "data"
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = Field(
         default="labels_per_device",
@@ -165,48 +170,6 @@ class PartitionConfig(Block):
         if self.scheme == "table" and self.table is None:
             raise ValueError("scheme: table needs partition.table, a row a device")
         return self
-
-
-class FeaturesConfig(Block):
-    """What models see of a record: its pixels, or fixed features that no record has shaped."""
-
-    map: Literal["pixels", "scattering", "patches", "contrastive", "both", "all"] = Field(
-        default=PIXELS,
-        description="pixels; scattering, fixed wavelets; patches, answers to patches of public "
-        "images; contrastive, a network that has learnt from public drawings; both of the first "
-        "two; or all. All but pixels are projected to few numbers by statistics of public images, "
-        "and have length one; contrastive and all take grey images.",
-    )
-    dimension: Count | None = Field(
-        default=None,
-        description="Features a record, d; null = 600 of each map, or all its coefficients.",
-        json_schema_extra={READ_BY: "features.map"},
-    )
-    ridge: NonNegative = Field(
-        default=1e-3,
-        description="How little small public variances are blown up: what is added to each before "
-        "it is divided out, as a share of the largest.",
-        json_schema_extra={READ_BY: "features.map"},
-    )
-    weights: Literal["variance", "invariance"] = Field(
-        default="variance",
-        description="What axes are weighed by: variance, one over the root of the public variance; "
-        "invariance, more where small deformations of public images move less as well.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: "features.map"},
-    )
-    public: str = Field(
-        default="photographs",
-        description="What the map is fitted on: photographs (the two that scikit-learn bundles), "
-        "shapes (random ones and lines on black, and crops of these), drawings (of more kinds, "
-        "characters of fonts among them), dead_leaves (random discs), or a file .npz with images "
-        "of the data set's size under x, none of them its own.",
-        json_schema_extra={READ_BY: "features.map"},
-    )
-    folder: Name = Field(
-        default="data/04_feature",
-        min_length=1,
-        description="Where computed features are kept; runs on the same records share them.",
-    )
 
 
 def _depth(depth: int) -> int:

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
+from m2fdp.core.blocks import Block, is_block
 from m2fdp.core.config.parsing import parse_config
 from m2fdp.core.config.root import Config
-from m2fdp.core.config.types import Block
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
 from m2fdp.core.yaml_files import line_of, read_block
@@ -102,7 +102,7 @@ def unread_files(folder: Path, parameters: Mapping[str, Any]) -> list[Path]:
     Raises:
         InputError: one whose name is almost that of a file that is read.
     """
-    blocks = [name for name, field in Config.model_fields.items() if _is_block(field.annotation)]
+    blocks = [name for name, field in Config.model_fields.items() if is_block(field.annotation)]
     names = [*_KINDS, "globals", *(f"parameters_{block}" for block in blocks)]
     meant = {short: name for name in names for short in (name, name.removeprefix("parameters_"))}
     named = {Path(value).name for _, value in _leaves(parameters) if isinstance(value, str)}
@@ -146,16 +146,12 @@ def _less_emptied(content: Mapping[str, Any], block: type[Block]) -> dict[str, A
     kept = {}
     for key, value in content.items():
         kind = block.model_fields[key].annotation if key in block.model_fields else None
-        if _is_block(kind):
+        if is_block(kind):
             if value is None:
                 continue
             value = _less_emptied(value, kind) if isinstance(value, Mapping) else value
         kept[key] = value
     return kept
-
-
-def _is_block(kind: Any) -> TypeGuard[type[Block]]:
-    return isinstance(kind, type) and issubclass(kind, Block)
 
 
 def _leaves(content: Mapping[str, Any], keys: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:

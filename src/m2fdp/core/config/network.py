@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from m2fdp.core.config.types import (
+from m2fdp.core.blocks import (
     READ_BY,
     SINCE,
     Alternatives,
@@ -14,7 +14,6 @@ from m2fdp.core.config.types import (
     Count,
     FromText,
     Name,
-    Number,
     Probability,
 )
 
@@ -53,73 +52,6 @@ class SuperNodesConfig(Block):
         description="How colluding devices may behave in an election, which bounds their number: "
         "below (m - 1)/2 of a zone's m (crash), at most (m - 1)/3 (byzantine).",
         json_schema_extra={READ_BY: "topology.super_nodes.kind: elected"},
-    )
-
-
-class SecureAggregationConfig(Block):
-    """Sums that hide their terms (Bonawitz et al. 2017; H Sec. IV-A)."""
-
-    layers: Annotated[list[Count], FromText] = Field(
-        default=[],
-        description="Layers whose nodes' messages are only ever seen as a sum: [2] are the zones' "
-        "devices of a tree of two tiers, [1] the servers below the cloud.",
-    )
-    decode: Literal["parent", "cloud"] = Field(
-        default="parent",
-        description="Who reads the sum: the parent of those who send, or the cloud alone, for whom "
-        "servers between add what they can't read.",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )
-    protocol: Literal["ideal", "masks"] = Field(
-        default="ideal",
-        description="Sums as they are, without their terms (ideal), or masked in every round as "
-        "real devices would (masks), which is slower and ends in the same sums.",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )
-    noise: Literal["separate", "shared"] = Field(
-        default="separate",
-        description="Every sender's noise is enough by itself (separate), or only the sum's is "
-        "(shared).",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )
-    threshold: Count | None = Field(
-        default=None,
-        description="t: a sum of fewer senders is never read; null = floor(2n/3) + 1 of n.",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )
-    dropout: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="The chance that a sender falls silent after sharing its keys.",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )
-    on_loss: Literal["skip", "stop"] = Field(
-        default="skip",
-        description="Where too few are left: go on without their sum, or stop the run.",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )
-
-
-class ZonesConfig(Block):
-    """Who adds noise in `algorithm: hdp_mixed`: the cases C1 to C7 of H Sec. V."""
-
-    device_noise: Probability = Field(
-        default=0.5,
-        description="The share of zones (beta of C3, C7) or of every zone's devices (alpha of C5) "
-        "where devices add noise.",
-    )
-    device_noise_of: Literal["zones", "devices"] = Field(
-        default="zones", description="What `device_noise` is a share of."
-    )
-    server_noise: Probability = Field(
-        default=0.5,
-        description="The share of zones whose super-node adds noise (beta of C6, alpha of C7).",
-    )
-    cloud_noise: bool = Field(
-        default=False, description="Whether the cloud, then trusted, adds noise (C4 to C7)."
-    )
-    both_layers: bool = Field(
-        default=False,
-        description="Super-nodes of zones whose devices add noise add some too (note on C3).",
     )
 
 

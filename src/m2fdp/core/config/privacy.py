@@ -6,19 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from m2fdp.core.config.readers import PAPERS_NOISE, SPLITTING
-from m2fdp.core.config.types import (
+from m2fdp.core.blocks import (
     READ_BY,
     SINCE,
     Block,
-    Count,
     Epsilon,
     FromText,
-    NonNegative,
     Number,
     Positive,
     one_of,
 )
+from m2fdp.core.config.readers import PAPERS_NOISE, SPLITTING
 from m2fdp.core.own_code import FORM
 
 # What reads keys of G's rule, and keys of attacks that look for images.
@@ -158,6 +156,8 @@ class PrivacyConfig(Block):
 class ThreatConfig(Block):
     """Who must not learn more than the target; everybody else is only reported."""
 
+    file = "privacy"
+
     distrusted: Annotated[
         list[
             Literal[
@@ -180,108 +180,4 @@ class ThreatConfig(Block):
         description="zeta: so many of those whose noise protects a device tell the observers what "
         "they drew; the worst ones.",
         json_schema_extra={SINCE: "0.3.0"},
-    )
-
-
-class AuditConfig(Block):
-    """How `kedro run --pipelines=audit` tests the promise."""
-
-    method: Literal["canaries", "neighbours"] = Field(
-        default="canaries",
-        description="A lower bound on epsilon, from copies with and without the worst record "
-        "(canaries); or, in seconds, whether any of the run's own messages moves further than its "
-        "line of the ledger allows, from pairs of runs that differ in one record (neighbours).",
-        json_schema_extra={SINCE: "0.20.0"},
-    )
-    neighbours: Annotated[int, Number, Field(ge=1, le=100_000)] = Field(
-        default=200,
-        description="So many pairs of runs (neighbours).",
-        json_schema_extra={SINCE: "0.20.0", READ_BY: "audit.method: neighbours"},
-    )
-    repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
-        default=1000,
-        json_schema_extra={READ_BY: "audit.method: canaries"},
-        description="The most of each world, with and without the canary: an audit stops before "
-        "where it refutes the ledger. Bounds beyond about ln(repetitions / 2) can't be shown.",
-    )
-    rounds: Count | None = Field(
-        default=None, description="At most so many of the run's rounds; null = all."
-    )
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95,
-        description="Of each lower bound (canaries).",
-        json_schema_extra={READ_BY: "audit.method: canaries"},
-    )
-
-
-class AttackConfig(Block):
-    """What `kedro run --pipelines=attack` tries to take from the run's own messages."""
-
-    method: Literal["analytic", "dlg", "idlg", "inverting", "lira"] = Field(
-        default="inverting",
-        description="Reconstruction: exactly, of a linear first layer (analytic); by least squares "
-        "with labels sought (dlg) or read off (idlg); by cosine and total variation (inverting). "
-        "Membership: lira.",
-    )
-    observer: (
-        Literal[
-            "servers",
-            "trusted_servers",
-            "cloud",
-            "siblings",
-            "far_devices",
-            "public",
-            "uplinks",
-            "downlinks",
-        ]
-        | None
-    ) = Field(
-        default=None,
-        description="Who attacks, as the ledger names observers; null = the cloud, or for lira "
-        "both public and far_devices, which are all that it is for.",
-    )
-    round: Count = Field(
-        default=1,
-        description="The round whose messages are read (reconstruction).",
-        json_schema_extra={READ_BY: _RECONSTRUCTION},
-    )
-    messages: Annotated[int, Number, Field(ge=1, le=10_000)] = Field(
-        default=4,
-        description="At most so many messages are attacked (reconstruction).",
-        json_schema_extra={READ_BY: _RECONSTRUCTION},
-    )
-    images: Annotated[int, Number, Field(ge=1, le=64)] = Field(
-        default=4,
-        description="At most so many images are sought in one message (dlg, idlg, inverting).",
-        json_schema_extra={READ_BY: _SEARCH},
-    )
-    restarts: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
-        default=2,
-        description="Starts of a reconstruction, of which the one that explains the message best "
-        "counts.",
-        json_schema_extra={READ_BY: _SEARCH},
-    )
-    iterations: Annotated[int, Number, Field(ge=20, le=100_000)] = Field(
-        default=300, description="Of each start.", json_schema_extra={READ_BY: _SEARCH}
-    )
-    total_variation: NonNegative = Field(
-        default=1e-6,
-        description="The weight of an image's total variation (inverting).",
-        json_schema_extra={READ_BY: "attack.method: inverting"},
-    )
-    targets: Annotated[int, Number, Field(ge=10, le=100_000)] = Field(
-        default=1000,
-        description="At most so many records whose membership is guessed (lira).",
-        json_schema_extra={READ_BY: "attack.method: lira"},
-    )
-    shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = Field(
-        default=64,
-        description="Models that are trained with half of the targets each, half of them to fit "
-        "the test and half to be tested (lira); a multiple of 8.",
-        json_schema_extra={READ_BY: "attack.method: lira"},
-    )
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95,
-        description="Of the lower bound on epsilon (lira).",
-        json_schema_extra={READ_BY: "attack.method: lira"},
     )

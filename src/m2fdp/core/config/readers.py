@@ -1,10 +1,9 @@
 """Who reads a key that only some runs read: the texts beside the fields (`READ_BY`).
 
-A text is one of the names below, `key: value or value` (the other key has one of these values), or
-`key` alone (the other key is changed from its default). Of several all must be true. Whether a name
-is true of a run is known to `m2fdp.core.experiment.idle`. What comparisons of algorithms share,
-such as the schedule, the trust and the target, has no reader: a baseline may leave some of it
-aside.
+A text is a name that a room knows (`Room.readers`), `key: value or value` (the other key has one of
+these values), or `key` alone (the other key is changed from its default). Of several all must be
+true. What comparisons of algorithms share, such as the schedule, the trust and the target, has no
+reader: a baseline may leave some of it aside.
 """
 
 from __future__ import annotations
@@ -14,19 +13,11 @@ from typing import Any, NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from m2fdp.core.config.types import READ_BY, Block
+from m2fdp.core.blocks import READ_BY, Block, marks_of
 
 IN_TIERS = "algorithms that train in tiers"
-OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
-AVERAGED_TIERS = "algorithms in tiers that average models"
-FEDGKT = "algorithm: fedgkt"
-ZONED = "algorithm: hdp_mixed"
 SPLITTING = "algorithm: m2fdp_tiers"
-CLOCK = "the pipeline clock"
 PAPERS_NOISE = "J's noise (privacy.calibration: paper, control.gap: papers) and the pipeline bound"
-SCHEDULED = "algorithms that put devices in tiers (dtfl, m2fdp_tiers) and the pipeline clock"
-DEPLOYED = "the command m2fdp plan"
-BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
 
 
 class Key(NamedTuple):
@@ -44,9 +35,8 @@ class Key(NamedTuple):
 
 
 def readers_of(field: FieldInfo) -> tuple[str, ...]:
-    """The texts beside a field."""
-    extra = field.json_schema_extra
-    texts: Any = extra.get(READ_BY, ()) if isinstance(extra, dict) else ()
+    """The texts beside a field, or of the block that it is."""
+    texts = marks_of(field).get(READ_BY, ())
     return (texts,) if isinstance(texts, str) else tuple(texts)
 
 

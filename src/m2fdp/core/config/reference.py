@@ -13,18 +13,11 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block
 from m2fdp.core.config.readers import readers_of
 from m2fdp.core.config.root import Config
-from m2fdp.core.config.types import LARGEST, SINCE, SMALLEST, Block
 from m2fdp.core.own_code import FORM
 
-# What stands in which file; a block that is not named here has one of its own.
-_FILES = {
-    "dataset": "parameters_data.yml",
-    "partition": "parameters_data.yml",
-    "threat": "parameters_privacy.yml",
-    "leakage": "parameters_tiering.yml",
-}
 # A file would set them for all runs: commands and studies give each run its own.
 COMMAND_LINE = frozenset({"cell"})
 _WIDTH = 100
@@ -71,7 +64,7 @@ def parameter_files() -> dict[str, str]:
         if name in COMMAND_LINE:
             continue
         if isinstance(value, Block):
-            file, gap = _FILES.get(name, f"parameters_{name}.yml"), "\n"
+            file, gap = f"parameters_{value.file or name}.yml", "\n"
         else:
             file, gap = "parameters.yml", ""
         before = files[file] + gap if file in files else ""

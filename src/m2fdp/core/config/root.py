@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import Field, WithJsonSchema, create_model, model_validator
 
-from m2fdp.core.config.costs import ControlConfig, ResourcesConfig
-from m2fdp.core.config.data import DatasetConfig, FeaturesConfig, ModelConfig, PartitionConfig
-from m2fdp.core.config.execution import DeploymentConfig, ExecutionConfig
-from m2fdp.core.config.network import SecureAggregationConfig, TopologyConfig, ZonesConfig
-from m2fdp.core.config.privacy import AttackConfig, AuditConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.config.readers import DEPLOYED, OWN_LOSSES, ZONED
+from m2fdp.core.blocks import (
+    NO_RELEASE,
+    NO_RESULT,
+    PINNED,
+    SINCE,
+    Block,
+    Count,
+    Name,
+    Number,
+    is_block,
+    marks_of,
+    spelled,
+)
+from m2fdp.core.config.costs import ResourcesConfig
+from m2fdp.core.config.data import DatasetConfig, ModelConfig, PartitionConfig
+from m2fdp.core.config.network import TopologyConfig
+from m2fdp.core.config.privacy import PrivacyConfig, ThreatConfig
 from m2fdp.core.config.retired import RETIRED
-from m2fdp.core.config.tiers import ClockConfig, LeakageConfig, TieringConfig
 from m2fdp.core.config.training import TrainingConfig
-from m2fdp.core.config.types import READ_BY, SINCE, Block, Count, Name, Number, spelled
 from m2fdp.core.own_code import FORM, is_own
+from m2fdp.core.rooms import brought, load, rooms
 
 # What a user's own code can stand for.
 OWN_KEYS = (
@@ -29,37 +39,9 @@ OWN_KEYS = (
     "partition.scheme",
     "dataset.name",
 )
-# Keys that no result depends on: where files go, how learners are spread over threads and memory,
-# and how a run outlives an interruption.
-INCIDENTAL = frozenset(
-    {
-        "cell",
-        "threads",
-        "resume",
-        "figures",
-        "pdf",
-        "system_metrics",
-        "execution.engine",
-        "execution.workers",
-        "execution.address",
-        "features.folder",
-        "training.checkpoint_every",
-        "training.chunk_size",
-    }
-)
-# Other keys that no release depends on: what is measured of it, and where the records come from.
-UNRELEASED = frozenset(
-    {
-        "training.evaluate_every",
-        "training.evaluate_on",
-        "dataset.root",
-        "dataset.download",
-        "dataset.confirmed",
-    }
-)
 
 
-class Config(Block):
+class _OfTheCore(Block):
     """Everything that defines one run."""
 
     algorithm: str = Field(
@@ -83,6 +65,7 @@ class Config(Block):
         default=None,
         description="Processes, of one thread each, that share a run's steps: at most one a core; "
         "null = one a core. Never changes a result.",
+        json_schema_extra={NO_RESULT: True},
     )
     cell: Annotated[
         Name,
@@ -95,24 +78,27 @@ class Config(Block):
         default="single",
         description="Names the folders that the run writes to, so that runs side by side never "
         "collide.",
+        json_schema_extra={NO_RESULT: True},
     )
     resume: bool = Field(
-        default=False, description="Go on with the cell's last run from its newest checkpoint."
+        default=False,
+        description="Go on with the cell's last run from its newest checkpoint.",
+        json_schema_extra={NO_RESULT: True},
     )
     figures: bool = Field(
         default=True,
         description="Draw the run's figures; false in the cells of a study, unless it says true.",
-        json_schema_extra={SINCE: "0.12.0"},
+        json_schema_extra={SINCE: "0.12.0", NO_RESULT: True},
     )
     pdf: bool = Field(
         default=False,
         description="Save the run's figures as PDF, too, beside PNG.",
-        json_schema_extra={SINCE: "0.11.0"},
+        json_schema_extra={SINCE: "0.11.0", NO_RESULT: True},
     )
     system_metrics: bool = Field(
         default=False,
         description="Have MLflow record what the run takes of processors, memory, disk and GPU.",
-        json_schema_extra={SINCE: "0.11.0"},
+        json_schema_extra={SINCE: "0.11.0", NO_RESULT: True},
     )
     options: dict[str, Any] = Field(
         default={},
@@ -122,40 +108,39 @@ class Config(Block):
     dataset: DatasetConfig = DatasetConfig()
     partition: PartitionConfig = PartitionConfig()
     topology: TopologyConfig = TopologyConfig()
-    zones: ZonesConfig = Field(
-        default=ZonesConfig(), json_schema_extra={SINCE: "0.3.0", READ_BY: ZONED}
-    )
-    secure_aggregation: SecureAggregationConfig = Field(
-        default=SecureAggregationConfig(), json_schema_extra={SINCE: "0.3.0"}
-    )
-    features: FeaturesConfig = Field(default=FeaturesConfig(), json_schema_extra={SINCE: "0.4.0"})
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     privacy: PrivacyConfig = PrivacyConfig()
     threat: ThreatConfig = ThreatConfig()
     resources: ResourcesConfig = ResourcesConfig()
-    audit: AuditConfig = AuditConfig()
-    control: ControlConfig = ControlConfig()
-    tiering: TieringConfig = Field(default=TieringConfig(), json_schema_extra={SINCE: "0.4.0"})
-    clock: ClockConfig = Field(default=ClockConfig(), json_schema_extra={SINCE: "0.4.0"})
-    leakage: LeakageConfig = Field(
-        default=LeakageConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: OWN_LOSSES}
-    )
-    attack: AttackConfig = Field(default=AttackConfig(), json_schema_extra={SINCE: "0.6.0"})
-    execution: ExecutionConfig = Field(
-        default=ExecutionConfig(), json_schema_extra={SINCE: "0.10.0"}
-    )
-    deployment: DeploymentConfig = Field(
-        default=DeploymentConfig(), json_schema_extra={SINCE: "0.12.0", READ_BY: DEPLOYED}
-    )
 
     @model_validator(mode="after")
-    def _validation_records(self) -> Config:
+    def _validation_records(self) -> _OfTheCore:
         if self.training.evaluate_on == "validation" and not self.partition.validation_fraction:
             raise ValueError(
                 "training.evaluate_on: validation needs partition.validation_fraction > 0"
             )
         return self
+
+
+def _with_rooms() -> dict[str, Any]:
+    """The blocks that rooms bring, as fields."""
+    kinds: dict[str, type[Block]] = {
+        name: load(path) for room in rooms() for name, path in room.blocks.items()
+    }
+    return {name: (kind, Field(default=kind())) for name, kind in kinds.items()}
+
+
+if TYPE_CHECKING:
+
+    class Config(_OfTheCore):
+        """The configuration of one run: the core's keys, and the blocks that rooms bring."""
+
+        def __getattr__(self, block: str) -> Any: ...
+
+else:
+    Config = create_model("Config", __base__=_OfTheCore, __module__=__name__, **_with_rooms())
+    Config.__doc__ = _OfTheCore.__doc__
 
 
 def recorded(config: Config) -> dict[str, Any]:
@@ -193,8 +178,7 @@ def less_later(
     kept: dict[str, Any] = {}
     for name, field in type(block).model_fields.items():
         value, usual = getattr(block, name), getattr(default, name)
-        extra = field.json_schema_extra
-        is_later = later or (isinstance(extra, dict) and SINCE in extra)
+        is_later = later or SINCE in marks_of(field)
         if not is_later or value != usual:
             kept[name] = dump[name]
             if isinstance(value, Block) and type(value) is type(usual):
@@ -206,7 +190,8 @@ def less_later(
 
 def essentials(config: Config) -> dict[str, Any]:
     """All that a result depends on, as plain values by dotted key."""
-    return {key: value for key, value in recorded(config).items() if key not in INCIDENTAL}
+    incidental = marked(NO_RESULT)
+    return {key: value for key, value in recorded(config).items() if key not in incidental}
 
 
 def released(config: Config) -> dict[str, Any]:
@@ -214,22 +199,31 @@ def released(config: Config) -> dict[str, Any]:
 
     In two runs that differ here every noise differs. Only what can't change a release is left
     out: how often and on what a model is evaluated, what an audit or an attack does, the place of
-    the records' files, and, unless a controller decides by them, energies and delays. Where step
+    the records' files, and, unless something decides by them, energies and delays. Where step
     sizes wait for a better accuracy, the records that it is measured on count as the devices' do.
     In doubt a key stays in: two releases with noise of their own compose; with shared noise they
     protect nothing.
     """
-    tests = ("audit.", "attack.")
-    unreleased = tests if config.control.enabled else (*tests, "resources.", "control.")
-    kept = {
-        key: value
-        for key, value in essentials(config).items()
-        if key not in UNRELEASED and not key.startswith(unreleased)
-    }
-    if config.control.enabled:
-        # A later key whose default is not what was before it.
-        kept["control.gap"] = config.control.gap
-    return kept
+    deciding = tuple(prefix for decides in brought("decides") for prefix in decides(config))
+    unreleased = {key for key in marked(NO_RELEASE) if not key.startswith(deciding)}
+    kept = {key: value for key, value in essentials(config).items() if key not in unreleased}
+    every = flatten(config.model_dump(mode="json"))
+    return kept | {key: every[key] for key in marked(PINNED) if key not in unreleased}
+
+
+@cache
+def marked(mark: str) -> tuple[str, ...]:
+    """The dotted keys that bear a mark, or stand in a block that does."""
+    return tuple(_marked(Config, mark, "", False))
+
+
+def _marked(block: type[Block], mark: str, prefix: str, all_of_it: bool) -> Iterator[str]:
+    for name, field in block.model_fields.items():
+        has = all_of_it or mark in marks_of(field)
+        if is_block(field.annotation):
+            yield from _marked(field.annotation, mark, f"{prefix}{name}.", has)
+        elif has:
+            yield f"{prefix}{name}"
 
 
 def own_names(config: Config) -> dict[str, str]:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from m2fdp.core.config.readers import IN_TIERS
-from m2fdp.core.config.types import (
+from m2fdp.core.blocks import (
+    NO_RELEASE,
+    NO_RESULT,
     READ_BY,
     SINCE,
     Block,
@@ -17,6 +18,7 @@ from m2fdp.core.config.types import (
     Number,
     Positive,
 )
+from m2fdp.core.config.readers import IN_TIERS
 
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
@@ -144,15 +146,21 @@ class TrainingConfig(Block):
         json_schema_extra={SINCE: "0.5.0"},
     )
     server: ServerConfig = Field(default=ServerConfig(), json_schema_extra={SINCE: "0.10.0"})
-    evaluate_every: Count = Field(default=1, description="Rounds between two evaluations.")
+    evaluate_every: Count = Field(
+        default=1,
+        description="Rounds between two evaluations.",
+        json_schema_extra={NO_RELEASE: True},
+    )
     evaluate_on: Literal["test", "validation"] = Field(
         default="test",
         description="The records that the model is evaluated on; validation needs "
         "`partition.validation_fraction`.",
+        json_schema_extra={NO_RELEASE: True},
     )
     checkpoint_every: Count | None = Field(
         default=10,
         description="Rounds between two checkpoints, which `resume` goes on from; null = none.",
+        json_schema_extra={NO_RESULT: True},
     )
     backend: Literal["auto", "reference", "sequential", "stacked"] = Field(
         default="auto",
@@ -164,6 +172,7 @@ class TrainingConfig(Block):
         default=None,
         description="Learners stepped at a time, never changes a result; null = as many as fit the "
         "cache.",
+        json_schema_extra={NO_RESULT: True},
     )
 
     local_epochs: Count = Field(

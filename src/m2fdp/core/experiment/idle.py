@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from m2fdp.core import own_code
 from m2fdp.core.config import Config
 from m2fdp.core.config import readers as by
 from m2fdp.core.config.reference import in_yaml
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.request import DEPLOYMENT, Request
-
-
-def _splits(request: Request) -> bool:
-    return request.network.splits is not None
+from m2fdp.core.experiment.request import Request
+from m2fdp.core.rooms import brought
 
 
 def _has_papers_noise(request: Request) -> bool:
@@ -22,31 +20,13 @@ def _has_papers_noise(request: Request) -> bool:
     return of_control or request.privacy.calibration == "paper" or "bound" in request.pipelines
 
 
-def _is_in_tiers(request: Request) -> bool:
-    return request.way is not None and request.way.tiered
-
-
-def _makes_tables(request: Request) -> bool:
-    return "clock" in request.pipelines
-
-
-READERS: dict[str, Callable[[Request], bool]] = {
-    by.IN_TIERS: lambda request: request.way is not None,
-    by.OWN_LOSSES: _is_in_tiers,
-    by.AVERAGED_TIERS: lambda request: request.way is not None and request.way.averaged,
-    by.FEDGKT: lambda request: request.way is not None and not request.way.averaged,
-    by.ZONED: lambda request: request.algorithm.zoned,
-    by.SPLITTING: _splits,
-    by.CLOCK: _makes_tables,
-    by.SCHEDULED: lambda request: (
-        _makes_tables(request) or _splits(request) or _is_in_tiers(request)
-    ),
-    by.BILLED: lambda request: (
-        _makes_tables(request) or _splits(request) or request.way is not None
-    ),
-    by.DEPLOYED: lambda request: DEPLOYMENT in request.pipelines,
-    by.PAPERS_NOISE: _has_papers_noise,
-}
+@cache
+def known_readers() -> dict[str, Callable[[Request], bool]]:
+    """Whether a run has a reader, by its name: those that are no key with values."""
+    readers: dict[str, Callable[[Request], bool]] = {by.PAPERS_NOISE: _has_papers_noise}
+    for of_room in brought("readers"):
+        readers |= of_room
+    return readers
 
 
 def refuse_idle(request: Request) -> None:
@@ -81,8 +61,8 @@ def read_keys(request: Request) -> frozenset[str]:
 
 def reads(reader: str, request: Request) -> bool:
     """Whether a run has a reader."""
-    if reader in READERS:
-        return READERS[reader](request)
+    if has := known_readers().get(reader):
+        return has(request)
     key, _, values = reader.partition(": ")
     value = request.value(key)
     if not values:
@@ -104,9 +84,9 @@ def _is_handed(key: str, name: str) -> bool:
 
 def _absent(reader: str, request: Request) -> str:
     """That a run lacks a reader, in words."""
-    if reader in READERS and "algorithm" in reader:
+    if reader in known_readers() and "algorithm" in reader:
         return f"belongs to {reader}, not to {request.config.algorithm}"
-    if reader in READERS:
+    if reader in known_readers():
         return f"belongs to {reader}, of which this run has none"
     key, _, values = reader.partition(": ")
     if values:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.core.config import Config, PrivacyConfig, SecureAggregationConfig
+from m2fdp.core.config import Config, PrivacyConfig
 from m2fdp.core.formatting import EPSILON_NAMES, for_json, hardly_protects
 from m2fdp.core.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -181,7 +181,7 @@ def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
     return lines
 
 
-def assumptions_of_sums(sums: SecureAggregationConfig, colluding: int) -> list[str]:
+def assumptions_of_sums(sums: Any, colluding: int) -> list[str]:
     """What epsilon rests on where messages are read as sums only."""
     if not sums.layers:
         return []

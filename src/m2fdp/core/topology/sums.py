@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 
-from m2fdp.core.config import SecureAggregationConfig
 from m2fdp.core.topology.tree import Tree
 
 
@@ -62,17 +61,6 @@ class SecureSums:
 
 # Every message is read as it is sent.
 OPEN = SecureSums()
-
-
-def secure_sums(config: SecureAggregationConfig) -> SecureSums:
-    """What a configuration describes."""
-    return SecureSums(
-        frozenset(config.layers),
-        config.decode,
-        config.noise == "shared",
-        config.threshold,
-        config.dropout,
-    )
 
 
 def readers(tree: Tree, sums: SecureSums, layer: int) -> np.ndarray:

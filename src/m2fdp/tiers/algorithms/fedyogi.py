@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from m2fdp.core.algorithms.base import Algorithm, Given, Plan
-from m2fdp.core.config import Block, Decay, Positive
+from m2fdp.core.blocks import Block, Decay, Positive
 from m2fdp.core.engine.server_rules import Yogi
 from m2fdp.tiers import ways
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers

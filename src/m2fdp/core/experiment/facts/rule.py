@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from m2fdp.core.config import Block
+from m2fdp.core.blocks import Block
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.request import Request
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from m2fdp.core.config import TRAINED, ThreatConfig
+from m2fdp.core.config import ThreatConfig
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.facts.facts import has_sums
 from m2fdp.core.experiment.request import Request
@@ -73,8 +73,8 @@ def of_tiers(run: Request) -> Wrong:
     cuts = SPLIT_MODELS.get(model, tiers)
     if run.way is not None and run.way.tiered and tiers > cuts:
         yield InputError("tiering.tiers", tiers, f"is more than {model}'s {cuts}")
-    if model != "resnet" and config.clock.model != TRAINED:
-        text = f"has other modules than model.name: {model}; use {TRAINED}"
+    if model != "resnet" and config.clock.model != "trained":
+        text = f"has other modules than model.name: {model}; use trained"
         yield InputError("clock.model", config.clock.model, text)
     if training.batch_size is not None and training.batch_size % 1 > 0:
         text = "must be whole, as batches are exact"

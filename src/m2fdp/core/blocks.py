@@ -1,10 +1,10 @@
-"""What the blocks are made of: numbers with their ranges, lists from texts, names, `Block`."""
+"""What blocks of the configuration are made of: ranges, lists from texts, names, marks, `Block`."""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeGuard
 
 from pydantic import (
     AfterValidator,
@@ -12,9 +12,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    JsonValue,
     WithJsonSchema,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from yaml import YAMLError
 
 from m2fdp.core.errors import did_you_mean
@@ -23,11 +25,18 @@ from m2fdp.core.yaml_files import read_value
 
 # Products of some numbers must still be numbers in float32.
 SMALLEST, LARGEST = 1e-9, 1e9
-# The mark of a key that came after version 0.1.0; see `m2fdp.core.config.root.recorded`.
+# Marks of a key or a block. It came after version 0.1.0: see `m2fdp.core.config.root.recorded`.
 SINCE = "since"
-# The mark of a key, or block, that only some runs read: who does, a text of
-# `m2fdp.core.config.readers` or several of them, all of which must be true.
+# Only some runs read it: who does, a text of `m2fdp.core.config.readers` or several of them, all of
+# which must be true.
 READ_BY = "read_by"
+# No result depends on it: where files go, how learners are spread over processes, how a run
+# outlives an interruption.
+NO_RESULT = "no_result"
+# No release depends on it, though results may: see `m2fdp.core.config.root.released`.
+NO_RELEASE = "no_release"
+# A later key whose default is not what was before it: it is recorded wherever its block counts.
+PINNED = "pinned"
 
 
 def _no_bool(value: Any) -> Any:
@@ -93,6 +102,10 @@ class Block(BaseModel):
     """A frozen block of configuration that refuses keys it does not know, infinities and NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # Of the block as a whole.
+    marks: ClassVar[dict[str, JsonValue]] = {}
+    # The file of conf/base that it stands in, `parameters_NAME.yml`; empty = one of its own.
+    file: ClassVar[str] = ""
 
 
 class Alternatives(Block):
@@ -115,3 +128,15 @@ class Alternatives(Block):
             if content.get(given) is not None and default not in content
         }
         return content | gone
+
+
+def is_block(kind: Any) -> TypeGuard[type[Block]]:
+    """Whether the type of a field is a block."""
+    return isinstance(kind, type) and issubclass(kind, Block)
+
+
+def marks_of(field: FieldInfo) -> dict[str, Any]:
+    """The marks of a key, or of the block that it is."""
+    extra = field.json_schema_extra
+    of_block = field.annotation.marks if is_block(field.annotation) else {}
+    return {**of_block, **(extra if isinstance(extra, dict) else {})}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from m2fdp.core.config.readers import AVERAGED_TIERS, BILLED, CLOCK, FEDGKT, SCHEDULED, SPLITTING
-from m2fdp.core.config.types import (
+from m2fdp.core.blocks import (
     READ_BY,
     SINCE,
     Block,
@@ -21,6 +21,24 @@ from m2fdp.core.config.types import (
 )
 from m2fdp.core.errors import InputError
 
+# Who reads keys.
+IN_TIERS, SPLITTING = "algorithms that train in tiers", "algorithm: m2fdp_tiers"
+OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
+AVERAGED_TIERS = "algorithms in tiers that average models"
+FEDGKT = "algorithm: fedgkt"
+CLOCK = "the pipeline clock"
+SCHEDULED = "algorithms that put devices in tiers (dtfl, m2fdp_tiers) and the pipeline clock"
+BILLED = "algorithms that train in tiers or split models, and the pipeline clock"
+READERS: dict[str, Callable[[Any], bool]] = {
+    IN_TIERS: lambda run: run.way is not None,
+    OWN_LOSSES: lambda run: run.way is not None and run.way.tiered,
+    AVERAGED_TIERS: lambda run: run.way is not None and run.way.averaged,
+    FEDGKT: lambda run: run.way is not None and not run.way.averaged,
+    SPLITTING: lambda run: run.network.splits is not None,
+    CLOCK: lambda run: "clock" in run.pipelines,
+    SCHEDULED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, OWN_LOSSES)),
+    BILLED: lambda run: any(READERS[each](run) for each in (CLOCK, SPLITTING, IN_TIERS)),
+}
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
 _MOST_CLIENT_ROUNDS = 200_000
@@ -59,6 +77,8 @@ Profile = Annotated[list[Positive], BeforeValidator(_pair)]
 
 class TieringConfig(Block):
     """Tiers of a split model and D's scheduler (D Algorithm 1, Table 11)."""
+
+    marks = {SINCE: "0.4.0"}
 
     tiers: Annotated[int, Number, Field(ge=1, le=7)] = Field(
         default=7,
@@ -139,6 +159,8 @@ class TieringConfig(Block):
 
 class ClockConfig(Block):
     """Simulated seconds of D's clients: what they compute and send (D Sec. 4.1)."""
+
+    marks = {SINCE: "0.4.0"}
 
     model: Annotated[str, AfterValidator(_model)] = Field(
         default="resnet56",
@@ -253,6 +275,9 @@ class ClockConfig(Block):
 
 class LeakageConfig(Block):
     """D's means against what activations tell (D Sec. 4.4); neither has an epsilon."""
+
+    marks = {SINCE: "0.5.0", READ_BY: OWN_LOSSES}
+    file = "tiering"
 
     distance_correlation: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
         default=0.0,

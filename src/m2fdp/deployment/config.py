@@ -1,0 +1,47 @@
+"""The block of a tree of real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from m2fdp.core.blocks import (
+    READ_BY,
+    SINCE,
+    Block,
+    Positive,
+)
+
+# Who reads it.
+DEPLOYED = "the command m2fdp plan"
+READERS: dict[str, Callable[[Any], bool]] = {DEPLOYED: lambda run: "deployment" in run.pipelines}
+
+
+class DeploymentConfig(Block):
+    """A tree of real processes (docs/deployment.md), as `m2fdp plan` plans it for all nodes."""
+
+    marks = {SINCE: "0.12.0", READ_BY: DEPLOYED}
+
+    on_missing: Literal["wait", "skip", "stop"] = Field(
+        default="wait",
+        description="What a parent does when a child has not answered after its patience: wait "
+        "for it all the same, go on as if it had not moved (skip), or stop the run.",
+    )
+    patience_s: Positive = Field(
+        default=60.0,
+        description="Seconds that a device has for an answer; a server has as many more as there "
+        "are layers below it.",
+    )
+    keepalive_s: Positive = Field(
+        default=10.0, description="Seconds between two signs of life on a silent connection."
+    )
+    chunk_bytes: Annotated[int, Field(ge=1024, le=2**21)] = Field(
+        default=2**18, description="A message is cut into parts of so many bytes."
+    )
+    rehearsal: bool = Field(
+        default=False,
+        description="Draw all noise from the seed, as the simulator does, so that results can be "
+        "compared: whoever knows the plan can subtract it. For records that are nobody's.",
+    )

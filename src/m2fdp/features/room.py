@@ -1,0 +1,5 @@
+"""What the room of features brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(blocks={"features": "m2fdp.features.config:FeaturesConfig"})

@@ -1,0 +1,48 @@
+"""The block of where rounds are computed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from m2fdp.core.blocks import (
+    NO_RESULT,
+    READ_BY,
+    SINCE,
+    Block,
+    Count,
+    spelled,
+)
+
+
+class ExecutionConfig(Block):
+    """Where rounds are computed, block by block. Never changes a result."""
+
+    marks = {SINCE: "0.10.0", NO_RESULT: True}
+
+    engine: Literal["local", "ray"] = Field(
+        default="local",
+        description="Processes of this machine (local, see threads), or the nodes of a Ray cluster "
+        "(ray), docs/scaling.md.",
+        json_schema_extra={SINCE: "0.10.0"},
+    )
+    workers: Count | None = Field(
+        default=None,
+        description="Cores of the cluster that compute; null = all of them, and in a study on Ray "
+        "an equal part for each of the runs at a time.",
+        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
+    )
+    address: (
+        Annotated[
+            str,
+            spelled(r"auto|[^\s:]+:\d+", "auto, or HOST:PORT such as 10.0.0.1:6379"),
+            WithJsonSchema({"enum": ["auto", "HOST:PORT"]}),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="The cluster; null = one of this machine alone, started for the run, or that "
+        "of the study on Ray which the run belongs to.",
+        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
+    )

@@ -1,0 +1,45 @@
+"""The block of who adds noise in H's mixed algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import Field
+
+from m2fdp.core.blocks import (
+    READ_BY,
+    SINCE,
+    Block,
+    Probability,
+)
+
+# Who reads it.
+ZONED = "algorithm: hdp_mixed"
+READERS: dict[str, Callable[[Any], bool]] = {ZONED: lambda run: run.algorithm.zoned}
+
+
+class ZonesConfig(Block):
+    """Who adds noise in `algorithm: hdp_mixed`: the cases C1 to C7 of H Sec. V."""
+
+    marks = {SINCE: "0.3.0", READ_BY: ZONED}
+
+    device_noise: Probability = Field(
+        default=0.5,
+        description="The share of zones (beta of C3, C7) or of every zone's devices (alpha of C5) "
+        "where devices add noise.",
+    )
+    device_noise_of: Literal["zones", "devices"] = Field(
+        default="zones", description="What `device_noise` is a share of."
+    )
+    server_noise: Probability = Field(
+        default=0.5,
+        description="The share of zones whose super-node adds noise (beta of C6, alpha of C7).",
+    )
+    cloud_noise: bool = Field(
+        default=False, description="Whether the cloud, then trusted, adds noise (C4 to C7)."
+    )
+    both_layers: bool = Field(
+        default=False,
+        description="Super-nodes of zones whose devices add noise add some too (note on C3).",
+    )
