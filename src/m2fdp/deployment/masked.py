@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -125,7 +125,7 @@ class MaskingChild:
             raise RefusedError(f"{place}: {error}") from None
         if place.kind != STEPS[-1]:
             self._keeper.keep(place.round, _asked(place), question.content, waits=False)
-            self._ready = _step(place, STEPS[STEPS.index(place.kind) + 1]), member
+            self._ready = replace(place, kind=STEPS[STEPS.index(place.kind) + 1]), member
         return content
 
     def _take(self, member: ActiveMember, place: Place, content: bytes) -> bytes:
@@ -157,7 +157,7 @@ class MaskingChild:
         signing = Signing(self._identity.sign, self._verify)
         active = ActiveMember(member, signing, survivors_counted_on(self.node, terms.group))
         for kind in STEPS[: STEPS.index(place.kind)]:
-            before = _step(place, kind)
+            before = replace(place, kind=kind)
             content = self._keeper.kept(place.round, _asked(before))
             if content is None:
                 raise RefusedError(f"{place}: nobody has asked for {kind} before")
@@ -201,9 +201,9 @@ class MaskingChild:
 
     def _input(self, place: Place) -> Input:
         """Its update, weighed by what it counts with, and its noise: the simulator's."""
-        node, start = self.node, self._keeper.kept(place.round, _asked(_step(place, "keys")))
+        node, start = self.node, self._keeper.kept(place.round, _asked(replace(place, kind="keys")))
         assert start is not None  # else there is no member
-        asked = Question(node.plan.digest, _step(place, "model"), start)
+        asked = Question(node.plan.digest, replace(place, kind="model"), start)
         vector, noise = self._message(asked)
         share = node.recomputed.network.shares(node.layer, node.layer - 1)[node.index]
         weight = torch.as_tensor(share).to(vector)
@@ -234,14 +234,10 @@ class Asking:
         Raises:
             ChildrenError: one refuses.
         """
-        place = _step(self.question.place, kind)
+        place = replace(self.question.place, kind=kind)
         asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
-        replies = self.links.ask(
-            [
-                asked[contents[number]] if number in contents else None
-                for number in range(len(self.node.children))
-            ]
-        )
+        everybody = range(len(self.node.children))
+        replies = self.links.ask([asked[contents[u]] if u in contents else None for u in everybody])
         for number, reply in zip(sorted(contents), replies, strict=True):
             if isinstance(reply, Refusal):
                 raise ChildrenError(str(reply))
@@ -249,6 +245,11 @@ class Asking:
                 self.on_missing(reply.node)
             else:
                 yield number, reply.content
+
+    def gathered(self, kind: Kind, contents: Mapping[int, bytes]) -> bytes:
+        """The answers to a step, packed: what the next step is asked with."""
+        following = STEPS[STEPS.index(kind) + 1]
+        return self.decided(following, lambda: messages.pack(self.ask(kind, contents)))
 
     def decided(self, kind: Kind, make: Callable[[], bytes]) -> bytes:
         """What a step is asked with: what was kept, or what is made now."""
@@ -286,20 +287,15 @@ def _masked_sum(asking: Asking) -> Tensor:
     group, server = terms.group, Server(terms)
     least = survivors_counted_on(node, group)
 
-    def pack_answers(kind: Kind, contents: Mapping[int, bytes]) -> bytes:
-        return messages.pack(asking.ask(kind, contents))
-
     start = asking.question.content
-    roster = asking.decided(
-        "shares", lambda: pack_answers("keys", dict.fromkeys(range(group.n_members), start))
-    )
+    roster = asking.gathered("keys", dict.fromkeys(range(group.n_members), start))
     announced = messages.unpack(roster, "roster")
     listed = server.roster(messages.unpack_keys(*one)[0] for one in announced.items())
     for member, reason in server.refused.items():
         raise KeyRefused(member, reason)
 
     takes_part = dict.fromkeys((one.sender for one in listed.keys), roster)
-    sealed = asking.decided("masked", lambda: pack_answers("shares", takes_part))
+    sealed = asking.gathered("shares", takes_part)
     parcels = {
         number: tuple(messages.unpack(content, "sealed shares").items())
         for number, content in messages.unpack(sealed, "sealed shares").items()
@@ -321,17 +317,13 @@ def _masked_sum(asking: Asking) -> Tensor:
         raise ChildrenError(f"the sum of {node.name}: one who has survived is not there any more")
 
     survived = dict.fromkeys(request.survivors, list_)
-    signatures = asking.decided("unmasking", lambda: pack_answers("survivors", survived))
+    signatures = asking.gathered("survivors", survived)
     signed = messages.unpack(signatures, "signatures")
     if len(signed) < least:
         raise BelowThreshold(group.name, len(signed), least)
     answers = asking.ask("unmasking", dict.fromkeys(signed, signatures))
     values = server.read(messages.unpack_unmasking(u, one, request) for u, one in answers)
     return torch.as_tensor(values, dtype=torch.float32)
-
-
-def _step(place: Place, kind: Kind) -> Place:
-    return Place(place.round, place.first, place.last, kind)
 
 
 def _asked(place: Place) -> str:
