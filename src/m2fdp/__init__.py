@@ -26,6 +26,7 @@ list_rooms(
     "m2fdp.global_dp",
     "m2fdp.tiers",
     "m2fdp.scaffold",
+    "m2fdp.chance",
     "m2fdp.secure_aggregation",
     "m2fdp.features",
     "m2fdp.reporting",

@@ -262,7 +262,8 @@ def _needed_where_nobody_joins(
     empty = np.bincount(head_of, needed)[head_of] == 0
     if not empty.any():
         return needed
-    first_round = replace(laws, plans=laws.plans[:1], attendance=None)
+    undrawn = (replace(line, account=line.account.undrawn()) for line in laws.lines)
+    first_round = replace(laws, lines=tuple(undrawn), plans=laws.plans[:1])
     return np.where(empty, _needed_by_device(first_round, privacy), needed)
 
 
@@ -282,7 +283,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     result = np.zeros(sum(len(position.members) for position in positions))
     for position, line in positions.items():
         others = tuple((other, 1.0) for other, _ in line.elsewhere)
-        at_one = replace(line, deviation=1.0, elsewhere=others, account=EVERY_ROUND)
+        account = line.account if line.account.by_laws else EVERY_ROUND
+        at_one = replace(line, deviation=1.0, elsewhere=others, account=account)
         composition = laws.composition(at_one, len(laws.plans))
         unit = 1.0
         if position.joins is not None:  # many weights, one law

@@ -15,10 +15,9 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, least_noise, subsampled
-from m2fdp.core.privacy.counting import AlikeRounds, Past
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.releases import Account, Release
+from m2fdp.core.privacy.releases import Account, AlikeRounds, Past, Release
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network, heads_of
 

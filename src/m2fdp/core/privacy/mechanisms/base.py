@@ -14,9 +14,8 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import BLOCK, InputError
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.premises import Premises, weights_up_to
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import Laws, Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of, no_noise
 from m2fdp.core.topology.tree import Tree

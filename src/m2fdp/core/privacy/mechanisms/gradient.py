@@ -17,7 +17,6 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.accounting import Composition, subsampled
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
     LockStep,
@@ -29,6 +28,7 @@ from m2fdp.core.privacy.mechanisms.base import (
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import (
+    Laws,
     Release,
     View,
     drawn_at_heads,
