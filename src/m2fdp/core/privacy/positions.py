@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.routes import Route
+from m2fdp.core.privacy.premises import Premises, Route
 from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
 from m2fdp.core.privacy.variance import certain_inside, family_variance, loudest_inside
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.sums import readers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,27 +66,30 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
 
     Noise and units are those of `m2fdp.core.privacy.ledger.build_ledger`.
     """
-    # Here, as mechanisms check configurations, which who is refused does not wait for pandas for.
-    import pandas as pd
+    result = []
+    for layer in np.unique(premises.head_layers).tolist():
+        members = np.flatnonzero(premises.head_layers == layer)
+        columns = {
+            name: np.broadcast_to(np.asarray(column, dtype=np.float64), len(members))
+            for name, column in _columns(premises, noise, units, layer, members).items()
+        }
+        rows = np.stack([column.round(12) for column in columns.values()], axis=1)
+        _, first, class_of = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        ends = np.bincount(class_of).cumsum()[:-1]
+        for at, of_class in zip(
+            first, np.split(class_of.argsort(kind="stable"), ends), strict=True
+        ):
+            row = {name: float(column[at]) for name, column in columns.items()}
+            result.append(_position(premises.network, layer, row, members[of_class]))
+    return sorted(result, key=lambda position: position.members[0])
 
-    layers = np.unique(premises.head_layers)
-    table = pd.concat([_of_layer(premises, noise, units, layer) for layer in layers]).sort_index()
-    class_of = table.round(12).groupby(list(table), dropna=False, sort=False).ngroup()
-    classes: dict[int, list[int]] = {}
-    for device, number in enumerate(class_of):
-        classes.setdefault(number, []).append(device)
-    rows = table.loc[[members[0] for members in classes.values()]].to_dict("records")
-    return [
-        _position(premises.network, row, tuple(members))
-        for row, members in zip(rows, classes.values(), strict=True)
-    ]
 
-
-def _position(network: Network, row: Mapping[Any, Any], members: tuple[int, ...]) -> Position:
-    head = int(row["head_layer"])
+def _position(
+    network: Network, head: int, row: Mapping[str, float], members: np.ndarray
+) -> Position:
     return Position(
         network,
-        members,
+        tuple(members.tolist()),
         head,
         tuple(row[f"share {at}"] for at in range(head + 1, network.tree.depth + 1)),
         row["sampling_rate"],
@@ -103,19 +102,24 @@ def _position(network: Network, row: Mapping[Any, Any], members: tuple[int, ...]
     )
 
 
-def _of_layer(
-    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, layer: int
-) -> pd.DataFrame:
-    """What positions differ in: a row a device whose head is of a layer, which is its index."""
-    import pandas as pd
+def _columns(
+    premises: Premises,
+    noise: Sequence[np.ndarray],
+    units: np.ndarray,
+    layer: int,
+    members: np.ndarray,
+) -> dict[str, Any]:
+    """What positions differ in, by name: a number for all devices, or one each.
 
+    Args:
+        layer: that of the devices' heads.
+        members: int64 (n,), all devices with such a head.
+    """
     network, depth = premises.network, premises.network.tree.depth
-    members = np.flatnonzero(premises.head_layers == layer)
     path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
     splits = np.zeros(len(members), bool) if network.splits is None else network.splits[members]
     trusted = network.trust[layer - 1][path[layer - 1]] if layer else False
     columns = {
-        "head_layer": layer,
         # Who is sent the activations of a device that splits sees which records come.
         "sampling_rate": np.where(splits & (layer == depth), 1.0, premises.sampled[members]),
         "unit": unit,
@@ -134,7 +138,7 @@ def _of_layer(
         columns[f"above {at}"] = (noise[at][path[at]] / share / unit) ** 2
     for at in range(layer + 1, depth + 1):
         columns[f"share {at}"] = network.weights[at - 1][path[at]]
-    return pd.DataFrame(columns, index=members)
+    return columns
 
 
 def _group_sizes(network: Network, layer: int) -> np.ndarray:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from m2fdp.core.config import ThreatConfig
-from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.routes import Route
+from m2fdp.core.privacy.premises import Premises, Route
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.sums import SecureSums
 
