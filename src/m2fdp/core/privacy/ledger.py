@@ -80,8 +80,8 @@ class Ledger:
     def pooled(self, rounds: int) -> float:
         """The largest epsilon over records if all distrusted observers pool what they know.
 
-        A head's noise is known to the head alone, so what is left is its noise, unless one of them
-        sees messages in clear, or none of them draws any of a sum that is all they read.
+        Only the head knows its noise, so its noise is left. Exceptions: an observer that sees
+        messages in clear, and observers that read nothing but a sum and draw none of it.
         """
         draw_some = any(KINDS[kind].is_device for kind in self.distrusted)
 
@@ -230,9 +230,9 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
 def behind_own_heads(ledger: Ledger) -> Ledger:
     """The ledger of steps of which nothing is known but that a head noises them.
 
-    Whatever a rule makes of a noised step is post-processing of it, so nobody learns more than who
-    reads the head's own steps. But what it makes of others' noise may be no Gaussian any more, nor
-    as large beside what it makes of the record: theirs counts for nothing, in anybody's line.
+    A rule post-processes a noised step, so nobody learns more than a reader of the head's own
+    steps. The rule may change the shape and the size of others' noise. So others' noise counts for
+    nothing, in any line.
     """
 
     def behind(position: Position, deviation: float) -> float:

@@ -19,22 +19,22 @@ from m2fdp.core.topology.sums import readers
 class Position(Route):
     """Devices in equal positions.
 
-    All noises are in the unit of the position's laws, which a record moves its head's message by:
-    noise further up is over the weight that this message has there. Of noise that many nodes draw,
-    an observer may know a part: `mean` and `inside` are keyed by whose noise it knows, in the words
-    of `m2fdp.core.privacy.sight`.
+    All noises are in the unit of the position's laws, which a record moves its head's message by.
+    Noise further up is over the weight of this message there. An observer may know a part of noise
+    that many nodes draw: `mean` and `inside` are keyed by whose noise it knows, in the words of
+    `m2fdp.core.privacy.sight`.
 
     Attributes:
         sampling_rate: q.
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
-        inside: the variance that nodes below the head add to its message (NOBODY), and what the
-            worst other device below the head, who knows its own, leaves of it (BESIDE): nothing
-            where some read what is sent inside when they are elected.
-        mean: the deviation of what the head and those of its siblings that are heads add to the
-            mean that is read of them (NOBODY), and what is left of it for the worst sibling of the
-            head (BESIDE), for whom the worst of them tell their noise (COLLUDING), and for the
-            worst of devices that are elected, with those who tell it theirs (ELECTED).
+        inside: the variance that nodes below the head add to its message (NOBODY). The worst other
+            device below the head knows its own part; BESIDE is the rest, and 0 where elected
+            devices read what is sent inside.
+        mean: the deviation of the noise of the head and of its siblings that are heads, in the mean
+            that is read of them (NOBODY). BESIDE is the rest for the worst sibling, COLLUDING for
+            an observer that the worst siblings tell their noise, and ELECTED for the worst elected
+            device, with those that tell it theirs.
         above: the variance that the head's ancestor of each layer l = 0…h-1 adds, below its own
             layer h.
         unnoticed: whether nothing that leaves the head shows that a device of the position
@@ -188,8 +188,8 @@ def _unnoticed(premises: Premises) -> np.ndarray:
     """Which devices join by chance with nobody above their lowest server shown that they do: bool
     (N_L,).
 
-    Noise of the device would come with it. Where a zone's sum is over the weight of those who came,
-    the others' noise counts less for it; and others who draw noise may collude.
+    Noise of the device would come with it. The others' noise counts less for it where a zone's sum
+    is over the weight of those who came. Others who draw noise may collude.
     """
     network, participation = premises.network, premises.network.participation
     silent = network.noise[-1] == 0

@@ -92,8 +92,8 @@ class Premises:
 
     @cached_property
     def sampled(self) -> np.ndarray:
-        """float64 (N_L,), the rate at which a local step uses a record, or a device as a whole,
-        which is in all of its minibatches, where it joins rounds by chance."""
+        """float64 (N_L,), the rate at which a local step uses a record. A device as a whole is in
+        all of its minibatches where it joins rounds by chance."""
         whole = self.network.participation is not None and self.privacy.unit == "device"
         return np.ones_like(self.rates) if whole else self.rates
 

@@ -17,14 +17,14 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   mean is the lowest that it, too, can read.
 - Whoever colludes tells the others what noise it drew. Of a sum that is read without some of its
   senders, the loudest are those that are missing.
-- What lies beside the record's path counts with the noise of those of the head's siblings alone
-  that are heads themselves: what an untrusted server adds, untrusted servers know.
-- Noise on the path above v counts against observers of whom none draws it (untrusted servers are
-  one kind of observer, the cloud another), and only if it is there at every release: a message of
-  layer m is sent when models travel to a layer above m, and what the cloud adds is there when
-  every release is a global aggregation.
+- Messages beside the record's path count with the noise of heads alone, the head's siblings:
+  untrusted servers know the noise that one of them adds.
+- Noise on the path above v counts against observers of whom none draws it: untrusted servers are
+  one kind of observer, the cloud another. It has to be there at every release. A message of layer m
+  is sent when models travel to a layer above m. The cloud's noise is there when every release is a
+  global aggregation.
 - Noise added below the head also hides the record. Exceptions: a device there knows its own noise,
-  so the largest such share is left out; untrusted servers below a trusted cloud see the messages,
+  so the largest such share is left out. Untrusted servers below a trusted cloud see the messages,
   so for them it counts as zero.
 
 How often a release counts is an account's affair (`Account`). An observer that sees more in some

@@ -284,8 +284,8 @@ def _could_learn_more(
 
 
 def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:
-    """A line where delta is much of the chance that a record is ever used, least of all positions:
-    of a record that is used, delta over that chance is what the promise may fail with."""
+    """A line where delta is much of the chance that the least used record is ever used: for a used
+    record the promise may fail with delta over that chance."""
     released: dict[Position, list[Composition]] = {}
     for line in ledger.lines:
         if line.kind in ledger.distrusted and (one := ledger.composition(line, rounds)):

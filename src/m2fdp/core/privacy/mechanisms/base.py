@@ -46,8 +46,8 @@ class Clipping:
 
     @property
     def of_models(self) -> bool:
-        """Whether what is bounded, and noised, is a whole model, whatever the steps to it were, and
-        not a model moved by bounded steps; noise is then in the model's own unit."""
+        """Whether a whole model is clipped and noised, not the steps to it. Noise is then in the
+        model's own unit."""
         return self.model_norm is not None
 
 
@@ -184,9 +184,8 @@ class Mechanism(Protocol):
 
     @property
     def noises_every_step(self) -> bool:
-        """Whether noise enters at every local step, so that devices below a head step together and
-        two runs never drift apart; else a difference, once there, may grow until the next noised
-        release."""
+        """Whether noise enters at every local step. Devices below a head then step together, and
+        two runs never drift apart; else a difference may grow until the next noised release."""
 
     def check(
         self,

@@ -1,8 +1,8 @@
 """`gradient`: each record's gradient is clipped and every local step is noised, by the head.
 
-A device below an untrusted parent noises its own steps. A trusted server that noises what leaves
-it steps together with all devices below it, as one learner with their data: it averages their
-clipped gradients, noises, steps, and only then lets anything out, up or down. Since all that
+A device below an untrusted parent noises its own steps. A trusted server that noises its messages
+steps together with all devices below it, as one learner with their data. It averages their clipped
+gradients, adds noise, and steps. Only then does anything leave it, up or down. Since all that
 leaves a head follows from its noised steps, everybody's v is the head's step, one release a step.
 A message's noise is not there at every step, so that it is credited to nobody.
 """
