@@ -138,7 +138,7 @@ def _overheads(folder: Path, cells: int) -> Iterator[Seconds]:
     from kedro.framework.startup import bootstrap_project
 
     bootstrap_project(folder)
-    from m2fdp.core.experiment.experiment import Experiment
+    from m2fdp.experiment import Experiment
     from m2fdp.pipelines import tracking
     from m2fdp.studies.worker import PARENT_TAG, Job, run_cell
 

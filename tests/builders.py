@@ -20,10 +20,10 @@ from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Randomness, seeded
+from m2fdp.experiment import Experiment
 from m2fdp.tiers.split_models import SplitModel, build_split_model
 
 

@@ -16,24 +16,19 @@ from m2fdp.moved import Moved
 
 if TYPE_CHECKING:
     from m2fdp.core.config import load_config
-    from m2fdp.core.experiment.experiment import Experiment
+    from m2fdp.experiment import Experiment
 
 __all__ = ["Experiment", "__version__", "load_config"]
 __version__ = version("m2fdp")
 
-list_rooms(
-    "m2fdp.zones",
-    "m2fdp.global_dp",
-    "m2fdp.tiers",
-    "m2fdp.scaffold",
-    "m2fdp.chance",
-    "m2fdp.secure_aggregation",
-    "m2fdp.features",
-    "m2fdp.reporting",
+_ROOMS = (
+    "zones global_dp tiers scaffold chance secure_aggregation convergence control features "
+    "adversaries processes deployment reporting"
 )
+list_rooms(*(f"m2fdp.{room}" for room in _ROOMS.split()))
 sys.meta_path.append(Moved)
 
-_MODULES = {"Experiment": "m2fdp.core.experiment.experiment", "load_config": "m2fdp.core.config"}
+_MODULES = {"Experiment": "m2fdp.experiment", "load_config": "m2fdp.core.config"}
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,8 @@ from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_trusted, all_untrusted, draw_trust, explicit_trust
 from m2fdp.processes.elsewhere import Site, Sites
 from m2fdp.tiers.plan import draw_world, plan_tiers
-from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way
+from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
+from m2fdp.zones.algorithm import ZoneAlgorithm
 
 __all__ = [
     "ALGORITHMS",
@@ -81,11 +82,13 @@ __all__ = [
     "Sites",
     "State",
     "TakeAggregate",
+    "TierAlgorithm",
     "TieringConfig",
     "Tree",
     "Upload",
     "Way",
     "Yogi",
+    "ZoneAlgorithm",
     "all_trusted",
     "all_untrusted",
     "build_model",

@@ -14,7 +14,7 @@ from m2fdp.adversaries.audit import audit as audit_run
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.adversaries.canaries import AuditedRun
 from m2fdp.core.config import AuditConfig, load_config
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [10, 2],

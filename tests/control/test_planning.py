@@ -21,9 +21,9 @@ from m2fdp.convergence.loss_smoothness import smoothness_of
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised
 from m2fdp.core.config import ControlConfig, load_config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.experiment import Experiment
 
 ROUNDS = 12
 

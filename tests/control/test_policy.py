@@ -15,9 +15,9 @@ from m2fdp.core.costs.resources import Links
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import CourseState, Decision, Progress
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.experiment import Experiment
 
 EDGES = "parent,child\nc,A\nc,B\nA,0\nA,1\nA,2\nB,3\nB,4\nB,5\nB,6\n"
 GRADIENT = {"epsilon": 4, "clipping_norm": 0.5}

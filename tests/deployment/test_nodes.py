@@ -11,12 +11,12 @@ from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.links import LocalLinks, Missing, Place, Question, to_bytes
 from m2fdp.deployment.node_plan import ChildrenError, spans
 from m2fdp.deployment.nodes import Server
 from m2fdp.deployment.plan import make_plan, recompute
+from m2fdp.experiment import Experiment
 
 DEEP = {"topology.fanouts": [2, 3, 2], "topology.trust.ratios": [0.5, 0.5]}
 STAR = {"topology.fanouts": [4], "topology.trust.ratios": [], "training.local_aggregation": None}

@@ -13,7 +13,6 @@ import torch
 from tests.builders import digits
 
 from m2fdp.core.config import load_config
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import simulated
 from m2fdp.deployment.facts import Facts
@@ -24,6 +23,7 @@ from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.deployment.state import State
+from m2fdp.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [2, 2],

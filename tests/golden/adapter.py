@@ -14,9 +14,9 @@ from m2fdp.adversaries.views import Vantage, place_of
 from m2fdp.core.config import parse_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.tree_process import TreeProcess
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.privacy.releases import ByTurns
 from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.experiment import Experiment
 
 
 def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:

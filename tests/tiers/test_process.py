@@ -8,7 +8,7 @@ import torch
 from tests.builders import records_of
 
 from m2fdp.core.config import load_config
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 from m2fdp.tiers.local import Client
 
 SMALL = {

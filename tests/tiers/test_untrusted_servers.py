@@ -6,7 +6,7 @@ import torch
 from tests.builders import experiment_of
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 
 SETTING = {
     "algorithm": "m2fdp_tiers",

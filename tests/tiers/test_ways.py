@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tests.tiers.test_transfer import SIZES, SMALL, records_of
 
-from m2fdp.core.algorithms import ALGORITHMS, Algorithm
+from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
 from m2fdp.tiers.costs import TierCosts
-from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way
+from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 
 
 def free(modules, clock, tiering, epochs):
@@ -28,7 +28,7 @@ def own(monkeypatch):
     """Runs of an algorithm with that way."""
 
     def experiment(way, **keys):
-        algorithm = Algorithm("own", "Own", "method", star_in_tiers, tiers=way)
+        algorithm = TierAlgorithm("own", "Own", "method", star_in_tiers, tiers=way)
         monkeypatch.setitem(ALGORITHMS, "own", algorithm)
         keys = {"algorithm": "own", "clock.noise": 0.0} | keys
         return Experiment.from_config(load_config(SMALL, keys), *records_of(SIZES))

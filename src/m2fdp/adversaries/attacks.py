@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from itertools import islice
 from math import inf, isnan
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp import __version__
 from m2fdp.adversaries.analytic import check_linear_first_layer
+from m2fdp.adversaries.attacked import Attacked
+from m2fdp.adversaries.facts import SEES_MODELS, check_attack
 from m2fdp.adversaries.kept import Kept
 from m2fdp.adversaries.knowledge import Knowledge, last_rows
 from m2fdp.adversaries.membership import (
@@ -35,10 +37,7 @@ from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.experiment.assembly import Assembly
-from m2fdp.core.experiment.checks import check_attack
-from m2fdp.core.experiment.facts import SEES_MODELS
 from m2fdp.core.experiment.promise import conditions
-from m2fdp.core.experiment.results import Attacked
 from m2fdp.core.formatting import EPSILON_NAMES, for_json
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
@@ -85,7 +84,7 @@ def attack_run(
 def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
     """Of all that results follow from."""
     config, samples = assembly.config, assembly.samples
-    text = json.dumps([__version__, essentials(config)], sort_keys=True)
+    text = json.dumps([version("m2fdp"), essentials(config)], sort_keys=True)
     drawn = (mechanism or assembly.calibration.mechanism).noise
     arrays = (
         samples.sizes,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from m2fdp.adversaries.facts import check_audit
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
-from m2fdp.core.experiment.calibrating import ledger_behind
-from m2fdp.core.experiment.checks import check_audit
 from m2fdp.core.experiment.promise import conditions
-from m2fdp.core.experiment.steps import too_large, too_long
 from m2fdp.core.streams import seeded
 
 if TYPE_CHECKING:
@@ -48,7 +45,6 @@ def tried_run(assembly: Assembly) -> TriedRun:
     from m2fdp.adversaries.tried_runs import TriedRun
 
     config, calibrated = assembly.config, assembly.calibration
-    devices = assembly.samples.sizes, assembly.sampling_rates
     draws = seeded(config.seed, f"neighbours of {assembly.trained_on}".encode())
     simulation = assembly.simulation(randomness=draws)
     simulation = replace(simulation, sums=replace(simulation.sums, masks=False))
@@ -60,7 +56,7 @@ def tried_run(assembly: Assembly) -> TriedRun:
         assembly.run_plan.rounds[: min(rounds, config.audit.rounds or rounds)],
         rounds,
         assembly.process,
-        partial(ledger_behind, config, assembly.plan, assembly.scheduled, devices),
+        assembly.ledger_behind,
     )
 
 
@@ -72,9 +68,9 @@ def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
     try:
         tried = try_neighbours(tried_run(assembly), config.audit.neighbours, config.seed)
     except DivergenceError as error:
-        raise too_large(config, error) from None
+        raise assembly.too_large(error) from None
     except TooLongError as error:
-        raise too_long(config, error) from None
+        raise assembly.too_long(error) from None
     return tried_table(tried)
 
 

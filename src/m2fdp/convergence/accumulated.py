@@ -16,6 +16,7 @@ from math import sqrt
 import numpy as np
 
 from m2fdp.convergence.descent import arriving_noise
+from m2fdp.core.config import Config
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
@@ -51,3 +52,24 @@ def shortened(schedule: Schedule, accumulated: float, most: float) -> Schedule:
     if accumulated <= most:
         return schedule
     return replace(schedule, learning_rate=schedule.learning_rate * most / accumulated)
+
+
+def as_noise_allows(config: Config, accumulated: float, step: float) -> str:
+    """How long steps are where noise has a say in it.
+
+    Args:
+        accumulated: what noise alone would make of a parameter in steps as scheduled.
+        step: the (first) step size that is trained with.
+    """
+    training = config.training
+    scheduled = f"training.learning_rate = {training.learning_rate:g}"
+    said = (
+        f"{scheduled} stays, with which noise alone would give every parameter a deviation of "
+        f"{accumulated:.3g}"
+    )
+    if step < training.learning_rate:
+        said = (
+            f"steps of {step:.4g}; with {scheduled} noise alone would give every parameter a "
+            f"deviation of {accumulated:.3g}"
+        )
+    return f"training.accumulated_noise = {training.accumulated_noise:g}: {said}"

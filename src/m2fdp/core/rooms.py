@@ -26,6 +26,10 @@ class Room:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
+        facts: tuples of the `Fact`s of a run that the room's keys break.
+        features: tuples of the `Feature`s that the room gives a run.
+        verb_features: tuples of the `Feature`s of what the room does with a run.
+        surprises: functions from a `Config` and a `Plan` to lines on what is seldom meant.
         lines: functions from `Premises` and the ledger's lines of a network to these lines as the
             room accounts for them.
         ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
@@ -41,6 +45,10 @@ class Room:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    verb_features: tuple[str, ...] = ()
+    surprises: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
     noises: tuple[str, ...] = ()

@@ -20,7 +20,6 @@ from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress
 from m2fdp.core.engine.tree_process import IN_ROUNDS
 from m2fdp.core.experiment import promise
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing
 from m2fdp.core.privacy.verdict import Verdict, run_digest
@@ -29,6 +28,7 @@ from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import NodePlan
 from m2fdp.deployment.nodes import Server
+from m2fdp.experiment import Experiment
 
 # Of a list of names, so many are told.
 _NAMED = 12

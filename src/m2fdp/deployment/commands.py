@@ -73,8 +73,8 @@ def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, ou
     """Calibrate, sign, and print what every device will have spent."""
     with _one_line_ends():
         from m2fdp.core.config import load_config
-        from m2fdp.core.experiment.checks import check_deployment
         from m2fdp.deployment.facts import read_facts
+        from m2fdp.deployment.needs import check_deployment
 
         configuration, facts = load_config(*config, params), read_facts(nodes)
         check_deployment(configuration)

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.privacy.ledger import behind_own_heads
+from m2fdp.experiment import Experiment
 
 # Two machines may calibrate to numbers that differ by so much of them.
 ROUNDING = 1e-6

@@ -28,9 +28,7 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import COLUMNS
 from m2fdp.core.data.partitioners import CLOUD
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.experiment.checks import check_deployment
-from m2fdp.core.experiment.experiment import Experiment
-from m2fdp.core.experiment.inputs import compute_inputs, records_of
+from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import Noise
@@ -39,6 +37,8 @@ from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.missing import ROUNDING, experiment_of
+from m2fdp.deployment.needs import check_deployment
+from m2fdp.experiment import Experiment
 from m2fdp.features.overlap import refuse_records
 from m2fdp.secure_aggregation.masked_sums import group_terms
 from m2fdp.secure_aggregation.model_sums import model_spread
@@ -375,8 +375,7 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
     if experiment.config.features.map != PIXELS:
         # The plan is made over images that are nobody's: only who has them can look.
         refuse_records(experiment.config.features.public, own)
-    inputs = compute_inputs(experiment.config, own, lambda done, total: None)
-    return records_of(inputs, np.arange(len(records[1])), "cpu")
+    return records_of(experiment.inputs_of(own), np.arange(len(records[1])), "cpu")
 
 
 def _check_shape(key: str, records: Records, facts: Facts) -> None:

@@ -2,4 +2,7 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(promised=("m2fdp.features.promised:promised",))
+ROOM = Room(
+    promised=("m2fdp.features.promised:promised",),
+    facts=("m2fdp.features.facts:FACTS",),
+)

@@ -7,9 +7,11 @@ from collections.abc import Collection
 import click
 from kedro.pipeline import Pipeline
 
+from m2fdp.adversaries.facts import check_attack, check_audit
+from m2fdp.convergence.facts import check_bound
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.experiment.checks import check_attack, check_audit, check_bound, check_config
+from m2fdp.core.experiment.checks import check_config
 
 # Pipelines that read keys which nothing else does, with what each makes of them.
 READING = {"bound": "bound", "clock": "clock_rounds"}

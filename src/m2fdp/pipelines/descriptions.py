@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 

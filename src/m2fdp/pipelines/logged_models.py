@@ -28,9 +28,9 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import Schema, TensorSpec
 from torch import Tensor
 
+from m2fdp import serving
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.formatting import EPSILON_NAMES
-from m2fdp.core.models import serving
 from m2fdp.core.models.checks import Shape
 from m2fdp.pipelines.datasets import FolderDataset
 

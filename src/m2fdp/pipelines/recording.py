@@ -24,6 +24,7 @@ from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.reporting.cards import Card
 from m2fdp.reporting.tables import promise_line
+from m2fdp.zones.algorithm import ZoneAlgorithm
 
 EPSILONS = ("epsilon_nominal", *EPSILON_NAMES.values())
 # Names the epsilons of zones that are infinite, for which MLflow has no number.
@@ -111,7 +112,7 @@ class Recorder:
     ) -> None:
         self._run, self._outbox, self._entries, self._before = run, outbox, entries, before
         self._planned_rounds = config.training.rounds
-        self._in_zones = get_algorithm(config.algorithm).in_zones
+        self._in_zones = isinstance(get_algorithm(config.algorithm), ZoneAlgorithm)
         self._will_train = trains
         self._split_recorded = self._privacy_recorded = False
         self._dataset_recorded = False

@@ -12,7 +12,6 @@ import pandas as pd
 
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.formatting import (
     counted,
     hardly_protects,
@@ -23,6 +22,7 @@ from m2fdp.core.formatting import (
 )
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.sight import KINDS
+from m2fdp.experiment import Experiment
 from m2fdp.reporting.tables import markdown
 
 _NEIGHBOURS = {

@@ -2,4 +2,7 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(algorithms={"scaffold": "m2fdp.scaffold.algorithm:SCAFFOLD"})
+ROOM = Room(
+    algorithms={"scaffold": "m2fdp.scaffold.algorithm:SCAFFOLD"},
+    features=("m2fdp.scaffold.facts:FEATURES",),
+)

@@ -9,8 +9,8 @@ from m2fdp.core.config import Config, DatasetConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.experiment import Experiment
 from m2fdp.selection.accounting import Procedure, Targets, split_target
 
 # From a candidate's runs, each searched and released, and the search's share, to their targets.

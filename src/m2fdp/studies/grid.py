@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from m2fdp.adversaries.facts import check_attack
 from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.core.config import Config, essentials, flatten, overlaid, parse_config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.checks import check_attack, check_config
+from m2fdp.core.experiment.checks import check_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study
 
 if TYPE_CHECKING:

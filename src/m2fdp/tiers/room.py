@@ -12,7 +12,10 @@ ROOM = Room(
         "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
     },
     lines=("m2fdp.tiers.split_noise:lines_of_split",),
-    ledgers=("m2fdp.tiers.assembly:seen_in_clear",),
+    ledgers=("m2fdp.tiers.ways:seen_in_clear",),
     noises=("m2fdp.tiers.split_noise:with_client_noise",),
     promised=("m2fdp.tiers.promised:promised",),
+    facts=("m2fdp.tiers.facts:FACTS",),
+    features=("m2fdp.tiers.facts:FEATURES",),
+    surprises=("m2fdp.tiers.facts:surprises",),
 )

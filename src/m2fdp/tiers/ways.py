@@ -6,13 +6,17 @@ Whoever plans, bills, builds or checks such a run asks its way; nobody compares 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from m2fdp.core.config import ClockConfig, TieringConfig
+from m2fdp.core.algorithms import Algorithm, get_algorithm
+from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import sight
+from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.sight import KINDS
+from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.tiers.clock import RoundTimes
 from m2fdp.tiers.costs import (
     ModuleCosts,
@@ -57,6 +61,44 @@ class Way:
         """
         chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
         return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
+
+
+@dataclass(frozen=True)
+class TierAlgorithm(Algorithm):
+    """An algorithm whose devices train in epochs of their own, on a star.
+
+    Attributes:
+        tiers: how they do.
+    """
+
+    tiers: Way = field(kw_only=True)
+
+    def check_private(self, name: str) -> None:
+        raise InputError(
+            "algorithm",
+            name,
+            f"is private, but clients that train by the way {self.tiers.name} "
+            "(TierAlgorithm.tiers) draw no noise; valid: private=False",
+        )
+
+
+def way_of(config: Config) -> Way | None:
+    """How the configured algorithm trains in epochs; None where it takes local steps."""
+    algorithm = get_algorithm(config.algorithm)
+    return algorithm.tiers if isinstance(algorithm, TierAlgorithm) else None
+
+
+def seen_in_clear(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger with what observers of tiers see beside un-noised models."""
+    way = way_of(config)
+    if way is None:
+        return ledger
+    how = ", their places shuffled," if config.leakage.patch_shuffling else ""
+    lines = (
+        replace(line, sees=way.sees[line.kind].format(how=how)) if line.kind in way.sees else line
+        for line in ledger.lines
+    )
+    return replace(ledger, lines=tuple(lines))
 
 
 _SENT = "activations{how} and labels of every record, and un-noised models"

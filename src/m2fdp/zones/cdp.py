@@ -3,10 +3,11 @@
 With nobody else left to protect from, the promise binds those who receive the global model.
 """
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms.base import Given, Plan
 from m2fdp.core.privacy.sight import BEYOND_THE_CLOUD
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_trusted
+from m2fdp.zones.algorithm import ZoneAlgorithm
 
 
 def _plan(given: Given) -> Plan:
@@ -15,4 +16,4 @@ def _plan(given: Given) -> Plan:
     return Plan(network, given.schedule, private=True, distrusts=BEYOND_THE_CLOUD)
 
 
-CDP = Algorithm("cdp", "CDP", "baseline", _plan, in_zones=True)
+CDP = ZoneAlgorithm("cdp", "CDP", "baseline", _plan)

@@ -5,10 +5,11 @@ Servers between the super-nodes and the cloud, of which H has none, are trusted 
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms.base import Given, Plan
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, no_noise
 from m2fdp.core.topology.trust import all_but_the_cloud
+from m2fdp.zones.algorithm import ZoneAlgorithm
 
 
 def _plan(given: Given) -> Plan:
@@ -23,4 +24,4 @@ def _plan(given: Given) -> Plan:
     return Plan(network, given.schedule, private=True)
 
 
-HDP = Algorithm("hdp", "HDP", "method", _plan, in_zones=True)
+HDP = ZoneAlgorithm("hdp", "HDP", "method", _plan)

@@ -6,15 +6,16 @@ nobody; others trust their super-node, and those whose super-node adds none, the
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms.base import Given, Plan
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.sight import BEYOND_THE_CLOUD
 from m2fdp.core.topology.network import Network
+from m2fdp.zones.algorithm import ZoneAlgorithm
 from m2fdp.zones.placement import draw_adders
 
 
 def _plan(given: Given) -> Plan:
-    tree, zones = given.tree, given.zones
+    tree, zones = given.tree, given.config.zones
     if tree.depth != 2:
         raise InputError(
             "algorithm",
@@ -41,4 +42,4 @@ def _plan(given: Given) -> Plan:
     )
 
 
-HDP_MIXED = Algorithm("hdp_mixed", "HDP, mixed", "method", _plan, zoned=True, in_zones=True)
+HDP_MIXED = ZoneAlgorithm("hdp_mixed", "HDP, mixed", "method", _plan, zoned=True)

@@ -10,6 +10,8 @@ ROOM = Room(
         "hdp_mixed": "m2fdp.zones.hdp_mixed:HDP_MIXED",
     },
     planned=("m2fdp.zones.super_nodes:with_elections",),
+    facts=("m2fdp.zones.facts:FACTS",),
+    features=("m2fdp.zones.facts:FEATURES",),
     ledgers=("m2fdp.zones.promised:with_offices",),
     promised=("m2fdp.zones.promised:promised",),
 )

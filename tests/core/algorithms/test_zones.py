@@ -7,9 +7,9 @@ from tests.builders import digits
 from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.topology.network import exposed_devices, heads_of
+from m2fdp.experiment import Experiment
 
 S, M = 10, 10  # zones, devices of each
 UPLOAD = {"privacy.mechanism": "upload", "training.local_aggregation": None}

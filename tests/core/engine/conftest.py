@@ -7,9 +7,9 @@ import pytest
 import torch
 from tests.builders import last_state, process_of
 
+from m2fdp import Experiment
 from m2fdp.core.config import Config, ModelConfig, PrivacyConfig
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.experiment.calibrating import calibrate
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.mechanisms import Clipping, Noise
@@ -98,6 +98,8 @@ def mechanism_for(privacy):
     def make(plan, shards, name="gradient"):
         config = Config(privacy=privacy[name])
         run_plan = RunPlan((plan.network,), plan.schedule.round_plans())
-        return calibrate(config, plan, run_plan, shards.sizes, shards.rates).mechanism
+        experiment = Experiment(config, given_plan=plan)
+        vars(experiment).update(samples=shards, sampling_rates=shards.rates, scheduled=run_plan)
+        return experiment.calibration.mechanism
 
     return make

@@ -12,9 +12,9 @@ from torch import nn
 from m2fdp.core.config import load_config
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.models.losses import cross_entropy
 from m2fdp.core.streams import seeded
+from m2fdp.experiment import Experiment
 from m2fdp.tiers import split_noise as splits
 from m2fdp.tiers.split_models import SplitChain, SplitModel
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from m2fdp import Experiment
 from m2fdp.core.config import parse_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.data_checks import check_data
 from m2fdp.core.experiment.surprises import surprises
 
 TRAINING = {"rounds": 2, "local_steps": 4, "learning_rate": 1, "local_aggregation": {1: 2}}
@@ -85,7 +85,9 @@ def check(shape=(1, 8, 8), model="cnn12", training=None, **privacy):
     config = parse_config(VALID | blocks | {"privacy": VALID["privacy"] | privacy})
     channels, *sides = shape
     dataset = Dataset("digits", np.zeros((2, *sides, channels)), np.arange(2), 1, n_classes=10)
-    check_data(config, check_config(config), dataset, shape, np.array([10, 100]))
+    experiment = Experiment(config)
+    vars(experiment)["dataset"] = dataset
+    experiment.check_split(np.array([10, 100]))
 
 
 def test_data_that_model_or_delta_refuse():

@@ -21,6 +21,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.tiers import ways
 from m2fdp.tiers.algorithms.dtfl import DTFL
+from m2fdp.tiers.ways import TierAlgorithm
 from m2fdp.zones.cdp import CDP
 
 SMALL = {"topology.fanouts": [3, 4], "training.rounds": 2, "training.local_aggregation": None}
@@ -42,7 +43,8 @@ def planned(monkeypatch):
     """Makes an experiment of an algorithm whose plan is another's, changed."""
 
     def make(base, change, *changes, tiers=None):
-        own = Algorithm("own", "Own", "method", lambda given: change(base.plan(given)), tiers=tiers)
+        own = Algorithm("own", "Own", "method", lambda given: change(base.plan(given)))
+        own = own if tiers is None else TierAlgorithm(**vars(own), tiers=tiers)
         monkeypatch.setitem(ALGORITHMS, "own", own)
         return Experiment.from_config(load_config(SMALL, *changes, {"algorithm": "own"}))
 

@@ -7,7 +7,7 @@ from tests.builders import records_of
 
 from m2fdp.convergence.descent import round_noise
 from m2fdp.core.config import load_config
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 
 SHARED = {"secure_aggregation.noise": "shared"}
 TRUSTED = {"topology.trust.ratios": [1.0]}

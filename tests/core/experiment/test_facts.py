@@ -7,32 +7,21 @@ import numpy as np
 import pytest
 from tests.finished import REPOSITORY
 
+from m2fdp.adversaries.facts import ATTACK, PLANNED_ROUNDS, check_attack, check_audit
+from m2fdp.convergence.facts import BOUND, EQUAL_ROUNDS, check_bound
 from m2fdp.core.algorithms import ALGORITHMS, build_plan
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.config import load_config
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import BLOCK, InputError
-from m2fdp.core.experiment.checks import (
-    check_attack,
-    check_audit,
-    check_bound,
-    check_config,
-    check_deployment,
-    check_equal_rounds,
-)
-from m2fdp.core.experiment.facts import (
-    ATTACK,
-    BOUND,
-    DEPLOYED,
-    EQUAL_ROUNDS,
-    FEATURES,
-    PLANNED_ROUNDS,
-    page,
-    refusals,
-)
+from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.experiment.facts import features_of_runs, page, refusals, refuse
+from m2fdp.core.experiment.facts.page import features_told
+from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import idle_keys
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.topology.participation import Participation
+from m2fdp.deployment.needs import DEPLOYED, check_deployment
 from m2fdp.scaffold.algorithm import SCAFFOLD, CorrectedStep
 from m2fdp.tiers.algorithms.m2fdp_tiers import M2FDP_TIERS
 
@@ -389,6 +378,12 @@ TESTS = {
     ("partition.held_out_by", NODES): HOLDING,
     ("device", NODES): {"device": "cuda"},
 }
+
+
+def check_equal_rounds(config, plan):
+    refuse(EQUAL_ROUNDS, Request(config, plan))
+
+
 # What is done with a run, by the words of a case: its features, and the check.
 VERBS = {
     THREE: (EQUAL_ROUNDS, check_equal_rounds),
@@ -397,6 +392,7 @@ VERBS = {
     NODES: (DEPLOYED, lambda config, plan: check_deployment(config)),
     "": (ATTACK, check_attack),
 }
+EVERY = features_told()  # before algorithms of one's own are there
 # What is shown in place of the key's value.
 SHOWN = {
     ("secure_aggregation.layers", "training.participation"): 2,
@@ -424,7 +420,7 @@ def asked(row):
     config = load_config(BASE, {**CASES, **TESTS}[row])
     request = Request(config, build_plan(config))
     if row in CASES:
-        return request, FEATURES, lambda config, plan: check_config(config)
+        return request, features_of_runs(), lambda config, plan: check_config(config)
     return request, *next(verb for words, verb in VERBS.items() if row[1].startswith(words))
 
 
@@ -450,9 +446,8 @@ def test_every_need_has_a_case():
         request, features, _ = asked(row)
         for feature in features:
             if feature.there(request):
-                met |= {(feature, fact) for fact in feature.needs if not fact.holds(request)}
-    every = (*FEATURES, *PLANNED_ROUNDS, *BOUND, *ATTACK, *DEPLOYED)
-    assert met == {(feature, fact) for feature in every for fact in feature.needs}
+                met |= {(feature, fact) for fact in feature.needs if not told(fact).holds(request)}
+    assert met == {(feature, fact) for feature in EVERY for fact in feature.needs}
 
 
 # What a plan of one's own may say of who takes part, in place of a key.
@@ -501,6 +496,5 @@ def test_the_base_is_refused_by_none():
 def test_the_page_has_the_matrix():
     written = (REPOSITORY / "docs/what-goes-together.md").read_text(encoding="utf-8")
     assert written == page(), "run `python -m m2fdp.core.experiment.facts` in the project's root"
-    needs = {(feature, fact) for feature in (*FEATURES, *PLANNED_ROUNDS, *BOUND, *ATTACK, *DEPLOYED)
-             for fact in feature.needs}  # fmt: skip
+    needs = {(feature, fact) for feature in EVERY for fact in feature.needs}
     assert written.count("●") == len(needs)

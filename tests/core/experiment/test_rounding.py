@@ -10,8 +10,8 @@ from tests.builders import experiment_of
 from m2fdp import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.privacy.rounding import Rounding
+from m2fdp.experiment import Experiment
 
 DENSE = {
     "model.name": "dense",

@@ -14,8 +14,8 @@ from tests.builders import digits, records_of
 from m2fdp.core.config import load_config
 from m2fdp.core.engine.training import Checkpointing
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.experiment.surprises import surprises
+from m2fdp.experiment import Experiment
 
 SMALL = {
     "partition.scheme": "iid",

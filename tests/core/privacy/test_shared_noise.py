@@ -7,7 +7,7 @@ import pytest
 from tests.builders import records_of
 
 from m2fdp.core.config import load_config
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 
 BASE = {
     "topology.fanouts": [10, 5],

@@ -81,16 +81,7 @@ def build_plan(config: Config) -> Plan:
     trust = build_trust(tree, config.topology, config.seed)
     schedule = build_schedule(config.training, tree.depth)
     options = parse_options(config.algorithm, config.options)
-    given = Given(
-        tree,
-        trust,
-        schedule,
-        options,
-        config.seed,
-        config.zones,
-        config.tiering,
-        config.training.local_epochs,
-    )
+    given = Given(tree, trust, schedule, options, config)
     plan = _with_server_rule(_plan_of(config.algorithm, given), config.training.server)
     participants = _participants(config.training.participants, tree, trust, plan.network.tree)
     network = replace(plan.network, participants=participants) if participants else plan.network

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from m2fdp.core.config import Block, TieringConfig, ZonesConfig
+from m2fdp.core.config import Block, Config
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import Trust
-from m2fdp.tiers.ways import Way
 
 
 class NoOptions(Block):
@@ -26,20 +25,19 @@ class Given:
     Attributes:
         tree, trust, schedule: as configured.
         options: the configuration's `options`, as the algorithm's own block.
-        seed: seed of the run, for what an algorithm draws.
-        zones: the configured block, for an algorithm that is `zoned`.
-        tiering: the configured block, for one that trains in tiers.
-        epochs: epochs of a device in a round, for one that trains in epochs.
+        config: the whole configuration.
     """
 
     tree: Tree
     trust: Trust
     schedule: Schedule
     options: Block = field(default_factory=NoOptions)
-    seed: int = 0
-    zones: ZonesConfig = ZonesConfig()
-    tiering: TieringConfig = TieringConfig()
-    epochs: int = 1
+    config: Config = field(default_factory=Config)
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run, for what an algorithm draws."""
+        return self.config.seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +62,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm by name.
+    """An algorithm by name. Rooms have subclasses, with what they ask of theirs.
 
     Attributes:
         name: its name in configurations.
@@ -73,11 +71,6 @@ class Algorithm:
         plan: the function from what is given to its plan.
         controllable: whether a controller may choose its rounds (`control.enabled`).
         options: the block that checks the configuration's `options`.
-        zoned: whether it reads the configuration's `zones`.
-        in_zones: whether it is one of H's, of which a run tells what the observers of its zones
-            learn.
-        tiers: how its devices train in epochs of their own on a star, one of `m2fdp.tiers.ways`;
-            None = local steps on the tree.
         mechanisms: the names of those that it is defined for; None = any.
     """
 
@@ -87,7 +80,14 @@ class Algorithm:
     plan: Callable[[Given], Plan]
     controllable: bool = False
     options: type[Block] = NoOptions
-    zoned: bool = False
-    in_zones: bool = False
-    tiers: Way | None = None
     mechanisms: frozenset[str] | None = None
+
+    def check_private(self, name: str) -> None:
+        """Refuse private plans where the algorithm's rounds draw no noise.
+
+        Args:
+            name: the algorithm's name in the configuration, for errors.
+
+        Raises:
+            InputError: they draw none.
+        """

@@ -49,7 +49,8 @@ def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
     check_schedule(plan.schedule, plan.network.tree.depth, refuse)
     check_network(name, plan.network)
     if plan.private:
-        _check_noise(name, algorithm, plan.network)
+        algorithm.check_private(name)
+        _check_noise(name, plan.network)
         try_clip_factor(plan.rules.clip_factor, name)
     return replace(plan, rules=plan.rules.named(name))
 
@@ -67,16 +68,9 @@ def _with_its_pull(name: str, plan: Plan) -> Plan:
     return replace(plan, schedule=schedule, rules=replace(plan.rules, local=rule.local))
 
 
-def _check_noise(name: str, algorithm: Algorithm, network: Network) -> None:
+def _check_noise(name: str, network: Network) -> None:
     """Every device is behind noise before an untrusted server sees anything of it, and somebody
     draws that noise."""
-    if algorithm.tiers is not None:
-        raise InputError(
-            "algorithm",
-            name,
-            f"is private, but clients that train by the way {algorithm.tiers.name} "
-            "(Algorithm.tiers) draw no noise; valid: private=False",
-        )
     exposed = np.flatnonzero(exposed_devices(network))
     if exposed.size:
         raise InputError(

@@ -9,17 +9,11 @@ from m2fdp.core import own_code
 from m2fdp.core.algorithms import Plan, build_plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.facts import (
-    ATTACK,
-    BOUND,
-    DEPLOYED,
-    EQUAL_ROUNDS,
-    FEATURES,
-    PLANNED_ROUNDS,
-    refuse,
-)
+from m2fdp.core.experiment.facts import features_of_runs, refuse
+from m2fdp.core.experiment.facts.facts import KNOWN_ROUNDS
+from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import refuse_idle
-from m2fdp.core.experiment.request import DEPLOYMENT, OF_EXPERIMENTS, Request
+from m2fdp.core.experiment.request import OF_EXPERIMENTS, Request
 from m2fdp.core.models.names import check_model_name
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.schedule.rounds import check_pull
@@ -48,8 +42,9 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
     refuse_idle(request)
-    refuse(FEATURES, request)
-    if plan.schedule.proximal and not config.control.enabled:  # which checks as it chooses
+    refuse(features_of_runs(), request)
+    # Who chooses step sizes round by round checks them as it does.
+    if plan.schedule.proximal and told(KNOWN_ROUNDS).holds(request):
         asked = plan.schedule.proximal == config.training.proximal
         key = "training.proximal" if asked else "Schedule.proximal"
         check_pull(plan.schedule.proximal, plan.schedule.largest_step, key)
@@ -63,54 +58,3 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         if not is_available():
             raise InputError("device", config.device, "no CUDA device is available; use cpu")
     return plan
-
-
-def check_equal_rounds(config: Config, plan: Plan) -> None:
-    """Refuse audit, bound and attack of a controlled run, and of one whose devices join by chance
-    or split their model.
-
-    Raises:
-        InputError: it is one.
-    """
-    refuse(EQUAL_ROUNDS, Request(config, plan))
-
-
-def check_audit(config: Config, plan: Plan) -> None:
-    """Refuse audits of what has no noise, and of rounds that a method is not made for.
-
-    Raises:
-        InputError: naming the key.
-    """
-    by_neighbours = config.audit.method == "neighbours"
-    refuse(PLANNED_ROUNDS if by_neighbours else EQUAL_ROUNDS, Request(config, plan))
-    if not plan.private:
-        remedy = "adds no noise, so there is no bound to audit"
-        raise InputError("algorithm", config.algorithm, remedy)
-
-
-def check_bound(config: Config, plan: Plan) -> None:
-    """Refuse bounds on convergence where rounds are not alike, or steps are not plain.
-
-    Raises:
-        InputError: naming the key.
-    """
-    refuse(BOUND, Request(config, plan))
-
-
-def check_attack(config: Config, plan: Plan) -> None:
-    """Refuse attacks that are not defined for a run.
-
-    Raises:
-        InputError: naming the key.
-    """
-    refuse(ATTACK, Request(config, plan))
-
-
-def check_deployment(config: Config) -> Plan:
-    """Everything that can be found wrong with a run of real processes without looking at data.
-
-    Raises:
-        InputError: see `check_config`, or what no tree of processes can do.
-    """
-    refuse(DEPLOYED, Request(config, build_plan(config)))
-    return check_config(config, frozenset({DEPLOYMENT}))

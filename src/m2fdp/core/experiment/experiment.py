@@ -1,26 +1,22 @@
-"""`Experiment`: what is done with a run that is put together."""
+"""`PlainExperiment`: what is done with a run that is put together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp.adversaries.audits import audit_run
-from m2fdp.convergence import figures as bounds
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import held_out
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import Evaluation, confusion_matrix, evaluate, one_class_only
 from m2fdp.core.engine.lengths import TooLongError
-from m2fdp.core.engine.local_rules import adds_up
 from m2fdp.core.engine.simulation import SimulationProcess
 from m2fdp.core.engine.training import (
     SILENT,
@@ -34,21 +30,20 @@ from m2fdp.core.engine.training import (
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.assembly import Assembly
-from m2fdp.core.experiment.inputs import records_of
+from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.experiment.randomness import randomness_of
-from m2fdp.core.experiment.results import Attacked, Calibration, ConvergenceBounds, Trained
-from m2fdp.core.experiment.steps import advised, in_words, too_large, too_long
+from m2fdp.core.experiment.results import Calibration, Trained
+from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy import ledger_tables
 from m2fdp.core.privacy.scores import score, score_deviation
-from m2fdp.zones.promised import elections_table
-from m2fdp.zones.table import COLUMNS, zones_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Experiment(Assembly):
-    """A run as configured, and all that can be asked of it. `m2fdp.core.experiment.assembly` and
-    `m2fdp.core.experiment.parts` have what it consists of.
+class PlainExperiment(Assembly):
+    """A run without what rooms change, and what can be asked of every run. What it consists of is
+    `m2fdp.core.experiment.assembly` and `m2fdp.core.experiment.parts`. Users have
+    `m2fdp.Experiment`, which knows all rooms.
 
     Whatever computes numbers sets exact arithmetic first (`set_exact_arithmetic`: one thread an
     operator, no TF32), for the whole process: results depend on nothing around the experiment.
@@ -60,7 +55,7 @@ class Experiment(Assembly):
     @classmethod
     def from_config(
         cls, config: Config, dataset: Dataset | None = None, manifest: pd.DataFrame | None = None
-    ) -> Experiment:
+    ) -> Self:
         """The experiment of a configuration, on its own data set and split or on given ones.
 
         Raises:
@@ -73,7 +68,15 @@ class Experiment(Assembly):
         return cls(config, dataset, manifest)
 
     def __repr__(self) -> str:
-        return f"Experiment({in_words(self.config, self.plan)})"
+        """What is trained how, on what, and with how much privacy."""
+        config, devices = self.config, counted(self.plan.network.tree.n_devices, "device")
+        promised = f"{config.privacy.mechanism} at {promise.asked(config.privacy)}"
+        return (
+            f"Experiment({config.algorithm} on {config.dataset.name}: {devices}, "
+            f"{config.model.name}, {counted(config.training.rounds, 'round')} of "
+            f"{self.round_in_words}, {promised if self.plan.private else 'no privacy'}, seed "
+            f"{config.seed})"
+        )
 
     def check(self) -> None:
         """Refuse what model, privacy and network have against the data, before more is computed.
@@ -96,20 +99,6 @@ class Experiment(Assembly):
         `m2fdp.core.privacy.ledger_tables.ledger_table`."""
         conditions = promise.conditions(self)
         return ledger_tables.ledger_table(*self.calibration.accounted, conditions)
-
-    def elections(self) -> pd.DataFrame:
-        """A row for each device where zones elect super-nodes: when it and others served."""
-        return elections_table(self)
-
-    def zones_table(self) -> pd.DataFrame:
-        """What every observer learns in H's zones, whoever is trusted, beside H's formula. No row
-        where a local rule makes something else of noise: what the table sums up is not there then.
-        """
-        if not adds_up(self.plan.rules.local):
-            return pd.DataFrame(columns=list(COLUMNS))
-        mechanism, rounds = self.calibration.mechanism, self.calibration.affordable_rounds
-        privacy, colluding = self.config.privacy, self.config.threat.colluding
-        return zones_table(self.network, mechanism, rounds, privacy, colluding)
 
     def epsilon_over_rounds(self) -> pd.DataFrame:
         """Epsilon of each kind of observer after some rounds, to plan a budget."""
@@ -152,9 +141,9 @@ class Experiment(Assembly):
         try:
             state, metrics = train(self.run(process), listener, start, checkpointing)
         except DivergenceError as error:
-            raise too_large(self.config, error) from None
+            raise self.too_large(error) from None
         except TooLongError as error:
-            raise too_long(self.config, error) from None
+            raise self.too_long(error) from None
         finally:
             process.executor.workers.end()
         model = process.simulation.model
@@ -177,7 +166,10 @@ class Experiment(Assembly):
             shares = np.bincount(labels, minlength=n_classes) / len(labels)
         diverged = divergence(model, float(last["loss"]), shares)
         if diverged is not None:
-            return advised(self.config, diverged)
+            key, change = self.smaller_steps
+            if self.config.training.accumulated_noise is not None:
+                key += ", or training.accumulated_noise"
+            return f"{diverged}; choose a {change} {key}"
         if of_devices or not np.isclose(shares, last["accuracy"], atol=1e-9).any():
             return None
         found = evaluate(model, weights, *records_of(self.inputs, self.held_out, "cpu"))
@@ -210,51 +202,3 @@ class Experiment(Assembly):
         labels = self.dataset.labels[self.held_out]
         predicted = self.evaluate(state_dict).predictions.numpy()
         return confusion_matrix(labels, predicted, self.dataset.n_classes)
-
-    def audit(self) -> pd.DataFrame:
-        """The promise, tested in the engine's own rounds by `audit.method`: a row an observer.
-
-        By canaries, lower bounds on epsilon beside the ledger's upper bounds; see
-        `m2fdp.adversaries.audit.Bounds`. By neighbours, how far one record moved what is released,
-        and may; see `m2fdp.adversaries.neighbours.Tried`.
-
-        Raises:
-            InputError: nothing is private, or the method is not made for these rounds.
-        """
-        return audit_run(self)
-
-    def attack(
-        self,
-        folder: Path | None = None,
-        on_done: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Attacked:
-        """What an observer takes from the messages that it reads; see `attacks.attack_run`.
-
-        Raises:
-            InputError: an attack that is not defined for the run.
-        """
-        from m2fdp.adversaries.attacks import attack_run  # SciPy's distributions take long
-
-        return attack_run(self, folder, on_done)
-
-    def measure(self) -> pd.DataFrame:
-        """Train, and measure loss, gradients and curvature along the run; see
-        `m2fdp.convergence.measurement.measure_run`.
-
-        Raises:
-            InputError: the rounds are a controller's.
-        """
-        return bounds.measure(self)
-
-    def bound(self, measured: pd.DataFrame | None = None) -> ConvergenceBounds:
-        """The convergence bounds beside what is measured.
-
-        Args:
-            measured: table of `measure`, which is called where it is not given.
-
-        Raises:
-            InputError: the rounds are a controller's, steps are not plain, no gradient has
-                changed along the run, so that nothing is known of beta, or models are clipped in
-                place of steps.
-        """
-        return bounds.bound_run(self, measured)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from m2fdp.core import own_code
 from m2fdp.core.config import Config
@@ -22,8 +23,12 @@ def _has_papers_noise(request: Request) -> bool:
     return of_control or request.privacy.calibration == "paper" or "bound" in request.pipelines
 
 
+def _way(request: Request) -> Any:
+    return getattr(request.algorithm, "tiers", None)
+
+
 def _is_in_tiers(request: Request) -> bool:
-    return request.way is not None and request.way.tiered
+    return _way(request) is not None and _way(request).tiered
 
 
 def _makes_tables(request: Request) -> bool:
@@ -31,18 +36,18 @@ def _makes_tables(request: Request) -> bool:
 
 
 READERS: dict[str, Callable[[Request], bool]] = {
-    by.IN_TIERS: lambda request: request.way is not None,
+    by.IN_TIERS: lambda request: _way(request) is not None,
     by.OWN_LOSSES: _is_in_tiers,
-    by.AVERAGED_TIERS: lambda request: request.way is not None and request.way.averaged,
-    by.FEDGKT: lambda request: request.way is not None and not request.way.averaged,
-    by.ZONED: lambda request: request.algorithm.zoned,
+    by.AVERAGED_TIERS: lambda request: _way(request) is not None and _way(request).averaged,
+    by.FEDGKT: lambda request: _way(request) is not None and not _way(request).averaged,
+    by.ZONED: lambda request: getattr(request.algorithm, "zoned", False),
     by.SPLITTING: _splits,
     by.CLOCK: _makes_tables,
     by.SCHEDULED: lambda request: (
         _makes_tables(request) or _splits(request) or _is_in_tiers(request)
     ),
     by.BILLED: lambda request: (
-        _makes_tables(request) or _splits(request) or request.way is not None
+        _makes_tables(request) or _splits(request) or _way(request) is not None
     ),
     by.DEPLOYED: lambda request: DEPLOYMENT in request.pipelines,
     by.PAPERS_NOISE: _has_papers_noise,

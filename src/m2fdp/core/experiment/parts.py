@@ -8,12 +8,13 @@ from functools import cached_property
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.data.arrays import checked
-from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
     by_name,
@@ -23,20 +24,21 @@ from m2fdp.core.data.manifest import (
     shards_of,
 )
 from m2fdp.core.data.partitioners import Names
+from m2fdp.core.data.repeats import Repeats, count_repeats
 from m2fdp.core.data.sources import load_dataset
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.local_rules import try_local_rule
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.sampling import sampling_rates
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.data_checks import check_data
-from m2fdp.core.experiment.inputs import compute_inputs, records_of
-from m2fdp.core.models.checks import Shape
+from m2fdp.core.models.checks import Shape, check_one_by_one
+from m2fdp.core.models.registry import Model, build_model
+from m2fdp.core.privacy.calibration import check_delta
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, joined_by_chance, weighted
 from m2fdp.core.topology.tree import Tree
-from m2fdp.features.mapping import input_shape
-from m2fdp.features.overlap import Repeats, count_repeats
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,22 +89,40 @@ class Parts:
 
     @cached_property
     def inputs(self) -> Dataset:
-        """The records as models take them: as they are, or as features, which are computed now if
-        no run has before.
+        """The records as models take them, which are computed now if no run has before.
 
         Raises:
-            InputError: a feature map that can't be had for these images.
+            InputError: see `inputs_of`.
         """
-        return self.compute_features(lambda done, total: None)
+        return self.inputs_of(self.dataset)
 
-    def compute_features(self, on_chunk: Callable[[int, int], None]) -> Dataset:
-        """`inputs`, telling while they are computed how many records are done, of how many."""
-        return compute_inputs(self.config, self.dataset, on_chunk)
+    def inputs_of(
+        self, dataset: Dataset, on_chunk: Callable[[int, int], None] = lambda done, total: None
+    ) -> Dataset:
+        """The data set with what models take for its images: pixels, over the image's length if
+        so configured.
+
+        Args:
+            on_chunk: a function called with how many records are done, of how many.
+
+        Raises:
+            InputError: what is asked for can't be had for these images.
+        """
+        set_exact_arithmetic()
+        return of_unit_norm(dataset) if self.config.dataset.scale == "unit_norm" else dataset
 
     @property
     def input_shape(self) -> Shape:
         """(C, H, W) of `inputs`, known before they are computed."""
-        return input_shape(self.config.features, self.dataset.shape)
+        return self.dataset.shape
+
+    def build_model(self, seed: int) -> Model:
+        """The configured model with its first weights.
+
+        Raises:
+            InputError: see `m2fdp.core.models.registry.build_model`.
+        """
+        return build_model(self.config.model, *self.classified, seed)
 
     @property
     def classified(self) -> tuple[Shape, int]:
@@ -139,8 +159,43 @@ class Parts:
         else:
             by = partition.held_out_by
             manifest = check_manifest(manifest, dataset, tree.n_devices, by, names)
-        check_data(config, self.plan, dataset, self.input_shape, shards_of(manifest).sizes)
+        self.check_split(shards_of(manifest).sizes)
         return manifest, count_repeats(dataset, manifest)
+
+    def check_split(self, sizes: np.ndarray) -> None:
+        """What can be found wrong once the records are dealt, before anything is written.
+
+        Args:
+            sizes: int64 (N_L,), D_j.
+
+        Raises:
+            InputError: the model does not fit the images, an own local rule does not descend once,
+                or delta is too large for the shards.
+        """
+        plan, training, privacy = self.plan, self.config.training, self.config.privacy
+        built = self.build_model(0)
+        model = torch.zeros(1, built.n_parameters)
+        try_local_rule(
+            plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
+        )
+        if built.is_own and (who := self.vectorised_by):
+            check_one_by_one(built.name, built.module, self.input_shape, who)
+        # A device as a whole takes part for certain.
+        rates = sampling_rates(sizes, training.batch_size if privacy.unit == "record" else None)
+        schedule, chance = plan.schedule, plan.network.chance
+        steps, of = schedule.rounds * schedule.local_steps, "steps"
+        if chance is not None:  # of a round, that its device joins and some step draws the record
+            rates = chance * (1 - (1 - rates) ** schedule.local_steps)
+            steps, of = schedule.rounds, "rounds"
+        check_delta(privacy.delta, sizes, rates, steps, of)
+
+    @property
+    def vectorised_by(self) -> str | None:
+        """Who passes records through the model by torch.func.vmap, in words."""
+        if self.plan.private:
+            return "privacy, whose records each pass it alone,"
+        backend, on_gpu = self.config.training.backend, self.config.device != "cpu"
+        return "training.backend: stacked" if backend in ("stacked", *["auto"] * on_gpu) else None
 
     @property
     def repeats(self) -> Repeats:
@@ -196,7 +251,7 @@ class Parts:
         return self.held_out
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Features (n, C, H, W) and labels (n,) of some samples on the compute device."""
+        """Inputs (n, C, H, W) and labels (n,) of some samples on the compute device."""
         return records_of(self.inputs, samples, self.config.device)
 
     def shards(self) -> Shards:
@@ -216,3 +271,11 @@ class Parts:
             return network
         sizes = self.samples.sizes
         return joined_by_chance(weighted(network, sizes, weights), training, sizes)
+
+
+def records_of(inputs: Dataset, samples: np.ndarray, device: str) -> tuple[Tensor, Tensor]:
+    """Inputs (n, C, H, W) and labels (n,) of some samples on a device."""
+    return (
+        torch.as_tensor(features(inputs.images[samples]), device=device),
+        torch.as_tensor(inputs.labels[samples], device=device),
+    )

@@ -12,7 +12,6 @@ from m2fdp.core.config import Config, PrivacyConfig, TrainingConfig
 from m2fdp.core.engine.local_rules import KeepingRule, keeping
 from m2fdp.core.privacy.mechanisms import Clipping, Mechanism, get_mechanism
 from m2fdp.core.topology.network import Network
-from m2fdp.tiers.ways import Way
 
 # Those of a configuration's pipelines that an `Experiment` has methods for and that read keys that
 # nothing else does.
@@ -89,11 +88,6 @@ class Request:
     def algorithm(self) -> Algorithm:
         """The configured one."""
         return get_algorithm(self.config.algorithm)
-
-    @property
-    def way(self) -> Way | None:
-        """How the algorithm trains in tiers, if it does."""
-        return self.algorithm.tiers
 
     @cached_property
     def mechanism(self) -> Mechanism:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from torch import Tensor
@@ -13,10 +12,6 @@ from m2fdp.core.experiment.own_parts import OwnPart
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
-
-if TYPE_CHECKING:
-    from m2fdp.adversaries.membership import Membership
-    from m2fdp.adversaries.reconstruction import Reconstruction
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,36 +80,3 @@ class Trained:
             f"Trained({counted(self.rounds, 'round')}: accuracy {self.accuracy:.4f}, "
             f"loss {self.loss:.4f}, epsilon {self.epsilon:.4g})"
         )
-
-
-@dataclass(frozen=True, eq=False)
-class ConvergenceBounds:
-    """The convergence bounds of a run, beside what was measured along it.
-
-    Attributes:
-        by_round: table of `m2fdp.convergence.tables.bound_table`.
-        by_layer: table of `m2fdp.convergence.tables.layer_table`.
-        summary: constants, where they come from, and whether the assumptions hold; for JSON.
-        warnings: what a reader must know of the assumptions, a sentence each.
-    """
-
-    by_round: pd.DataFrame
-    by_layer: pd.DataFrame
-    summary: Mapping[str, Any]
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Attacked:
-    """What an attack has taken.
-
-    Attributes:
-        record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
-            by name, `note` what must stand beside them.
-        reconstructions: results of messages, in order; none of lira.
-        memberships: results by the observer's kind; none of a reconstruction.
-    """
-
-    record: Mapping[str, Any]
-    reconstructions: tuple[Reconstruction, ...] = ()
-    memberships: Mapping[str, Membership] | None = None

@@ -14,10 +14,9 @@ from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import label_counts
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.experiment.experiment import Experiment
-from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.experiment.progress import so_far, telling
 from m2fdp.core.privacy.verdict import OTHER_RECORDS, Verdict
+from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
@@ -36,7 +35,7 @@ def load(config: Config) -> Dataset:
 
 def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
     """The manifest. What model and privacy ask of the data is checked before it is written."""
-    return Parts(config, dataset, given_plan=plan).manifest
+    return Experiment(config, dataset, given_plan=plan).manifest
 
 
 def assemble(

@@ -17,8 +17,8 @@ from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.data.manifest import DIGEST, file_of
 from m2fdp.core.engine.evaluation import one_class_only
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.formatting import EPSILON_NAMES
+from m2fdp.experiment import Experiment
 from m2fdp.pipelines.cells import MODEL, check_trained_with
 from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of

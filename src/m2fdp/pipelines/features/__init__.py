@@ -9,8 +9,8 @@ from kedro.pipeline import Pipeline
 from rich.console import Console
 
 from m2fdp.core.config import PIXELS
-from m2fdp.core.experiment.experiment import Experiment
 from m2fdp.core.experiment.progress import items_bar
+from m2fdp.experiment import Experiment
 from m2fdp.features.mapping import fitted_on
 from m2fdp.pipelines.naming import node
 
@@ -24,7 +24,7 @@ def compute_features(experiment: Experiment) -> Experiment:
         return experiment
     started = time.monotonic()
     with items_bar("features", Console(stderr=True), logger.info) as on_chunk:
-        experiment.compute_features(on_chunk)
+        experiment.inputs_of(experiment.dataset, on_chunk)
     seconds = time.monotonic() - started
     logger.info(
         "%s features of %d numbers a record, fitted on %s and on no record (%.0f s)",

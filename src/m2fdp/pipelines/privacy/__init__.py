@@ -2,7 +2,7 @@
 
 from kedro.pipeline import Pipeline
 
-from m2fdp.core.experiment.experiment import Experiment
+from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import drawing, node
 from m2fdp.pipelines.privacy import nodes
 from m2fdp.reporting.privacy_figures import ledger_heat_map

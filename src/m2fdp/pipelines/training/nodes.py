@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from m2fdp.convergence.accumulated import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
-from m2fdp.core.experiment.experiment import Experiment
-from m2fdp.core.experiment.steps import as_noise_allows
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
 from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.pending import settle
+from m2fdp.experiment import Experiment
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.outbox import UNSENT
 from m2fdp.pipelines.provenance import computed_by, own_code
@@ -54,7 +54,7 @@ def train_model(
         begin_run()
         group = "control" if experiment.course is None else "tiers"
         if (accumulated := experiment.accumulated_noise) is not None:
-            step, group = experiment.schedule.learning_rate, "schedule"
+            group, step = "schedule", experiment.schedule.learning_rate
             logger.info(as_noise_allows(config, accumulated, step))
         reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress

@@ -3,8 +3,8 @@
 Clients send activations, scores and labels, and never a model: see `m2fdp.tiers.transfer`.
 """
 
-from m2fdp.core.algorithms.base import Algorithm
 from m2fdp.tiers import ways
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiers.ways import TierAlgorithm
 
-FEDGKT = Algorithm("fedgkt", "FedGKT", "baseline", star_in_tiers, tiers=ways.FEDGKT)
+FEDGKT = TierAlgorithm("fedgkt", "FedGKT", "baseline", star_in_tiers, tiers=ways.FEDGKT)

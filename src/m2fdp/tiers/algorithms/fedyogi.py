@@ -2,11 +2,12 @@
 
 from pydantic import Field
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms.base import Given, Plan
 from m2fdp.core.config import Block, Decay, Positive
 from m2fdp.core.engine.server_rules import Yogi
 from m2fdp.tiers import ways
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiers.ways import TierAlgorithm
 
 
 class YogiOptions(Block):
@@ -24,4 +25,6 @@ def _plan(given: Given) -> Plan:
     return star_in_tiers(given, rule)
 
 
-FEDYOGI = Algorithm("fedyogi", "FedYogi", "baseline", _plan, options=YogiOptions, tiers=ways.FEDAVG)
+FEDYOGI = TierAlgorithm(
+    "fedyogi", "FedYogi", "baseline", _plan, options=YogiOptions, tiers=ways.FEDAVG
+)

@@ -13,7 +13,7 @@ from m2fdp.core.topology.network import Network, noise_plan
 def _plan(given: Given) -> Plan:
     tree, trust = given.tree, given.trust
     splits = trust[-1][tree.parents[-1]].copy()
-    if given.tiering.offload_to == "anyone":
+    if given.config.tiering.offload_to == "anyone":
         splits = np.ones_like(splits)
     network = Network(tree, trust, noise_plan(tree, trust), splits=splits)
     return Plan(network, given.schedule, private=True)

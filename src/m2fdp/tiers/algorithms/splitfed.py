@@ -4,8 +4,8 @@ The gradients are those of the whole model, so it trains what FedAvg trains, to 
 clock differs.
 """
 
-from m2fdp.core.algorithms.base import Algorithm
 from m2fdp.tiers import ways
 from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiers.ways import TierAlgorithm
 
-SPLITFED = Algorithm("splitfed", "SplitFed", "baseline", star_in_tiers, tiers=ways.SPLITFED)
+SPLITFED = TierAlgorithm("splitfed", "SplitFed", "baseline", star_in_tiers, tiers=ways.SPLITFED)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from m2fdp.core.experiment.facts.features import ATTACK, BOUND, DEPLOYED, FEATURES, PLANNED_ROUNDS
+from m2fdp.core.experiment.facts.features import features_of_runs
+from m2fdp.core.experiment.facts.rule import Feature, told
+from m2fdp.core.rooms import brought
 
 _TEXT = """\
 # What goes together
@@ -12,8 +14,8 @@ refused in one line, before anything is computed. Where a key is only idle, as n
 reads it, its place in [configuration.md](configuration.md) says who does. What a mechanism refuses
 of the block `privacy` stands in its file in `src/m2fdp/core/privacy/mechanisms`.
 
-This page is made from `src/m2fdp/core/experiment/facts` by `python -m m2fdp.core.experiment.facts`;
-{algorithm} stands for the algorithm's name.
+This page is made from `src/m2fdp/core/experiment/facts`, and from `facts.py` of the rooms, by
+`python -m m2fdp.core.experiment.facts`; {algorithm} stands for the algorithm's name.
 
 ## Features
 
@@ -31,10 +33,16 @@ A dot: the feature of that number needs the fact.
 """
 
 
+def features_told() -> tuple[Feature, ...]:
+    """All features: of runs, and of what can be done with one."""
+    of_verbs = (feature for features in brought("verb_features") for feature in features)
+    return tuple(dict.fromkeys((*features_of_runs(), *of_verbs)))
+
+
 def page() -> str:
     """The content of docs/what-goes-together.md."""
-    features = tuple(dict.fromkeys((*FEATURES, *PLANNED_ROUNDS, *BOUND, *ATTACK, *DEPLOYED)))
-    facts = tuple(dict.fromkeys(fact for feature in features for fact in feature.needs))
+    features = features_told()
+    facts = dict.fromkeys(fact for feature in features for fact in feature.needs)
     lines, needing = [], {}
     for number, feature in enumerate(features, start=1):
         refused = "" if not feature.needs else "itself" if feature.key else "the fact"
@@ -46,5 +54,6 @@ def page() -> str:
     matrix = [f"| key | use | fact |{heads}", "|---|---|---|" + ":-:|" * len(needing)]
     for fact in facts:
         dots = "".join(" ● |" if fact in needs else " |" for needs in needing.values())
-        matrix.append(f"| `{fact.key}` | {fact.remedy} | {fact.text} |{dots}")
+        key = told(fact)
+        matrix.append(f"| `{key.key}` | {key.remedy} | {fact.text} |{dots}")
     return _TEXT + "\n".join(lines) + "\n" + _MATRIX + "\n".join(matrix) + "\n"

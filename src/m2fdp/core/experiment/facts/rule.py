@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from m2fdp.core.config import Block
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.request import Request
+from m2fdp.core.rooms import brought
+
+
+def always(run: Request) -> bool:
+    """What holds of every run."""
+    return True
 
 
 def _none_wrong(run: Request) -> Iterator[InputError]:
@@ -19,17 +25,18 @@ class Fact:
     """What a run is, unless one key breaks it.
 
     Attributes:
-        key: dotted key of the value, or of the block, that breaks it.
+        text: the fact as a noun: what a feature "needs". A fact of a room has the core's text.
+        key: dotted key of the value, or of the block, that breaks it; "" where no key of the core
+            does.
         remedy: the value that gives it.
-        text: the fact as a noun: what a feature "needs".
         holds: whether a run is so.
         shown: what breaks it, where that is not the key's value.
     """
 
-    key: str
-    remedy: str
     text: str
-    holds: Callable[[Request], bool]
+    key: str = ""
+    remedy: str = ""
+    holds: Callable[[Request], bool] = always
     shown: Callable[[Request], object] | None = None
 
 
@@ -70,10 +77,16 @@ def refusals(features: Iterable[Feature], run: Request) -> Iterator[InputError]:
     """All lines that refuse a run, in the order of features."""
     for feature in features:
         if feature.there(run):
-            for fact in feature.needs:
+            for fact in map(told, feature.needs):
                 if not fact.holds(run):
                     yield _missing(feature, fact, run)
             yield from feature.values(run)
+
+
+def told(fact: Fact) -> Fact:
+    """The fact as told by the room whose keys break it, or as it is."""
+    of_rooms = (each for facts in brought("facts") for each in facts)
+    return next((each for each in of_rooms if each.text == fact.text), fact)
 
 
 def _missing(feature: Feature, fact: Fact, run: Request) -> InputError:

@@ -11,7 +11,7 @@ import torch
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
-from m2fdp.core.models.serving import _load_pyfunc, write_model
+from m2fdp.serving import _load_pyfunc, write_model
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.transfer_models import build_transfer_model
 
@@ -77,7 +77,7 @@ def test_loading_needs_neither_kedro_nor_mlflow(tmp_path):
     model = build_model(config, (1, 2, 2), 3, seed=1)
     write_model(tmp_path, config, (1, 2, 2), 3, model.module.state_dict())
     code = (
-        "import sys; from m2fdp.core.models.serving import _load_pyfunc; "
+        "import sys; from m2fdp.serving import _load_pyfunc; "
         f"print(_load_pyfunc({str(tmp_path)!r}).predict([[1, 2, 3, 4]]).shape, "
         "{'kedro', 'mlflow', 'ray'} & set(sys.modules))"
     )

@@ -1,0 +1,17 @@
+"""What reads pixels does not read features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from m2fdp.core.config import PIXELS
+from m2fdp.core.experiment.facts import facts as a
+
+FACTS = (
+    replace(
+        a.OF_PIXELS,
+        key="features.map",
+        remedy=PIXELS,
+        holds=lambda run: run.config.features.map == PIXELS,
+    ),
+)

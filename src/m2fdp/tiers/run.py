@@ -1,0 +1,196 @@
+"""A run whose devices split their model: in epochs of their own on a star, or step by step on a
+tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from m2fdp.core.config import Config, ModelConfig
+from m2fdp.core.costs.clock import Cost
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.training import RoundPolicy
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.experiment import PlainExperiment
+from m2fdp.core.formatting import counted
+from m2fdp.core.models.checks import Shape
+from m2fdp.core.models.names import SPLIT_MODELS
+from m2fdp.core.models.registry import Model, resnet_plan
+from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
+from m2fdp.core.streams import seeded
+from m2fdp.core.topology.builders import build_tree
+from m2fdp.processes.elsewhere import Sites
+from m2fdp.processes.workers import available_cores
+from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts
+from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
+from m2fdp.tiers.local import local_training
+from m2fdp.tiers.module_costs import module_costs
+from m2fdp.tiers.process import TierProcess, build_tier_process
+from m2fdp.tiers.split_models import build_split_model
+from m2fdp.tiers.split_noise import exposed_splits, randomised_response
+from m2fdp.tiers.split_steps import Splits
+from m2fdp.tiers.transfer import TransferProcess, build_transfer_process
+from m2fdp.tiers.transfer_models import build_transfer_model
+from m2fdp.tiers.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers, tree_course
+from m2fdp.tiers.ways import Way, way_of
+
+
+class Tiered(PlainExperiment):
+    """A run whose devices may split their model (`tiering`)."""
+
+    @property
+    def way(self) -> Way | None:
+        """How devices train in epochs; None where they take local steps."""
+        return way_of(self.config)
+
+    def build_model(self, seed: int) -> Model:
+        """Of a way: split, with the heads of its tiers."""
+        way, config, classified = self.way, self.config, self.classified
+        if way is None:
+            return super().build_model(seed)
+        if not way.averaged:
+            n_clients = build_tree(config.topology).n_devices
+            return build_transfer_model(config.model, *classified, seed, n_clients)
+        cuts = SPLIT_MODELS[config.model.name]
+        tiers = range(cuts - config.tiering.tiers + 1, cuts + 1) if way.tiered else ()
+        return build_split_model(config.model, *classified, seed, tiers)
+
+    @cached_property
+    def model(self) -> Model:
+        """Split, with the heads of the tiers that are ever in use, where devices split it at every
+        step."""
+        if self.splits is None:
+            return super().model
+        used = [tier for tier in self.splits.cuts if tier <= self._n_cuts]
+        return build_split_model(self.config.model, *self.classified, self.config.seed, used)
+
+    @cached_property
+    def splits(self) -> TreeTiers | None:
+        """Who has how much of the model when, where devices split it at every step."""
+        if self.network.splits is None or self.way is not None:
+            return None  # nobody splits it, or only in epochs
+        config, (network, *_), rounds = self.config, self.run_plan.networks, self.run_plan.rounds
+        every = range(1, self._n_cuts + 1)
+        split = build_split_model(config.model, *self.classified, None, every)
+        costs = clock_costs(config.clock, module_costs(split))
+        cuts = billed_cuts(costs, len(every))
+        billed = costs_of_cuts(costs, cuts, config.clock.label_bytes, whole_model=True)
+        return plan_tree_tiers(
+            config.tiering,
+            config.clock,
+            billed,
+            network,
+            lock_step_of(get_mechanism(config.privacy.mechanism), network, rounds),
+            self.samples.sizes * self.sampling_rates,
+            rounds,
+            config.seed,
+        )
+
+    @property
+    def _n_cuts(self) -> int:
+        """n, the places where the model that is trained can be cut."""
+        return build_split_model(self.config.model, *self.classified, None, []).n_tiers
+
+    @cached_property
+    def course(self) -> TierCourse | None:
+        """Who trains what in which round, and what that costs, where devices train in epochs."""
+        if self.way is None:
+            return None
+        config, streams = self.config, seeded(self.config.seed, b"").sampling
+        rounds = range(1, config.training.rounds + 1)
+        present = np.stack([draw_participants(self.network, streams, round_) for round_ in rounds])
+        costs = trained_costs(config.model, *self.classified)
+        return plan_course(config, self.way, costs, self.samples.sizes, present)
+
+    def check_split(self, sizes: np.ndarray) -> None:
+        """Also refuse batches of one record where batch norm needs two numbers."""
+        super().check_split(sizes)
+        model = self.config.model
+        if self.way is None or model.name != "resnet" or model.norm != "batch":
+            return
+        if resnet_plan(model).last_pixels(self.input_shape) > 1:
+            return
+        batch = self.config.training.batch_size or int(sizes.max())
+        with_a_lone_record = np.flatnonzero((sizes % batch == 1) | (sizes == 1))
+        if with_a_lone_record.size or batch == 1:
+            raise InputError(
+                "training.batch_size",
+                self.config.training.batch_size,
+                "leaves batches of one record, whose last maps are one number each, and batch norm "
+                "needs two; use another, or model.norm: group",
+            )
+
+    def simulated(self, simulation: Simulation) -> Simulation:
+        """Splits, and labels as they are sent: of devices whose activations go to a server that
+        nobody trusts, if asked, drawn once a record by randomised response."""
+        simulation, privacy = super().simulated(simulation), self.config.privacy
+        if self.splits is not None:
+            splits = Splits(self.splits.tiers, privacy.client_share, privacy.activation_clip)
+            simulation = replace(simulation, splits=splits)
+        exposed, shards = exposed_splits(self.run_plan.networks[0]), simulation.shards
+        if privacy.labels == "public" or not exposed.any():
+            return simulation
+        drawn = randomised_response(
+            shards.labels.cpu().numpy(),
+            self.dataset.n_classes,
+            privacy.label_epsilon,
+            simulation.randomness.noise.generator("label-noise"),
+        )
+        theirs = torch.as_tensor(np.repeat(exposed, shards.sizes), device=shards.labels.device)
+        labels = torch.as_tensor(drawn, device=shards.labels.device)
+        sent = torch.where(theirs, labels, shards.labels)
+        return replace(simulation, shards=replace(shards, labels=sent))
+
+    def process(
+        self, simulation: Simulation | None = None, sites: Sites | None = None
+    ) -> SimulationProcess:
+        if self.way is None or self.course is None:
+            return super().process(simulation, sites)
+        set_exact_arithmetic()
+        simulation, workers = simulation or self.simulation(), available_cores(self.config.threads)
+        return build_process_of(self.way, self.config, simulation, self.course.cuts, workers)
+
+    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+        course, rounds = self.course, self.run_plan.rounds
+        if self.splits is not None:
+            clock = self.link_clock(simulation)
+            course = tree_course(self.splits, clock, rounds, self.config.resources)
+        if course is None:
+            return super().paced(simulation)
+        return course.totals, PlannedTiers(rounds, course, self.config.training.plateau)
+
+    @property
+    def round_in_words(self) -> str:
+        if self.way is None:
+            return super().round_in_words
+        return counted(self.config.training.local_epochs, "epoch")
+
+
+def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
+    """What the modules of the trained model cost."""
+    cuts = range(1, SPLIT_MODELS[config.name] + 1)
+    small = build_split_model(config, shape, n_classes, None, (1,), small=True)
+    return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)
+
+
+def build_process_of(
+    way: Way, config: Config, simulation: Simulation, cuts: np.ndarray, workers: int
+) -> TierProcess | TransferProcess:
+    """How rounds of a way are computed.
+
+    Args:
+        cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
+        workers: processes that share the clients, on a CPU.
+    """
+    tiering = config.tiering
+    settings = local_training(config, int(simulation.shards.sizes.max()))
+    if not way.averaged:
+        present, epochs = cuts > 0, tiering.server_epochs
+        return build_transfer_process(simulation, present, settings, epochs, workers)
+    return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers)
