@@ -12,7 +12,7 @@ from tests.finished import make_project
 
 REPOSITORY = Path(__file__).parents[1]
 
-# `mixtures` and `loss_sums` extend classes of dp-accounting, and are imported with their first use.
+# `mixtures` extends classes of dp-accounting, and is imported with its first use.
 EVERY_MODULE = """
 import importlib, pkgutil, m2fdp
 LATE = ("m2fdp.__main__", "m2fdp.core.privacy.mixtures")
