@@ -12,6 +12,7 @@ from scipy.special import log_ndtr, ndtr
 from m2fdp.core.config import ExposuresConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.ledger import behind_own_heads
 from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary, warnings
@@ -278,6 +279,14 @@ def test_a_coalition_of_siblings_is_distrusted_where_siblings_are():
     assert found["coalition"] > found["siblings"] == alone.by_kind(ROUNDS)["siblings"]
     told = {line.observer for line in ledger.lines if line.kind == "coalition"}
     assert told == {"5 devices of the same server, together"}
+
+
+def test_nodes_that_are_missing_protect_nobody():
+    """As under deployment.on_missing: skip, which counts on nobody's noise but the head's own."""
+    noise = {"calibration": "accountant", "epsilon": 4.0, "epsilon_cloud": None}
+    ledger = mechanism_of(threat={"distrusted": ["cloud"]}, **noise).ledger
+    without = behind_own_heads(ledger).verified(ROUNDS)
+    assert without == ledger.pooled(ROUNDS) > 1.5 * ledger.verified(ROUNDS)
 
 
 def test_caught_uplinks_are_a_line_and_never_what_is_verified():

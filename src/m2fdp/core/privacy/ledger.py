@@ -238,7 +238,8 @@ def behind_own_heads(ledger: Ledger) -> Ledger:
     def behind(position: Position, deviation: float) -> float:
         return deviation if deviation == inf else min(deviation, position.noise)
 
-    return replace(ledger, lines=tuple(line.behind(behind) for line in ledger.lines))
+    lines = tuple(line.behind(behind).alone() for line in ledger.lines)
+    return replace(ledger, lines=lines)
 
 
 def open_ledger(
