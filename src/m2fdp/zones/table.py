@@ -52,21 +52,21 @@ def zones_table(
     """What every observer learns in a tree of two tiers, beside H's formula: a row for each
     observer and each kind of zone.
 
-    It is for rounds in which models travel once, up to the cloud and back: without local
-    aggregations; and, where every step is noised, of one step, or of steps that the cloud noises.
-    Else devices act on noise that a sum would hide. Other runs have no rows, nor have those
-    without privacy, or with trees of other depths, nor those whose noise is not certain: where
-    senders may fall silent, or where what a device's noise counts with depends on who comes. Nor
-    those whose devices noise activations: what their server makes of these has no noise that adds
-    up in a sum, and labels may cost epsilon of their own.
+    The table is for rounds in which models travel once, up to the cloud and back. With noise at
+    every step a round has one step, or the cloud noises all steps; else devices act on noise that a
+    sum would hide. There are no rows for other runs:
+
+    - without privacy, or with trees of other depths;
+    - with uncertain noise: senders may fall silent, or its weight depends on who comes;
+    - with noised activations: their noise does not add up in a sum, and labels may cost epsilon.
 
     Args:
         colluding: `threat.colluding`.
 
     Returns:
-        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon,
-        over the root of V as H has it, and over V as H has it with secure aggregation; then the
-        columns of `m2fdp.zones.views.zone_epsilons`.
+        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon;
+        H's, over the root of V, and with secure aggregation over V; then the columns of
+        `m2fdp.zones.views.zone_epsilons`.
     """
     empty = pd.DataFrame(columns=list(COLUMNS))
     if not mechanism.private or network.tree.depth != 2:
