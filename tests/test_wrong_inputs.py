@@ -112,10 +112,6 @@ def mean(scores, labels):
     return cross_entropy(scores, labels)
 
 
-def mixing(scores, labels):
-    return cross_entropy(scores, labels, reduction="none") - scores.mean()
-
-
 def hits(scores, labels):
     return (scores.argmax(1) == labels).float()
 
@@ -431,7 +427,6 @@ WRONG = {
     ),
     # losses
     "a mean loss": (*loss("mean"), ["model.loss", "one loss a record, (5,)"]),
-    "losses that mix": (*loss("mixing", "cnn12"), ["model.loss", "other records"]),
     "a loss without a gradient": (*loss("hits"), ["model.loss", "no gradient"]),
     "a loss without end": (*loss("endless"), ["model.loss", "inf"]),
     "a loss of one argument": (*loss("fails"), ["model.loss", "fails() takes 1"]),

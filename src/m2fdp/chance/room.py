@@ -2,4 +2,8 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(rounds=("m2fdp.chance.updates:by_chance",))
+ROOM = Room(
+    rounds=("m2fdp.chance.updates:by_chance",),
+    lines=("m2fdp.chance.joining:by_chance",),
+    ledgers=("m2fdp.chance.joining:as_drawn",),
+)

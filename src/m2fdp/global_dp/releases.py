@@ -13,14 +13,14 @@ one record changes. So every release has a shift and a noise of its own:
 
 with p and q the weights of the device at its edge server and of this at the cloud, V the variance
 of the noise in the edge server's mean, and W of all noise in the cloud's broadcast. Each
-aggregation is a public reset for who sees it: all below starts from a broadcast. Who does not see
-local aggregations, the cloud and others beyond the edge server, may be counted as if it did; or
-between two global aggregations all devices of the edge server may part, but their mean stays in
-the ball, and moves by 2C at most, 2C q in the cloud's. Either is an upper bound.
+aggregation is a public reset for its observers: all below starts from a broadcast. The cloud and
+others beyond the edge server do not see local aggregations. There are two ways to count for them,
+both upper bounds. Either they count as if they saw them. Or all devices of the edge server may part
+between two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the
+cloud's.
 
-Who catches some of the messages only sees what somebody else does not, so that no release is a
-reset; but in the ball each of them moves by 2C at most, whatever went by unseen, and so many
-compose.
+For an observer that catches some of the messages no release is a reset. But in the ball each
+message moves by 2C at most, whatever went by unseen, and so many compose.
 """
 
 from __future__ import annotations
@@ -32,10 +32,17 @@ from math import inf, sqrt
 
 from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
-from m2fdp.core.privacy.counting import AlikeRounds, Laws, Past
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Account, Release, in_clear, trusted_above
+from m2fdp.core.privacy.releases import (
+    Account,
+    AlikeRounds,
+    Laws,
+    Past,
+    Release,
+    in_clear,
+    trusted_above,
+)
 from m2fdp.core.privacy.sight import Reading, readings
 from m2fdp.core.schedule.rounds import RoundPlan
 

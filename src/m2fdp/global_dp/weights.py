@@ -1,13 +1,12 @@
 """`weights`, G's (Long et al.): whole models are clipped to C, and noised on the way up and down.
 
-A device takes plain gradient steps, clips its model to norm C and adds noise to what it sends; an
-edge server adds noise to what it sends on and to what it broadcasts, the cloud to what it
-broadcasts. Noise is in the model's own unit, whatever the step size. See
-`m2fdp.global_dp.releases` for what each release is worth. In a tree of two tiers: G has no
-other.
+A device takes plain gradient steps, clips its model to norm C and adds noise to its message. An
+edge server adds noise to its message and to its broadcasts, the cloud to its broadcasts. Noise is
+in the model's own unit, for any step size. `m2fdp.global_dp.releases` says what each release is
+worth. The tree has two tiers: G has no other.
 
-G's rule (eqs 4.1 to 4.11), `calibration: paper`, takes 2C/m for what a record of m moves a model
-by. It is 2C. Deviations come as float64 (N_l, 2), of a global and of a local aggregation.
+G's rule (eqs 4.1 to 4.11), `calibration: paper`, assumes that one of m records moves a model by
+2C/m. It moves one by 2C. Deviations come as float64 (N_l, 2), of a global and a local aggregation.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.mechanisms.base import Clipping, LockStep, Noise, refuse_first, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import Laws, Release
 from m2fdp.core.privacy.sight import KINDS, NOTHING
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan

@@ -19,7 +19,7 @@ from m2fdp.core.engine.training import RoundPolicy
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.formatting import counted
-from m2fdp.core.models.checks import FEW, Shape
+from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.models.registry import Model, resnet_plan
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
@@ -49,11 +49,11 @@ class Tiered(PlainExperiment):
         """How devices train in epochs; None where they take local steps."""
         return way_of(self.config)
 
-    def build_model(self, seed: int, at_once: int = FEW) -> Model:
+    def build_model(self, seed: int) -> Model:
         """Of a way: split, with the heads of its tiers."""
         way, config, classified = self.way, self.config, self.classified
         if way is None:
-            return super().build_model(seed, at_once)
+            return super().build_model(seed)
         if not way.averaged:
             n_clients = build_tree(config.topology).n_devices
             return build_transfer_model(config.model, *classified, seed, n_clients)

@@ -1,11 +1,11 @@
 """Split models below a server that nobody trusts: noised activations and what follows from them.
 
-A device that splits its model sends its server, for every record it uses, the activations
-clip(z, C_z) + N(0, (zeta_z C_z)^2) with the label, and trains its own part of the model by the sum
+For every record that it uses, a device that splits its model sends its server the activations
+clip(z, C_z) + N(0, (zeta_z C_z)^2) with the label. It trains its own part of the model by the sum
 of gradients clip(g, C_g) + N(0, (zeta_g C_g)^2). In one epoch a record is in one batch. Activations
-are functions of the record and of the client's part, which follows from earlier noised sums; so,
-given all that was released before, two releases of an epoch depend on the record, its activations
-and its batch's gradient, and together they are one Gaussian whose mean moves by
+are functions of the record and of the client's part, which follows from earlier noised sums. So,
+given all earlier releases, two releases of an epoch depend on the record: its activations and its
+batch's gradient. Together they are one Gaussian whose mean moves by
 
     s sqrt(1 / zeta_g^2 + 1 / zeta_z^2),    s = 1 (zero_out), 2 (replace_one)
 
@@ -13,7 +13,7 @@ standard deviations. Noise on activations alone is not enough: an un-noised grad
 moves all other records' activations. Nothing is amplified by sampling, for the server sees which
 records come. The server's own part follows from what it receives, and needs no noise.
 
-What neighbours differ in is a record's features. Labels are public, or drawn once a record by
+Neighbours differ in a record's features. Labels are public, or drawn once a record by
 randomised response, which costs label_epsilon once, for ever.
 """
 

@@ -33,10 +33,10 @@ def _drawn(network: Network, plans: tuple[RoundPlan, ...], seed: int, colluding:
 
 
 def elections_table(assembly: Assembly) -> pd.DataFrame:
-    """One row a device: in how many rounds it took part, served as its zone's super-node, and was
-    served by the worst other, or the worst others who collude; no row where nobody is elected.
+    """One row a device; no row where nobody is elected.
 
-    Columns: zone, device, present, served, under_one_other, under_coalition.
+    Columns: zone, device; the rounds that it was present, that it served as its zone's super-node,
+    and that the worst other (under_one_other), or the worst colluders (under_coalition), served it.
     """
     names = [field.name for field in fields(Exposure)]
     network, config = assembly.network, assembly.config

@@ -1,8 +1,8 @@
 """Super-nodes that a zone elects from its own devices (H Sec. IV-A).
 
 A zone is a lowest server with its devices. Where super-nodes are elected, one of the devices that
-take part is the server for a round, so that whom the zone trusts with its messages are its own
-devices (H Sec. III-A), each of them in turn.
+take part is the server for a round. So the zone trusts its own devices with its messages
+(H Sec. III-A), each of them in turn.
 """
 
 from __future__ import annotations

@@ -9,13 +9,14 @@ from math import prod, sqrt
 import numpy as np
 import pandas as pd
 
+from m2fdp.chance.joining import ByChance
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
-from m2fdp.core.privacy.releases import EVERY_ROUND, Release
+from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import PUBLIC
 from m2fdp.core.topology.network import Network, heads_of
 from m2fdp.tiers.split_noise import exposed_splits
@@ -51,21 +52,21 @@ def zones_table(
     """What every observer learns in a tree of two tiers, beside H's formula: a row for each
     observer and each kind of zone.
 
-    It is for rounds in which models travel once, up to the cloud and back: without local
-    aggregations; and, where every step is noised, of one step, or of steps that the cloud noises.
-    Else devices act on noise that a sum would hide. Other runs have no rows, nor have those
-    without privacy, or with trees of other depths, nor those whose noise is not certain: where
-    senders may fall silent, or where what a device's noise counts with depends on who comes. Nor
-    those whose devices noise activations: what their server makes of these has no noise that adds
-    up in a sum, and labels may cost epsilon of their own.
+    The table is for rounds in which models travel once, up to the cloud and back. With noise at
+    every step a round has one step, or the cloud noises all steps; else devices act on noise that a
+    sum would hide. There are no rows for other runs:
+
+    - without privacy, or with trees of other depths;
+    - with uncertain noise: senders may fall silent, or its weight depends on who comes;
+    - with noised activations: their noise does not add up in a sum, and labels may cost epsilon.
 
     Args:
         colluding: `threat.colluding`.
 
     Returns:
-        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon,
-        over the root of V as H has it, and over V as H has it with secure aggregation; then the
-        columns of `m2fdp.zones.views.zone_epsilons`.
+        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon;
+        H's, over the root of V, and with secure aggregation over V; then the columns of
+        `m2fdp.zones.views.zone_epsilons`.
     """
     empty = pd.DataFrame(columns=list(COLUMNS))
     if not mechanism.private or network.tree.depth != 2:
@@ -125,7 +126,8 @@ def _zones(
         head = position.unit * largest_shift(line, mechanism.ledger, 0)
         moves[list(position.members)] = head / prod(position.shares)
     drawn = mechanism.noise.heads if steps else mechanism.noise.messages
-    joined = mechanism.ledger.attendance
+    counted = lines[0].account
+    joined = counted.attendance.joins if isinstance(counted, ByChance) else None
     return Zones(
         network.tree.parents[1],
         at_zone,
@@ -135,7 +137,7 @@ def _zones(
         drawn[1],
         float(drawn[0][0]),
         network.odds,
-        _attendance(network, drawn[2], None if joined is None else joined.joins[:rounds]),
+        _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
         network.elected,
         network.sums,
     )
@@ -181,7 +183,7 @@ def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
     def counted(unnoticed: bool) -> Composition:
         sums: Counter[ShiftLaw] = Counter()
         position = replace(line.position, unnoticed=unnoticed)
-        as_if = replace(line, kind=PUBLIC, position=position, account=EVERY_ROUND)
+        as_if = replace(line, kind=PUBLIC, position=position)
         for alike in ledger.released(as_if, rounds):
             for law, count in alike.laws:
                 sums[law.scaled(1.0 / largest)] += count * alike.times

@@ -4,13 +4,13 @@ Below a cloud lie zones, each a super-node with its devices; any of them may add
 C1 to C7). H takes the noise of all adders together, V times one adder's variance in the global sum,
 and says epsilon / sqrt(V), or epsilon / V with secure aggregation. At most somebody who reads
 broadcasts alone could be told that. By the one rule of the ledger (`m2fdp.core.privacy.releases`)
-an observer learns what the lowest message tells that it can read of a device's, behind the noise in
-it that it did not draw itself.
+an observer learns from the lowest message of a device that it can read, behind the noise in it that
+it did not draw itself.
 
 Devices that join rounds by chance are hidden among those who might have, from observers who are
 never told, unless noise of their own comes with them and shows it. Others count the rounds that a
-device joined. Where not all are there in every round, noise counts with those who are: an observer
-that is one of them takes its own back from what that round has, never from what none has.
+device joined. Where not all are there in every round, the noise of those who are there counts. An
+observer among them takes its own noise back from that round's.
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ class _Round:
 def views(zones: Zones) -> list[View]:
     """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond.
 
-    Where not all devices are there in every round, with the least noise of those rounds that count:
-    the device's, or all, where the observer does not know which these are. Who may read the device
-    without any noise knows them.
+    Where not all devices are there in every round, the round with the least noise counts: of the
+    device's rounds, or of all rounds if the observer does not know the device's. An observer that
+    may read the device without any noise knows them.
     """
     if zones.attendance is None:
         return _views_of(_Round(zones, zones.in_zone))

@@ -153,7 +153,7 @@ def importable(monkeypatch):
     import types
 
     module = types.ModuleType("own_models")
-    for function in (own_model, with_batch_norm, no_module, unused, mixing, tied, failing):
+    for function in (own_model, with_batch_norm, no_module, unused, tied, failing):
         setattr(module, function.__name__, function)
     monkeypatch.setitem(sys.modules, "own_models", module)
 
@@ -163,16 +163,6 @@ def unused(shape, n_classes):
     module.unused = nn.Linear(2, 2)
     module.forward = lambda x: module[1](module[0](x))
     return module
-
-
-class Centred(nn.Linear):
-    def forward(self, x):
-        scores = super().forward(x.flatten(1))
-        return scores - scores.mean(0)
-
-
-def mixing(shape, n_classes):
-    return Centred(shape[1] * shape[2], n_classes)
 
 
 def tied(shape, n_classes):
@@ -208,7 +198,6 @@ def test_own_module(importable):
         ),
         ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
         ({"name": "own_models:unused"}, "no use of the parameter unused.weight"),
-        ({"name": "own_models:mixing"}, "when other records are beside it"),
         ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
         ({"name": "own_models:absent"}, "can't be imported"),
         ({"name": "vgg"}, "none of svm, softmax, logistic, dense, lenet, cnn2"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil, sqrt
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
-from m2fdp.core.config import Config, TrainingConfig
+from m2fdp.core.config import Config
 from m2fdp.core.data.arrays import checked
 from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.core.data.manifest import (
@@ -34,7 +33,7 @@ from m2fdp.core.engine.sampling import sampling_rates
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out
-from m2fdp.core.models.checks import FEW, Shape, check_one_by_one
+from m2fdp.core.models.checks import Shape, check_one_by_one
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import check_delta
 from m2fdp.core.streams import digest_of
@@ -118,16 +117,13 @@ class Parts:
         """(C, H, W) of `inputs`, known before they are computed."""
         return self.dataset.shape
 
-    def build_model(self, seed: int, at_once: int = FEW) -> Model:
+    def build_model(self, seed: int) -> Model:
         """The configured model with its first weights.
-
-        Args:
-            at_once: see `m2fdp.core.models.registry.build_model`.
 
         Raises:
             InputError: see `m2fdp.core.models.registry.build_model`.
         """
-        return build_model(self.config.model, *self.classified, seed, at_once)
+        return build_model(self.config.model, *self.classified, seed)
 
     @property
     def classified(self) -> tuple[Shape, int]:
@@ -179,7 +175,7 @@ class Parts:
                 or delta is too large for the shards.
         """
         plan, training, privacy = self.plan, self.config.training, self.config.privacy
-        built = self.build_model(0, _largest_minibatch(sizes, training))
+        built = self.build_model(0)
         model = torch.zeros(1, built.n_parameters)
         try_local_rule(
             plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
@@ -293,9 +289,3 @@ def records_of(inputs: Dataset, samples: np.ndarray, device: str) -> tuple[Tenso
         torch.as_tensor(features(inputs.images[samples]), device=device),
         torch.as_tensor(inputs.labels[samples], device=device),
     )
-
-
-def _largest_minibatch(sizes: np.ndarray, training: TrainingConfig) -> int:
-    """The records that a local step uses at most; of drawn ones, more are seldom."""
-    largest, batch = int(sizes.max()), training.batch_size
-    return largest if batch is None else min(largest, ceil(batch + 4 * sqrt(batch)))

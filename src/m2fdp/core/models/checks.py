@@ -17,12 +17,7 @@ from m2fdp.core.own_code import guarded
 Shape = tuple[int, int, int]  # of one image: (C, H, W)
 
 _LOSS = "model.loss"
-# What own code is tried on at once, unless training has more; and those of them that it sees alone.
-FEW, _N_ALONE = 5, 8
-_MIXES = (
-    "when other records are beside it; each record's must be its own, as it is weighed, clipped "
-    "and served by itself"
-)
+_FEW = 5  # records that own code is tried on
 # All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
 DROPOUTS = (
     nn.Dropout,
@@ -34,22 +29,19 @@ DROPOUTS = (
 )
 
 
-def check_module(
-    name: str, module: object, shape: Shape, n_classes: int, at_once: int = FEW
-) -> None:
-    """Refuse what is no module that can be trained, `at_once` records a minibatch.
+def check_module(name: str, module: object, shape: Shape, n_classes: int) -> None:
+    """Refuse what is no module that can be trained. Whether it mixes records is not tried: in a
+    private run each passes it alone.
 
     Raises:
-        InputError: it is no module, keeps state, does not fit the images and classes, mixes
-            records, or makes scores that are random.
+        InputError: it is no module, keeps state, does not fit the images and classes, or makes
+            scores that are random.
     """
     if not isinstance(module, nn.Module):
         raise InputError(KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
     _check_stateless(name, module)
     _check_fits(name, module, shape, n_classes)
     _check_repeatable(name, module, shape)
-    for n_records in {FEW, at_once}:
-        _check_alone(name, module, shape, n_records)
 
 
 def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> None:
@@ -88,49 +80,24 @@ def _layer(place: str, part: nn.Module) -> str:
     return type(part).__name__ + (f" (layer {place})" if place else "")
 
 
-def check_loss(name: str, loss: Loss, n_classes: int, at_once: int = FEW) -> None:
-    """Refuse what is no loss a record, each a function of the record's scores and label alone, of
-    `at_once` records a minibatch.
+def check_loss(name: str, loss: Loss, n_classes: int) -> None:
+    """Refuse what is no loss a record. Whether it mixes records is not tried: it sees each alone.
 
     Raises:
         InputError: what it makes of some scores is not that.
     """
-    for n_records in {FEW, at_once}:
-        _check_loss_alone(name, loss, n_classes, n_records)
-    with guarded(
-        _LOSS,
-        name,
-        "can't be vectorised over records by torch.func.vmap, of which it sees each alone",
-    ):
-        by_record = torch.func.grad(lambda s, label: OneByOne(loss)(s[None], label[None]).sum())
-        torch.func.vmap(by_record)(torch.zeros(FEW, n_classes), torch.arange(FEW) % n_classes)
-
-
-def _check_loss_alone(name: str, loss: Loss, n_classes: int, n_records: int) -> None:
-    """Refuse what mixes so many records, or is no loss of them."""
-    labels = torch.arange(n_records) % n_classes
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(n_records, n_classes, generator=generator)
-    # Different ones, or what flows from one record to others could cancel out in the sum.
-    weights = torch.arange(1.0, n_records + 1)
-    some = _spread(n_records)
+    labels = torch.arange(_FEW) % n_classes
+    drawn = torch.randn(_FEW, n_classes, generator=torch.Generator().manual_seed(0))
     for scores in (drawn, 5 * drawn, torch.zeros_like(drawn)):
-        losses, gradients = _losses(name, loss, scores, labels, weights)
-        repeated, _ = _losses(name, loss, scores, labels, weights)
-        if not torch.equal(losses, repeated):
-            raise InputError(_LOSS, name, "draws at random: two losses of one record differ")
-        parts = (values[some].split(1) for values in (scores, labels, weights))
-        by_record = [_losses(name, loss, *record) for record in zip(*parts, strict=True)]
-        one_by_one = (torch.cat(values) for values in zip(*by_record, strict=True))
-        for at_once, values in zip((losses, gradients), one_by_one, strict=True):
-            if not torch.allclose(at_once[some], values, rtol=1e-3, atol=1e-5):
-                raise InputError(_LOSS, name, f"makes another loss of a record {_MIXES}")
+        _try_loss(name, loss, scores, labels)
+    what = "can't be vectorised over records by torch.func.vmap, of which it sees each alone"
+    with guarded(_LOSS, name, what):
+        by_record = torch.func.grad(lambda s, label: OneByOne(loss)(s[None], label[None]).sum())
+        torch.func.vmap(by_record)(drawn, labels)
 
 
-def _losses(
-    name: str, loss: Loss, scores: Tensor, labels: Tensor, weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The losses (B,) of scores (B, C), and the gradients (B, C) of their weighted sum."""
+def _try_loss(name: str, loss: Loss, scores: Tensor, labels: Tensor) -> None:
+    """Refuse what has no finite losses (B,) of scores (B, C), or no finite gradient."""
     refuse = partial(InputError, _LOSS, name)
     sent, sent_labels = scores.clone().requires_grad_(), labels.clone()
     shapes = f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(labels.shape)}"
@@ -146,10 +113,9 @@ def _losses(
     if not losses.requires_grad:
         raise refuse("makes losses that no gradient leads back from to the scores")
     with guarded(_LOSS, name, "has no gradient"):
-        (gradients,) = torch.autograd.grad((losses * weights).sum(), sent)
+        (gradients,) = torch.autograd.grad(losses.sum(), sent)
     if not gradients.isfinite().all():
         raise refuse(f"has a gradient that is not finite, at {shapes}")
-    return losses.detach(), gradients
 
 
 def _check_stateless(name: str, module: nn.Module) -> None:
@@ -209,16 +175,6 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
             raise refuse(f"makes no use of the parameter {key}; remove it")
 
 
-def _check_alone(name: str, module: nn.Module, shape: Shape, n_records: int) -> None:
-    """Refuse modules that mix so many records, whose gradients then are no record's own."""
-    records, some = _some_records(shape, n_records), _spread(n_records)
-    with torch.no_grad():
-        at_once = module(records)[some]
-        by_record = torch.cat([module(one[None]) for one in records[some]])
-    if not torch.allclose(at_once, by_record, rtol=1e-3, atol=1e-4, equal_nan=True):
-        raise InputError(KEY, name, f"makes other scores of a record {_MIXES}")
-
-
 def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
     """Refuse modules whose scores are drawn, or others in training than in evaluation.
 
@@ -256,8 +212,3 @@ def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
 
 def _some_records(shape: Shape, n_records: int = 3) -> Tensor:
     return torch.rand(n_records, *shape, generator=torch.Generator().manual_seed(0))
-
-
-def _spread(n_records: int) -> Tensor:
-    """A few of so many, the first and the last among them: int64."""
-    return torch.linspace(0, n_records - 1, min(n_records, _N_ALONE)).long()

@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import FEW, Shape, check_loss, check_module, check_pixels
+from m2fdp.core.models.checks import Shape, check_loss, check_module, check_pixels
 from m2fdp.core.models.cnn12 import cnn12_modules
 from m2fdp.core.models.losses import Loss, OneByOne
 from m2fdp.core.models.names import KEY, check_model_name
@@ -122,15 +122,10 @@ def unflattened(tensors: Mapping[str, Tensor], vector: Tensor) -> dict[str, Tens
     return result
 
 
-def build_model(
-    config: ModelConfig, shape: Shape, n_classes: int, seed: int, at_once: int = FEW
-) -> Model:
+def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) -> Model:
     """The configured model for images of (C, H, W) and n_classes labels.
 
     Linear models start at zero; others at torch's own initialisation, drawn with the seed.
-
-    Args:
-        at_once: so many records may be a minibatch; own code is tried on as many.
 
     Raises:
         InputError: an unknown name, images too small for a CNN, a key that the model does not have,
@@ -138,8 +133,8 @@ def build_model(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
-        model = _named(config, shape, n_classes, at_once)
-    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes, at_once)
+        model = _named(config, shape, n_classes)
+    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes)
 
 
 def resnet_plan(config: ModelConfig) -> ResnetPlan:
@@ -161,7 +156,7 @@ def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     return Model(plan.name, nn.Sequential(*modules), losses.cross_entropy, linear=False)
 
 
-def _named(config: ModelConfig, shape: Shape, n_classes: int, at_once: int) -> Model:
+def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
     module: nn.Module
     match config.name:
@@ -179,7 +174,7 @@ def _named(config: ModelConfig, shape: Shape, n_classes: int, at_once: int) -> M
             parts = cnn12_modules(config.channels, shape, n_classes)
             module = nn.Sequential(*(layer for part in parts for layer in part))
         case name:
-            module = _imported(name, shape, n_classes, at_once)
+            module = _imported(name, shape, n_classes)
     users = is_own(config.name)
     return Model(config.name, module, losses.cross_entropy, linear=False, is_own=users)
 
@@ -262,16 +257,16 @@ def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
     )
 
 
-def _imported(name: str, shape: Shape, n_classes: int, at_once: int) -> nn.Module:
+def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
     function = load(KEY, name)
     with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)
-    check_module(name, module, shape, n_classes, at_once)
+    check_module(name, module, shape, n_classes)
     return module
 
 
-def _with_own_loss(model: Model, name: str, n_classes: int, at_once: int) -> Model:
+def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
     """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
-    check_loss(name, loss, n_classes, at_once)
+    check_loss(name, loss, n_classes)
     return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)
