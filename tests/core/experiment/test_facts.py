@@ -1,6 +1,7 @@
 """What features need: every fact that a feature needs has a case here that breaks it, and so has
 every wrong value; the page shows all of them."""
 
+import runpy
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,7 @@ from m2fdp.core.config import load_config
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.facts import features_of_runs, page, refusals, refuse
-from m2fdp.core.experiment.facts.page import features_told
+from m2fdp.core.experiment.facts import features_of_runs, refusals, refuse
 from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import idle_keys
 from m2fdp.core.experiment.request import Request
@@ -392,7 +392,8 @@ VERBS = {
     NODES: (DEPLOYED, lambda config, plan: check_deployment(config)),
     "": (ATTACK, check_attack),
 }
-EVERY = features_told()  # before algorithms of one's own are there
+FACTS_PAGE = runpy.run_path(str(REPOSITORY / "docs/facts.py"))
+EVERY = FACTS_PAGE["features_told"]()  # before algorithms of one's own are there
 # What is shown in place of the key's value.
 SHOWN = {
     ("secure_aggregation.layers", "training.participation"): 2,
@@ -494,7 +495,7 @@ def test_the_base_is_refused_by_none():
 
 
 def test_the_page_has_the_matrix():
-    written = (REPOSITORY / "docs/what-goes-together.md").read_text(encoding="utf-8")
-    assert written == page(), "run `python -m m2fdp.core.experiment.facts` in the project's root"
+    written = FACTS_PAGE["PAGE"].read_text(encoding="utf-8")
+    assert written == FACTS_PAGE["page"](), "run `python docs/facts.py`"
     needs = {(feature, fact) for feature in EVERY for fact in feature.needs}
     assert written.count("●") == len(needs)
