@@ -11,16 +11,13 @@ from matplotlib.figure import Figure
 
 from m2fdp.reporting import style
 
-RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
-_DTFL, _ORACLE, _FEDAVG, _SPLITFED, _FEDGKT = (style.COLOURS[i] for i in (3, 2, 0, 5, 4))
-_PRINTED, _OWN = style.COLOURS[1], style.COLOURS[3]
-_WIDTH = 0.38  # of a bar beside another
-_LINES = (
+DTFL, ORACLE, FEDAVG, _SPLITFED, _FEDGKT = (style.COLOURS[i] for i in (3, 2, 0, 5, 4))
+LINES = (
     ("splitfed_s", "SplitFed", _SPLITFED, ":"),
     ("fedgkt_s", "FedGKT", _FEDGKT, (0, (3, 1, 1, 1, 1, 1))),
-    ("fedavg_s", "FedAvg", _FEDAVG, "--"),
-    ("dtfl_s", "DTFL", _DTFL, "-"),
-    ("oracle_s", "times known before", _ORACLE, "-."),
+    ("fedavg_s", "FedAvg", FEDAVG, "--"),
+    ("dtfl_s", "DTFL", DTFL, "-"),
+    ("oracle_s", "times known before", ORACLE, "-."),
 )
 
 
@@ -32,10 +29,10 @@ def tiers_over_rounds(table: pd.DataFrame) -> Figure:
     """
     figure = style.new_figure(8.0, 6.0)
     times, tiers = figure.subplots(2, 1, sharex=True)
-    _plot_lines(times, table, "round", marker="")
+    plot_lines(times, table, "round", marker="")
     times.set_yscale("log")
     style.tidy(times, "", "seconds of a round")
-    style.legend_below(figure, times.get_legend_handles_labels(), len(_LINES))
+    style.legend_below(figure, times.get_legend_handles_labels(), len(LINES))
     names = [name for name in table.columns if name.startswith("tier_")]
     shades = np.linspace(0.15, 0.95, len(names))
     bottoms = np.zeros(len(table))
@@ -45,175 +42,12 @@ def tiers_over_rounds(table: pd.DataFrame) -> Figure:
         bottoms = bottoms + table[name]
     tiers.legend(title="tier", fontsize=style.TICK_SIZE, loc="center left", bbox_to_anchor=(1, 0.5))
     style.tidy(tiers, "round", "clients", whole_x=True)
-    _title(figure, table, "Tiers over rounds")
+    title(figure, table, "Tiers over rounds")
     return figure
 
 
-def both_units(table: pd.DataFrame) -> Figure:
-    """Seconds over FedAvg's by what a rate counts, a panel a model.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.units_table`.
-    """
-    figure = style.new_figure(10.0, 4.2)
-    models = list(dict.fromkeys(table["model"]))
-    panels = figure.subplots(1, len(models), sharey=True, squeeze=False)[0]
-    for axes, model in zip(panels, models, strict=True):
-        rows = table[table["model"] == model]
-        names = list(dict.fromkeys(rows["algorithm"]))
-        for place, (unit, rate) in enumerate(RATES.items()):
-            chosen = rows[rows["rate_unit"] == unit].set_index("algorithm").loc[names]
-            bars = axes.bar(
-                _side_by_side(len(names), place),
-                chosen["over_fedavg"],
-                _WIDTH,
-                color=(_OWN, _PRINTED)[place],
-                label=f"rates in {rate}",
-            )
-            axes.bar_label(bars, [f"{s:.0f} s" for s in chosen["round_s"]], fontsize=7)
-        axes.axhline(1.0, color=style.INK, linewidth=0.8, linestyle="--")
-        axes.set_yscale("log")
-        style.tidy(axes, "", "a round over FedAvg's" if axes is panels[0] else "")
-        broken = [name.replace(" ", "\n") for name in names]
-        axes.set_xticks(range(len(names)), broken, fontsize=7)
-        style.title(axes, f"times of {model}", style.LABEL_SIZE)
-    panels[0].legend(fontsize=style.TICK_SIZE, frameon=False)
-    style.headline(figure, "D's ten clients at the start")
-    return figure
-
-
-def one_tier_for_all(table: pd.DataFrame) -> Figure:
-    """D Table 1, over FedAvg's total: a run's seconds as printed beside a round's by the clock.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.table_1`; tier 0 is FedAvg. Those of rates
-            in MiB/s are drawn.
-    """
-    figure = style.new_figure(10.0, 4.2)
-    panels = figure.subplots(1, 2, sharey=True)
-    drawn = table[table["rate_unit"] == "mebibyte"]
-    for axes, case in zip(panels, drawn["case"].unique(), strict=True):
-        rows = drawn[drawn["case"] == case]
-        fedavg = rows[rows["tier"] == 0].iloc[0]
-        for place, (prefix, total, colour, who) in enumerate(
-            (
-                ("printed_", "printed_total_s", _PRINTED, "D, to 80 %"),
-                ("", "round_s", _OWN, "clock, a round"),
-            )
-        ):
-            at, bottoms = _side_by_side(len(rows), place), np.zeros(len(rows))
-            for part, alpha in (("computation", 1.0), ("communication", 0.4)):
-                seconds = rows[f"{prefix}{part}_s"] / fedavg[total]
-                look = {"color": colour, "alpha": alpha, "label": f"{part} ({who})"}
-                axes.bar(at, seconds, _WIDTH, bottoms, **look)
-                bottoms = bottoms + seconds
-        names = ["FedAvg" if tier == 0 else f"tier {tier}" for tier in rows["tier"]]
-        axes.set_xticks(range(len(rows)), names, rotation=30)
-        style.tidy(axes, "", "seconds over FedAvg's" if axes is panels[0] else "")
-        style.title(axes, f"case {case}", style.LABEL_SIZE)
-    style.legend_below(figure, panels[0].get_legend_handles_labels(), 2)
-    _title(figure, table, "D Table 1: all clients in one tier of six")
-    return figure
-
-
-def normalised_times(table: pd.DataFrame) -> Figure:
-    """D Table 2: times by tier over tier 1's, as measured by D and by FLOPs.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.table_2`.
-    """
-    figure = style.new_figure(8.0, 3.8)
-    for axes, side in zip(figure.subplots(1, 2), ("client", "server"), strict=True):
-        lines = ((f"printed_{side}", "D Table 2", _PRINTED, "-"), (side, "by FLOPs", _OWN, "-"))
-        _plot_lines(axes, table, "tier", lines)
-        axes.set_ylim(bottom=0)
-        axes.legend(fontsize=style.TICK_SIZE, frameon=False)
-        style.tidy(axes, "tier of six", f"{side}'s time over tier 1's", whole_x=True)
-    _title(figure, table, "D Table 2: normalised times")
-    return figure
-
-
-def rounds_by_clients(table: pd.DataFrame) -> Figure:
-    """D Table 4: a tenth of 20 to 200 clients, who share the same records.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.table_4`.
-    """
-    figure = style.new_figure(9.0, 4.0)
-    seconds, ratios = figure.subplots(1, 2)
-    _plot_lines(seconds, table, "clients")
-    seconds.set_yscale("log")
-    seconds.legend(fontsize=style.TICK_SIZE, frameon=False)
-    style.tidy(seconds, "clients", "mean seconds of a round")
-    lines = (
-        ("printed_dtfl_over_fedavg", "D, totals to the target", _PRINTED, "-"),
-        ("dtfl_over_fedavg", "clock, a round", _DTFL, "-"),
-        ("oracle_over_fedavg", "clock, times known before", _ORACLE, "-."),
-    )
-    _plot_lines(ratios, table, "clients", lines)
-    ratios.set_ylim(bottom=0)
-    ratios.legend(fontsize=style.TICK_SIZE, frameon=False)
-    style.tidy(ratios, "clients", "DTFL over FedAvg")
-    _title(figure, table, "D Table 4: more clients")
-    return figure
-
-
-def splits(table: pd.DataFrame) -> Figure:
-    """D Table 11: what each cut leaves the client, and sends; the last M cuts are tiers 1 … M.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.table_11`.
-    """
-    rows = table[table["tiers"] == table["tiers"].max()]
-    figure = style.new_figure(9.0, 4.0)
-    work, sent = figure.subplots(1, 2)
-    at = np.arange(len(rows))
-    client = rows["client_mflop"]
-    work.barh(at, client, color=_OWN, label="client")
-    work.barh(at, rows["server_mflop"], left=client, color=_FEDAVG, alpha=0.5, label="server")
-    style.tidy(work, "MFLOP a record, forward and backward", "the client's modules")
-    for place, (column, colour, what) in enumerate(
-        (("record_bytes", _PRINTED, "a record"), ("model_bytes", _ORACLE, "the model"))
-    ):
-        bars = _side_by_side(len(rows), place)
-        sent.barh(bars, rows[column] / 2**10, _WIDTH, color=colour, label=f"of {what}")
-    sent.set_xscale("log")
-    style.tidy(sent, "KiB sent", "")
-    for axes in (work, sent):
-        names = rows["client"] if axes is work else [""] * len(rows)
-        axes.set_yticks(at, names)
-        axes.invert_yaxis()
-        axes.legend(fontsize=style.TICK_SIZE, framealpha=0.9, loc="upper right")
-    _title(figure, table, "D Table 11: the seven cuts; M tiers are the last M of them")
-    return figure
-
-
-def rounds_by_tiers(table: pd.DataFrame) -> Figure:
-    """D Fig. 3: a round's mean over the number of tiers, in both cases.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.figure_3`.
-    """
-    figure = style.new_figure(9.0, 4.0)
-    panels = figure.subplots(1, 2)
-    for axes, case in zip(panels, table["case"].unique(), strict=True):
-        rows = table[table["case"] == case]
-        _plot_lines(axes, rows, "tiers")
-        axes.set_ylim(bottom=0)
-        style.tidy(axes, "M, tiers", "mean seconds of a round", whole_x=True)
-        style.title(axes, f"case {case}", style.LABEL_SIZE)
-    style.legend_below(figure, panels[0].get_legend_handles_labels(), 3)
-    _title(figure, table, "D Fig. 3: the number of tiers")
-    return figure
-
-
-def _side_by_side(count: int, place: int) -> np.ndarray:
-    """Where the bars of the first (0) or second (1) of two series stand."""
-    return np.arange(count) + 0.4 * (place - 0.5)
-
-
-def _plot_lines(
-    axes: Axes, table: pd.DataFrame, x: str, lines: Sequence[tuple] = _LINES, marker: str = "o"
+def plot_lines(
+    axes: Axes, table: pd.DataFrame, x: str, lines: Sequence[tuple] = LINES, marker: str = "o"
 ) -> None:
     """The columns that a table has of some, each with its label, colour and line, over one."""
     for column, label, colour, line in lines:
@@ -222,5 +56,5 @@ def _plot_lines(
             axes.plot(table[x], table[column], **look)
 
 
-def _title(figure: Figure, table: pd.DataFrame, text: str) -> None:
+def title(figure: Figure, table: pd.DataFrame, text: str) -> None:
     style.headline(figure, f"{text} (times of {table['model'].iloc[0]})")
