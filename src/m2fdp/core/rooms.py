@@ -25,6 +25,8 @@ class Room:
     Attributes:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
+        datasets: {name: a function from the block `dataset` and a folder to unpack in to a
+            `Dataset`}.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
         features: tuples of the `Feature`s that the room gives a run.
@@ -44,6 +46,7 @@ class Room:
 
     algorithms: Mapping[str, str] = field(default_factory=dict)
     mechanisms: Mapping[str, str] = field(default_factory=dict)
+    datasets: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
