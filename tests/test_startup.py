@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 # `mixtures` and `loss_sums` extend classes of dp-accounting, and are imported with their first use.
 EVERY_MODULE = """
 import importlib, pkgutil, m2fdp
-LATE = ("m2fdp.__main__", "m2fdp.core.privacy.mixtures", "m2fdp.core.privacy.loss_sums")
+LATE = ("m2fdp.__main__", "m2fdp.core.privacy.mixtures")
 for module in pkgutil.walk_packages(m2fdp.__path__, "m2fdp."):
     if module.name not in LATE:
         importlib.import_module(module.name)

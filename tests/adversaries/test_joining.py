@@ -10,13 +10,13 @@ from tests.builders import process_of
 from torch import nn
 
 from m2fdp.adversaries.bounds import Rule, epsilon_bound
+from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.counting import Attendance, joined_unseen
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
@@ -85,7 +85,7 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
     indices = np.arange(zones)
     leaders = np.where(joined, indices, -1)
     offices = Offices(indices, joined[None], leaders[None]) if elected else None
-    ledger = replace(mechanism.ledger, attendance=Attendance(joined[None]))
+    ledger = of_those(mechanism.ledger, joined[None])
     return sent[0], has_data, joined, in_office(ledger, offices) if elected else ledger
 
 

@@ -31,7 +31,7 @@ def test_canaries_move_their_release_by_the_law_s_largest_shift(run_of, part, ce
     canaries, line = run.plant(8, seed=3)
     seen = listen(silent(canaries), 1)
     head = line.position.head_layer
-    for release, window in zip(seen[0], windows(canaries.plan, head, False), strict=True):
+    for release, window in zip(seen[0], windows(canaries.plan, head), strict=True):
         alone = replace(canaries.plan, layers=(*window.syncs[:-1], 0))
         ((law, _),) = line.laws(line.position, alone)
         moved = release[canaries.present].mean() - release[~canaries.present].mean()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
+from m2fdp.chance.joining import ByChance
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.releases import ByTurns
 from m2fdp.core.privacy.sight import OBSERVERS
@@ -157,8 +158,10 @@ def check_zones(experiment):
         ["nobody adds noise", "devices add noise", "super-nodes add noise", "both add noise"]
     )[(drawn[2] > 0) + 2 * (drawn[1] > 0)[network.tree.parents[1]]]
     # Who never joins releases nothing; the table counts whoever may join in every round.
-    attendance = ledger.attendance
-    joins = np.ones(len(abouts), bool) if attendance is None else attendance.any(axis=0)
+    counted = ledger.lines[0].account
+    joins = np.ones(len(abouts), bool)
+    if isinstance(counted, ByChance):
+        joins = counted.attendance.joins.any(axis=0)
     public = table[table["observer"] == "public"].set_index("about")["noise_over_shift"]
     for row in table.to_dict("records"):
         kinds = KINDS.get(row["observer"], COLLUDING)

@@ -32,10 +32,17 @@ from math import inf, sqrt
 
 from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.accounting import Adjacency, Composition, ShiftLaw, subsampled
-from m2fdp.core.privacy.counting import AlikeRounds, Laws, Past
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Account, Release, in_clear, trusted_above
+from m2fdp.core.privacy.releases import (
+    Account,
+    AlikeRounds,
+    Laws,
+    Past,
+    Release,
+    in_clear,
+    trusted_above,
+)
 from m2fdp.core.privacy.sight import Reading, readings
 from m2fdp.core.schedule.rounds import RoundPlan
 

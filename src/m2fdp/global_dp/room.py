@@ -5,4 +5,5 @@ from m2fdp.core.rooms import Room
 ROOM = Room(
     algorithms={"global_dp": "m2fdp.global_dp.algorithm:GLOBAL_DP"},
     mechanisms={"weights": "m2fdp.global_dp.weights:WEIGHTS"},
+    warned=("m2fdp.global_dp.warned:drowned",),
 )

@@ -21,11 +21,10 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.mechanisms.base import Clipping, LockStep, Noise, refuse_first, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import Laws, Release
 from m2fdp.core.privacy.sight import KINDS, NOTHING
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan

@@ -6,17 +6,17 @@ one device can learn of another in office is counted in the rounds that it serve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from m2fdp.chance.joining import of_those
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.counting import AlikeRounds, Past
 from m2fdp.core.privacy.ledger import Ledger
-from m2fdp.core.privacy.releases import ByTurns, Release
+from m2fdp.core.privacy.releases import AlikeRounds, ByTurns, Past, Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.secure_aggregation.elections import Exposure, exposure
 
@@ -91,7 +91,7 @@ class InOffice(ByTurns):
                 if times:
                     yield AlikeRounds(same_plans[0], laws, times, noise)
 
-    def words(self, line: Release, shown: list[AlikeRounds], past: Past) -> list[str]:
+    def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
         others = self.offices.coalition
         most_served = self.offices.exposure(tuple(range(past.total))).under_coalition
         return [
@@ -104,13 +104,10 @@ class InOffice(ByTurns):
 
 def in_office(ledger: Ledger, offices: Offices) -> Ledger:
     """The ledger of these super-nodes."""
-    attendance = ledger.attendance
-    if attendance is not None:
-        attendance = replace(attendance, public=offices.serves)
     lines = (
         replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
         if isinstance(line.account, ByTurns)
         else line
         for line in ledger.lines
     )
-    return replace(ledger, lines=tuple(lines), attendance=attendance)
+    return of_those(replace(ledger, lines=tuple(lines)), public=offices.serves)

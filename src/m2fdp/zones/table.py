@@ -9,13 +9,14 @@ from math import prod, sqrt
 import numpy as np
 import pandas as pd
 
+from m2fdp.chance.joining import ByChance
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
-from m2fdp.core.privacy.releases import EVERY_ROUND, Release
+from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import PUBLIC
 from m2fdp.core.topology.network import Network, heads_of
 from m2fdp.tiers.split_noise import exposed_splits
@@ -125,7 +126,8 @@ def _zones(
         head = position.unit * largest_shift(line, mechanism.ledger, 0)
         moves[list(position.members)] = head / prod(position.shares)
     drawn = mechanism.noise.heads if steps else mechanism.noise.messages
-    joined = mechanism.ledger.attendance
+    counted = lines[0].account
+    joined = counted.attendance.joins if isinstance(counted, ByChance) else None
     return Zones(
         network.tree.parents[1],
         at_zone,
@@ -135,7 +137,7 @@ def _zones(
         drawn[1],
         float(drawn[0][0]),
         network.odds,
-        _attendance(network, drawn[2], None if joined is None else joined.joins[:rounds]),
+        _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
         network.elected,
         network.sums,
     )
@@ -181,7 +183,7 @@ def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
     def counted(unnoticed: bool) -> Composition:
         sums: Counter[ShiftLaw] = Counter()
         position = replace(line.position, unnoticed=unnoticed)
-        as_if = replace(line, kind=PUBLIC, position=position, account=EVERY_ROUND)
+        as_if = replace(line, kind=PUBLIC, position=position)
         for alike in ledger.released(as_if, rounds):
             for law, count in alike.laws:
                 sums[law.scaled(1.0 / largest)] += count * alike.times

@@ -68,7 +68,7 @@ def test_the_ledger_counts_the_rounds_that_training_draws(seed):
         ]
     )
     ledger = experiment.calibrate().mechanism.ledger
-    assert np.array_equal(ledger.attendance, drawn)
+    assert np.array_equal(ledger.lines[0].account.attendance.joins, drawn)
     said = experiment.summary()
     most = int(drawn.sum(axis=0).max())
     assert said["participation"] == {
@@ -133,7 +133,7 @@ def test_devices_that_never_join_release_nothing_and_cost_nothing(
     changes = {"algorithm": algorithm, "privacy.mechanism": mechanism}
     experiment = experiment_of(SELDOM, training, changes)
     mechanism = experiment.calibrate().mechanism
-    joined = mechanism.ledger.attendance.sum(axis=0)
+    joined = mechanism.ledger.lines[0].account.attendance.joins.sum(axis=0)
     assert (joined == 0).any()
     table = experiment.ledger()
     # A device's line counts what the most exposed of its position releases.

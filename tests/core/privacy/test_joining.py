@@ -9,10 +9,10 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining
-from m2fdp.core.privacy.counting import Attendance, joined_unseen
 from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
@@ -47,8 +47,7 @@ def built(network, rounds, attendance=None, threat=None, steps=5, **privacy):
     config, threat = PrivacyConfig(**(H | privacy)), ThreatConfig(**(threat or {}))
     rates = np.ones(len(sizes))
     premises = Premises(network, sizes, rates, plans, config, threat)
-    drawn = None if attendance is None else Attendance(attendance)
-    (mechanism,) = build_mechanisms([premises], lambda ledger: replace(ledger, attendance=drawn))
+    (mechanism,) = build_mechanisms([premises], lambda ledger: of_those(ledger, attendance))
     return mechanism
 
 

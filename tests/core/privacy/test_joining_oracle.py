@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.core.privacy.test_oracle import EVERYBODY, MOST_SOURCES, Oracle, elections
 
+from m2fdp.chance.joining import of_those
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.calibration import moved_by_joining
 from m2fdp.core.privacy.ledger import build_ledger
@@ -25,6 +26,7 @@ from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, exposed_devices, heads_of, noise_plan
 from m2fdp.core.topology.participation import Participation
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.zones.offices import in_office
 
 
 class Joined(Oracle):
@@ -128,7 +130,8 @@ def test_who_is_told_learns_no_more_than_the_line_says(system):
         moved_by_joining(network),
     )
     offices = elections(network, attendance, np.random.default_rng(elected))
-    ledger = replace(ledger, attendance=attendance, offices=offices)
+    ledger = of_those(ledger, attendance)
+    ledger = in_office(ledger, offices) if offices else ledger
     known = {}
     for line in ledger.lines:
         if owner in line.position.members:

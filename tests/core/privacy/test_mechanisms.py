@@ -10,7 +10,6 @@ from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism, check_delta, no_privacy
-from m2fdp.core.privacy.ledger import build_ledger
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
@@ -141,78 +140,6 @@ def test_epsilon_is_the_largest_over_all_classes(network_of, plans_of, mechanism
 
 # --- the least noise -----------------------------------------------------------------------
 
-CASES = {
-    "upload, untrusted": ([3, 2], ["server-1-0", "server-1-1", "server-1-2"], upload()),
-    "upload, trusted": ([3, 2], [], upload()),
-    "upload, mixed": ([3, 2], ["server-1-1"], upload(epsilon=4.0)),
-    "upload, ragged": (RAGGED, ["B", "d"], upload()),
-    "upload, device": ([3, 2], ["server-1-1"], upload(unit="device")),
-    "gradient, mixed": ([3, 2], ["server-1-1"], gradient()),
-    "gradient, ragged": (RAGGED, ["B", "d"], gradient(epsilon=0.5)),
-    "gradient, replace one": ([3, 2], ["server-1-1"], gradient(adjacency="replace_one")),
-    "gradient, device": ([4], [], gradient(unit="device")),
-}
-
-
-def with_noise(mechanism, network, plans, factor, sizes, privacy):
-    """Verified epsilon when all the noise of a mechanism is multiplied by a factor."""
-    noise = [np.array(scale) * factor for scale in mechanism.noise.messages]
-    if privacy.mechanism == "gradient":
-        for (layer, index), scale in zip(
-            mechanism.lock_step.nodes, mechanism.noise.steps, strict=True
-        ):
-            noise[layer][index] = scale * factor
-    units = np.empty(len(sizes))
-    for line in mechanism.ledger.lines:
-        units[list(line.position.members)] = line.position.unit
-    rates = np.minimum(1.0, 30 / sizes)
-    return build_ledger(
-        Premises(network, np.ones(network.tree.n_devices), rates, plans, privacy, ThreatConfig()),
-        noise,
-        units,
-    ).verified(len(plans))
-
-
-# Mixtures take about a second an epsilon.
-QUICK = {"upload, untrusted", "upload, device", *(name for name in CASES if "gradient" in name)}
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.full) for name in CASES]
-)
-def test_calibrated_noise_is_enough_and_minimal(case, network_of, plans_of):
-    tree, untrusted, more = CASES[case]
-    tree = tree_from_edges(tree) if isinstance(tree[0], tuple) else tree
-    network = network_of(tree, untrusted)
-    local = {1: 2} if network.tree.depth > 1 else {}
-    plans = plans_of(6, 4, local)
-    sizes = np.array(RAGGED_SIZES) if network.tree.n_devices == 4 else np.full(6, 300)
-    privacy = PrivacyConfig(
-        **({"mechanism": "upload", "delta": DELTA, "clipping_norm": 1.0} | more)
-    )
-    rates = np.minimum(1.0, 30 / sizes)
-    mechanism = build_mechanism(Premises(network, sizes, rates, plans, privacy, ThreatConfig()))
-    target = privacy.epsilon
-    assert 0.98 * target < mechanism.epsilon(6) <= target
-    check = with_noise(mechanism, network, plans, 1.0, sizes, privacy)
-    assert check == pytest.approx(mechanism.epsilon(6), rel=1e-6)
-    assert with_noise(mechanism, network, plans, 0.99, sizes, privacy) > target
-
-
-def test_noise_shrinks_where_nobody_distrusted_sees_single_messages(
-    network_of, plans_of, mechanism_of
-):
-    """Behind a crowd of 4 equal noises a device needs half of its own."""
-    network = network_of([2, 4], ["server-1-0", "server-1-1"])
-    plans = plans_of(4, 2)
-    noise = {
-        kind: mechanism_of(
-            network, plans, batch=1200, **upload(), threat={"distrusted": [kind]}
-        ).noise.messages[2][0]
-        for kind in ("servers", "cloud")
-    }
-    assert noise["cloud"] == pytest.approx(noise["servers"] / 2, rel=5e-3)
-
 
 # --- refusals and budgets ------------------------------------------------------------------
 
@@ -324,25 +251,6 @@ def test_least_noise_is_enough_where_the_grid_changes_with_it():
     composition, delta, target = ((subsampled(2.5e-4), 24),), 6.2e-11, 0.08259704
     noise = least_noise(composition, target, delta)
     assert 0.99 * target < epsilon(scaled(composition, 1 / noise), delta) <= target
-
-
-@pytest.mark.parametrize("distrusted", ["servers", "cloud", "siblings"])
-def test_few_of_unequal_devices_take_part_and_the_target_holds(distrusted, network_of, plans_of):
-    """A mean over whoever is there holds at least the noise of the record's own device."""
-    network = replace(network_of([2, 4], ["server-1-0", "server-1-1"]), participants=2)
-    sizes = np.array([50, 1000] * 4)
-    privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
-    mechanism = build_mechanism(
-        Premises(
-            network,
-            sizes,
-            np.minimum(1, 16 / sizes),
-            plans_of(20, 4),
-            privacy,
-            ThreatConfig(distrusted=[distrusted]),
-        )
-    )
-    assert 0.99 < mechanism.epsilon(20) <= 1
 
 
 def random_system(number):

@@ -178,23 +178,6 @@ def test_sensitivities_follow_the_weights(network_of, plans_of):
     assert found[1] / found[0] == pytest.approx(0.4 / 0.25)
 
 
-def test_equal_shards_make_weights_by_samples_uniform(network_of, plans_of):
-    network = network_of([2, 3], ["server-1-0"])
-    one, other = (
-        calibrated(
-            weighted(network, np.full(6, 50), kind),
-            plans_of(2, 2),
-            ["cloud"],
-            sizes=50,
-            mechanism="upload",
-        )
-        for kind in ("uniform", "samples")
-    )
-    assert one.ledger.by_kind(2) == pytest.approx(other.ledger.by_kind(2))
-    for a, b in zip(one.noise.messages, other.noise.messages, strict=True):
-        assert a == pytest.approx(b)
-
-
 def test_weights_by_samples_are_refused_where_they_are_not_proven(network_of, plans_of):
     network = weighted(network_of([2, 2]), np.array([10, 20, 30, 40]), "samples")
     with pytest.raises(InputError, match="topology.weights = 'samples': .*participants: null"):

@@ -304,12 +304,3 @@ def test_a_device_s_clipped_update_is_what_it_was(network, mechanism_of):
         for part in (0.0, 0.5)
     ]
     assert noises[0] == noises[1]
-
-
-def test_the_noise_for_a_certain_record_scales_with_the_geometric_sum():
-    """Whole shards: one Gaussian, moved for certain."""
-    least = []
-    for steps in (1, 10):
-        law = worst(Window((None,) * steps, 2), 2, (), 1.0, Steps(part=0.25))
-        least.append(least_noise(((law, 1),), 2.0, DELTA, "add_remove"))
-    assert least[1] / least[0] == pytest.approx((1 - 0.75**10) / 0.25, rel=1e-3)

@@ -1,10 +1,7 @@
 """Shifts of releases: by hand, in closed form, and against simulations device by device."""
 
-from math import prod
-
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.core.privacy.ragged import (
     OWNERS,
     SYNCHRONISATIONS,
@@ -66,44 +63,6 @@ def test_two_steps_of_two_siblings(sync, first):
 # --- closed forms --------------------------------------------------------------------------
 
 
-def first_draws(q, shifts):
-    """The law when the record first enters at step k and then moves the release by shifts[k]."""
-    result = {0.0: (1 - q) ** len(shifts)}
-    for k, shift in enumerate(shifts):
-        result[shift] = result.get(shift, 0.0) + q * (1 - q) ** k
-    return result
-
-
-def assert_same_law(law, expected):
-    assert law.shifts == pytest.approx(sorted(expected))
-    assert law.probabilities == pytest.approx([expected[s] for s in sorted(expected)])
-
-
-@pytest.mark.parametrize("s", [1, 5, 20])
-def test_device_below_an_untrusted_parent(s):
-    law = worst(Window((None,) * s, 2), 2, (), 0.1)
-    assert_same_law(law, first_draws(0.1, [s - k + 1 for k in range(1, s + 1)]))
-
-
-@pytest.mark.parametrize("fanouts", [(5,), (2, 4), (3, 1, 2)])
-def test_trusted_server_without_local_aggregation(fanouts):
-    K = 12
-    law = worst(Window((None,) * K, 1), 1, tuple(1 / s for s in fanouts), 0.1)
-    assert_same_law(law, first_draws(0.1, [(K - k + 1) / prod(fanouts) for k in range(1, K + 1)]))
-
-
-@pytest.mark.parametrize("every", [3, 4, 5])
-def test_trusted_server_with_local_aggregation_loses_its_share(every):
-    K, s = 14, 5
-    syncs = tuple(1 if k % every == 0 else None for k in range(1, K)) + (None,)
-    law = worst(Window(syncs, 1), 1, (1 / s,), 0.1)
-    expected = []
-    for k in range(1, K + 1):
-        left = min(-k % every + 1, K - k + 1)  # steps up to the next synchronisation
-        expected.append(left / s + (K - k + 1 - left))
-    assert_same_law(law, first_draws(0.1, expected))
-
-
 # --- brute force: every device's difference, step by step (records: test_proximal.py) --------
 
 
@@ -145,13 +104,3 @@ def test_coarsening_never_lowers_epsilon():
     fine = epsilon(((exact.scaled(1 / 60), 50),), DELTA)
     coarse = epsilon(((law.scaled(1 / 60), 50),), DELTA)
     assert fine <= coarse <= 1.05 * fine
-
-
-@settings(max_examples=25, deadline=None)
-@given(SYNCHRONISATIONS, st.floats(0.05, 0.9), st.integers(2, 6))
-def test_more_siblings_never_move_more(syncs, q, s):
-    window = Window((*(None if x is None else 1 for x in syncs), None), 1)
-    fewer = worst(window, 1, (1 / s,), q)
-    more = worst(window, 1, (1 / (s + 1),), q)
-    assert more.largest <= fewer.largest + 1e-12
-    assert more.mean <= fewer.mean + 1e-12

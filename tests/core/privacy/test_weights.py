@@ -101,12 +101,6 @@ def test_the_papers_noise_is_equations_4_10_and_4_11(exposures, expected):
     assert found == pytest.approx(expected, rel=5e-4, abs=1e-12)
 
 
-def test_noise_is_absolute_and_does_not_know_the_step_size():
-    one, other = (mechanism_of(plans=plans_of(eta=eta)) for eta in (0.5, 0.01))
-    assert drawn(one) == drawn(other)
-    assert one.noise.scale(0.5) == one.noise.scale(0.01) == 1.0
-
-
 @pytest.mark.parametrize(
     ("case", "expected"),
     [
@@ -140,24 +134,6 @@ def test_what_the_papers_noise_is_worth(case, expected):
     assert ledger.verified(ROUNDS) == max(
         found[kind] for kind in ("servers", "cloud") if kind in found
     )
-
-
-def test_trusted_edge_servers_noise_what_they_send_up_and_down():
-    mechanism = mechanism_of(network_of(trusted=True), exposures={"uplinks": 0, "cloud_rounds": 0})
-    assert drawn(mechanism) == pytest.approx([0, 0, 0.0058138, 0.0072672, 0], rel=5e-4)
-
-
-def test_one_upload_of_fifty_iterations():
-    """T = 50 without rounding to whole rounds: 25 edge aggregations, the last of them alone."""
-    sigma = drawn(mechanism_of(plans=plans_of(rounds=25, steps=1, local=None)))[1] * 25 / 20
-    assert sigma == pytest.approx(0.1514, rel=5e-4)  # t_1 = 25 at epsilon_1 = 20
-    assert gaussian((30, sigma, 1)) == pytest.approx(2.048e4, rel=5e-4)
-    (law,) = (
-        mechanism_of(plans=plans_of(rounds=1, steps=1, local=None), exposures={"uplinks": 1})
-        .ledger.lines[0]
-        .account.counts
-    )
-    assert law.total[0] == 30.0
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,10 @@ import numpy as np
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config, ThreatConfig
 from m2fdp.core.engine.local_rules import adds_up
-from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.own_parts import own_parts
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
-from m2fdp.core.privacy.counting import Attendance
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.premises import Premises
@@ -24,7 +22,6 @@ from m2fdp.core.privacy.scores import score_deviation, with_scores
 from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
-from m2fdp.core.streams import seeded
 
 
 def calibrate(
@@ -46,7 +43,7 @@ def calibrate(
         inputs = shard_sizes, rates, run_plan.rounds, privacy, threat
         mechanisms = build_mechanisms(
             [Premises(network, *inputs) for network in run_plan.networks],
-            partial(_as_drawn, config, plan, run_plan, _attendance(config, run_plan)),
+            partial(_as_drawn, config, plan, run_plan),
         )
         if config.partition.held_out_by == "devices":
             ledger = with_scores(mechanisms[0].ledger, score_deviation(privacy))
@@ -82,14 +79,12 @@ def ledger_behind(
     premises = Premises(network, *devices, run_plan.rounds, privacy, threat_of(config, plan))
     units = get_mechanism(privacy.mechanism).units(premises) * moved_by_joining(network)
     ledger = build_ledger(premises, noise, units)
-    return _as_drawn(config, plan, run_plan, _attendance(config, run_plan), ledger)
+    return _as_drawn(config, plan, run_plan, ledger)
 
 
-def _as_drawn(
-    config: Config, plan: Plan, run_plan: RunPlan, attendance: Attendance | None, ledger: Ledger
-) -> Ledger:
+def _as_drawn(config: Config, plan: Plan, run_plan: RunPlan, ledger: Ledger) -> Ledger:
     """The ledger of those who will really come, and of what rules make of noise."""
-    ledger = _as_known(config, run_plan, replace(ledger, attendance=attendance))
+    ledger = _as_known(config, run_plan, ledger)
     return ledger if adds_up(plan.rules.local) else behind_own_heads(ledger)
 
 
@@ -98,17 +93,6 @@ def _as_known(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
     for of_room in brought("ledgers"):
         ledger = of_room(config, run_plan, ledger)
     return ledger
-
-
-def _attendance(config: Config, run_plan: RunPlan) -> Attendance | None:
-    """Who joins which round, as training will draw it; None where nothing is left to chance."""
-    (network, *_) = run_plan.networks
-    if network.chance is None:
-        return None
-    streams = seeded(config.seed, b"").sampling
-    rounds = range(1, len(run_plan.rounds) + 1)
-    joins = (draw_participants(network, streams, round_) for round_ in rounds)
-    return Attendance(np.stack(list(joins)))
 
 
 def threat_of(config: Config, plan: Plan) -> ThreatConfig:

@@ -15,7 +15,6 @@ from m2fdp.core.privacy.rounding import ENFORCED, condition
 from m2fdp.core.privacy.summary import (
     assumptions_of_classes,
     conditions_of,
-    drowned,
     exposed_links,
     summary,
     warnings,
@@ -159,11 +158,11 @@ def warn(assembly: Assembly) -> list[str]:
             f"training stops after {rounds} of {planned} rounds: the next one would pass "
             f"privacy.budget {privacy.budget:g}"
         )
-    for of_room in brought("warned"):
-        lines += of_room(assembly)
     held = len(held_by_cloud(assembly.dealt, "validation"))
     if mechanism.private and held:
         lines.append(
             f"{held} validation records lie in clear with the cloud: ε does not cover them"
         )
-    return lines + drowned(mechanism, assembly.model.n_parameters)
+    for of_room in brought("warned"):
+        lines += of_room(assembly)
+    return lines

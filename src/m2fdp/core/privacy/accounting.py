@@ -129,8 +129,8 @@ def least_noise(
 ) -> float:
     """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target.
 
-    Where delta covers the chance that the record is ever used, no noise at all would do, and the
-    record would go out in clear when it is used: then it is what one certain release needs.
+    If delta covers the chance that the record is ever used, no noise would keep epsilon, and a
+    used record would go out in clear. The result is then the noise of one certain release.
 
     Args:
         composition: laws in any unit; the noise comes in the same unit.
@@ -230,10 +230,9 @@ def _loss_distribution(
 def _grid(releases: Composition) -> float:
     """The spacing of privacy losses: fine enough to be tight, coarse enough to take seconds.
 
-    Any spacing gives an upper bound. Tightness asks for two thousand points over the losses
-    of one release, and for more where a rare one counts; the composed distribution should not
-    need more than some million points. A power of two, so that compositions of different
-    lengths share the distribution of one release.
+    Any spacing gives an upper bound. Two thousand points over the losses of one release make it
+    tight; a rare loss needs more. The composed distribution should not need more than some million
+    points. A power of two lets compositions of different lengths share one release's distribution.
     """
     fine = max(min(_loss_range(law) / 2e3, _rare_loss(law)) for law, _ in releases)
     total = sum(

@@ -45,8 +45,8 @@ def check_delta(
     """Delta must not pay for what it is meant to exclude.
 
     At 1/D a mechanism that publishes one record in clear would already pass. At the chance that a
-    record is ever drawn, one that publishes in clear whatever it draws would: noise then costs
-    nothing to leave out, and the accountant leaves it out.
+    record is ever drawn, a mechanism that publishes all drawn records in clear would pass: the
+    accountant would leave noise out.
 
     Args:
         shard_sizes: int64 (N_L,), D_j.
@@ -175,9 +175,10 @@ def moved_by_joining(network: Network) -> np.ndarray:
     """How much more than its update's weight each device may move its head's message by, as it
     joins or not: float64 (N_L,).
 
-    Under `clipped` it changes the number that its zone's sum is over, and with that what the
-    others' updates count: by at most 2 S w / (q W_min + w), below twice its own S w / (q W_min)
-    (McMahan et al. 2018, Lemma 1). A device that is its own head sends its update as it is.
+    Under `clipped` the device changes the number that its zone's sum is divided by, and so the
+    others' weights. It moves the sum by at most 2 S w / (q W_min + w), which is below twice its own
+    S w / (q W_min) (McMahan et al. 2018, Lemma 1). A device that is its own head sends its update
+    as it is.
     """
     tree, participation = network.tree, network.participation
     if participation is None or participation.least_weight is None:
@@ -262,7 +263,8 @@ def _needed_where_nobody_joins(
     empty = np.bincount(head_of, needed)[head_of] == 0
     if not empty.any():
         return needed
-    first_round = replace(laws, plans=laws.plans[:1], attendance=None)
+    undrawn = (replace(line, account=line.account.undrawn()) for line in laws.lines)
+    first_round = replace(laws, lines=tuple(undrawn), plans=laws.plans[:1])
     return np.where(empty, _needed_by_device(first_round, privacy), needed)
 
 
@@ -282,7 +284,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     result = np.zeros(sum(len(position.members) for position in positions))
     for position, line in positions.items():
         others = tuple((other, 1.0) for other, _ in line.elsewhere)
-        at_one = replace(line, deviation=1.0, elsewhere=others, account=EVERY_ROUND)
+        account = line.account if line.account.by_laws else EVERY_ROUND
+        at_one = replace(line, deviation=1.0, elsewhere=others, account=account)
         composition = laws.composition(at_one, len(laws.plans))
         unit = 1.0
         if position.joins is not None:  # many weights, one law
@@ -293,8 +296,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
 
 
 def _positions(ledger: Ledger) -> dict[Position, Release]:
-    """Each position of a ledger, with one of its lines: of those that matter, if they differ, one
-    that counts rounds in which a device is known to join; never one whose rounds differ."""
+    """Each position of a ledger, with one of its lines. A distrusted observer's comes first, and
+    one that is told who joins; a line whose rounds differ never does."""
 
     def asks_more(line: Release) -> tuple[bool, ...]:
         always = not isinstance(line.account, ByTurns)

@@ -26,11 +26,10 @@ from m2fdp.core.privacy.accounting import (
     epsilon,
     subsampled,
 )
-from m2fdp.core.privacy.counting import AlikeRounds, Attendance, Past
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import Release, in_clear
+from m2fdp.core.privacy.releases import AlikeRounds, Past, Release, in_clear
 from m2fdp.core.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -49,8 +48,6 @@ class Ledger:
     Attributes:
         plans: the rounds t = 1…T, in order.
         distrusted: the kinds of observers that must not learn more than the target, there or not.
-        attendance: who joins which round, where chance decides and is already drawn; None counts
-            every device in every round.
     """
 
     lines: tuple[Release, ...]
@@ -59,7 +56,6 @@ class Ledger:
     delta: float
     adjacency: Adjacency
     unit: Unit
-    attendance: Attendance | None = None
 
     @cached_property
     def kinds(self) -> frozenset[str]:
@@ -84,8 +80,8 @@ class Ledger:
     def pooled(self, rounds: int) -> float:
         """The largest epsilon over records if all distrusted observers pool what they know.
 
-        A head's noise is known to the head alone, so what is left is its noise, unless one of them
-        sees messages in clear, or none of them draws any of a sum that is all they read.
+        Only the head knows its noise, so its noise is left. Exceptions: an observer that sees
+        messages in clear, and observers that read nothing but a sum and draw none of it.
         """
         draw_some = any(KINDS[kind].is_device for kind in self.distrusted)
 
@@ -122,7 +118,7 @@ class Ledger:
 
     def past(self, rounds: int) -> Past:
         """The first rounds of the run."""
-        known = self._rounds_of, self.attendance, self.delta, self.adjacency, self.unit
+        known = self._rounds_of, self.delta, self.adjacency, self.unit
         return Past(rounds, self._counted[rounds], *known)
 
     @property
@@ -132,9 +128,7 @@ class Ledger:
 
     def most_joined(self, rounds: int) -> int:
         """The most rounds, of the first so many, that any device joins, as far as is known."""
-        if self.attendance is None:
-            return rounds
-        return int(self.attendance.joins[:rounds].sum(axis=0).max(initial=0))
+        return max(line.account.most_joined(rounds) for line in self.lines)
 
     def _largest(self, lines: Sequence[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
@@ -236,9 +230,9 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
 def behind_own_heads(ledger: Ledger) -> Ledger:
     """The ledger of steps of which nothing is known but that a head noises them.
 
-    Whatever a rule makes of a noised step is post-processing of it, so nobody learns more than who
-    reads the head's own steps. But what it makes of others' noise may be no Gaussian any more, nor
-    as large beside what it makes of the record: theirs counts for nothing, in anybody's line.
+    A rule post-processes a noised step, so nobody learns more than a reader of the head's own
+    steps. The rule may change the shape and the size of others' noise. So others' noise counts for
+    nothing, in any line.
     """
 
     def behind(position: Position, deviation: float) -> float:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from m2fdp.core.privacy.counting import AlikeRounds
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import position_name
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import AlikeRounds, Release
 
 
 def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) -> pd.DataFrame:

@@ -1,7 +1,7 @@
-"""`calibration: multiplier`: noise as a multiple of what a record moves, and what it is worth.
+"""`calibration: multiplier`: noise as a multiple of the sensitivity, and its nominal epsilon.
 
-Every adder takes z times the most that one record, or one device, moves its own message by in one
-release (H Alg. 1 with z in place of a target). What that protects from whom is the ledger's to say.
+Every adder draws noise of z times the most that one record, or one device, moves its own message by
+in one release (H Alg. 1 with z in place of a target). The ledger says what that is worth.
 H's nominal epsilon is what one adder's noise would be worth by itself, against somebody who sees
 its every release and is never told who takes part.
 """
@@ -14,10 +14,9 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw, epsilon
-from m2fdp.core.privacy.counting import joined_unseen
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import ByTurns, Release
 
 
 def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
@@ -50,12 +49,10 @@ def nominal_epsilon(ledger: Ledger, rounds: int, privacy: PrivacyConfig) -> floa
 def over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float) -> Composition:
     """A position's releases, each over so many times the most that any of its kind moves."""
     deviations = [multiplier * largest_shift(line, ledger, i) for i in range(len(line.views))]
-    sums: Counter[ShiftLaw] = Counter()
+    sums, past = Counter[ShiftLaw](), ledger.past(rounds)
     for plan in ledger.plans[:rounds]:
         position, _ = line.views[plan.network]
-        laws = line.laws(position, plan)
-        if position.joins is not None:
-            laws = joined_unseen(laws, position.joins, ledger.adjacency, ledger.unit) or laws
+        laws = line.account.untold(line.laws(position, plan), position, past)
         for law, count in laws:
             sums[law.scaled(1.0 / deviations[plan.network])] += count
     return tuple(sums.items())
@@ -70,5 +67,9 @@ def largest_shift(line: Release, ledger: Ledger, network: int) -> float:
 
 
 def one_line_each(ledger: Ledger) -> dict[Position, Release]:
-    """Each position of a ledger, with one of its lines."""
-    return {line.position: line for line in ledger.lines}
+    """Each position of a ledger, with one of its lines, of which all rounds are alike."""
+    result: dict[Position, Release] = {}
+    for line in ledger.lines:
+        if line.position not in result or not isinstance(line.account, ByTurns):
+            result[line.position] = line
+    return result

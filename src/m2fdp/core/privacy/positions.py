@@ -4,41 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.routes import Route
+from m2fdp.core.privacy.premises import Premises, Route
 from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
 from m2fdp.core.privacy.variance import certain_inside, family_variance, loudest_inside
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.sums import readers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
 class Position(Route):
     """Devices in equal positions.
 
-    All noises are in the unit of the position's laws, which a record moves its head's message by:
-    noise further up is over the weight that this message has there. Of noise that many nodes draw,
-    an observer may know a part: `mean` and `inside` are keyed by whose noise it knows, in the words
-    of `m2fdp.core.privacy.sight`.
+    All noises are in the unit of the position's laws, which a record moves its head's message by.
+    Noise further up is over the weight of this message there. An observer may know a part of noise
+    that many nodes draw: `mean` and `inside` are keyed by whose noise it knows, in the words of
+    `m2fdp.core.privacy.sight`.
 
     Attributes:
         sampling_rate: q.
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
-        inside: the variance that nodes below the head add to its message (NOBODY), and what the
-            worst other device below the head, who knows its own, leaves of it (BESIDE): nothing
-            where some read what is sent inside when they are elected.
-        mean: the deviation of what the head and those of its siblings that are heads add to the
-            mean that is read of them (NOBODY), and what is left of it for the worst sibling of the
-            head (BESIDE), for whom the worst of them tell their noise (COLLUDING), and for the
-            worst of devices that are elected, with those who tell it theirs (ELECTED).
+        inside: the variance that nodes below the head add to its message (NOBODY). The worst other
+            device below the head knows its own part; BESIDE is the rest, and 0 where elected
+            devices read what is sent inside.
+        mean: the deviation of the noise of the head and of its siblings that are heads, in the mean
+            that is read of them (NOBODY). BESIDE is the rest for the worst sibling, COLLUDING for
+            an observer that the worst siblings tell their noise, and ELECTED for the worst elected
+            device, with those that tell it theirs.
         above: the variance that the head's ancestor of each layer l = 0…h-1 adds, below its own
             layer h.
         unnoticed: whether nothing that leaves the head shows that a device of the position
@@ -70,27 +66,30 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
 
     Noise and units are those of `m2fdp.core.privacy.ledger.build_ledger`.
     """
-    # Here, as mechanisms check configurations, which who is refused does not wait for pandas for.
-    import pandas as pd
+    result = []
+    for layer in np.unique(premises.head_layers).tolist():
+        members = np.flatnonzero(premises.head_layers == layer)
+        columns = {
+            name: np.broadcast_to(np.asarray(column, dtype=np.float64), len(members))
+            for name, column in _columns(premises, noise, units, layer, members).items()
+        }
+        rows = np.stack([column.round(12) for column in columns.values()], axis=1)
+        _, first, class_of = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        ends = np.bincount(class_of).cumsum()[:-1]
+        for at, of_class in zip(
+            first, np.split(class_of.argsort(kind="stable"), ends), strict=True
+        ):
+            row = {name: float(column[at]) for name, column in columns.items()}
+            result.append(_position(premises.network, layer, row, members[of_class]))
+    return sorted(result, key=lambda position: position.members[0])
 
-    layers = np.unique(premises.head_layers)
-    table = pd.concat([_of_layer(premises, noise, units, layer) for layer in layers]).sort_index()
-    class_of = table.round(12).groupby(list(table), dropna=False, sort=False).ngroup()
-    classes: dict[int, list[int]] = {}
-    for device, number in enumerate(class_of):
-        classes.setdefault(number, []).append(device)
-    rows = table.loc[[members[0] for members in classes.values()]].to_dict("records")
-    return [
-        _position(premises.network, row, tuple(members))
-        for row, members in zip(rows, classes.values(), strict=True)
-    ]
 
-
-def _position(network: Network, row: Mapping[Any, Any], members: tuple[int, ...]) -> Position:
-    head = int(row["head_layer"])
+def _position(
+    network: Network, head: int, row: Mapping[str, float], members: np.ndarray
+) -> Position:
     return Position(
         network,
-        members,
+        tuple(members.tolist()),
         head,
         tuple(row[f"share {at}"] for at in range(head + 1, network.tree.depth + 1)),
         row["sampling_rate"],
@@ -103,19 +102,24 @@ def _position(network: Network, row: Mapping[Any, Any], members: tuple[int, ...]
     )
 
 
-def _of_layer(
-    premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, layer: int
-) -> pd.DataFrame:
-    """What positions differ in: a row a device whose head is of a layer, which is its index."""
-    import pandas as pd
+def _columns(
+    premises: Premises,
+    noise: Sequence[np.ndarray],
+    units: np.ndarray,
+    layer: int,
+    members: np.ndarray,
+) -> dict[str, Any]:
+    """What positions differ in, by name: a number for all devices, or one each.
 
+    Args:
+        layer: that of the devices' heads.
+        members: int64 (n,), all devices with such a head.
+    """
     network, depth = premises.network, premises.network.tree.depth
-    members = np.flatnonzero(premises.head_layers == layer)
     path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
     splits = np.zeros(len(members), bool) if network.splits is None else network.splits[members]
     trusted = network.trust[layer - 1][path[layer - 1]] if layer else False
     columns = {
-        "head_layer": layer,
         # Who is sent the activations of a device that splits sees which records come.
         "sampling_rate": np.where(splits & (layer == depth), 1.0, premises.sampled[members]),
         "unit": unit,
@@ -134,7 +138,7 @@ def _of_layer(
         columns[f"above {at}"] = (noise[at][path[at]] / share / unit) ** 2
     for at in range(layer + 1, depth + 1):
         columns[f"share {at}"] = network.weights[at - 1][path[at]]
-    return pd.DataFrame(columns, index=members)
+    return columns
 
 
 def _group_sizes(network: Network, layer: int) -> np.ndarray:
@@ -184,8 +188,8 @@ def _unnoticed(premises: Premises) -> np.ndarray:
     """Which devices join by chance with nobody above their lowest server shown that they do: bool
     (N_L,).
 
-    Noise of the device would come with it. Where a zone's sum is over the weight of those who came,
-    the others' noise counts less for it; and others who draw noise may collude.
+    Noise of the device would come with it. The others' noise counts less for it where a zone's sum
+    is over the weight of those who came. Others who draw noise may collude.
     """
     network, participation = premises.network, premises.network.participation
     silent = network.noise[-1] == 0

@@ -1,4 +1,4 @@
-"""What a promise rests on, as one value."""
+"""What a promise rests on, and the route of a record up the tree."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of
+from m2fdp.core.topology.sums import readers
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ class Premises:
 
     @cached_property
     def sampled(self) -> np.ndarray:
-        """float64 (N_L,), the rate at which a local step uses a record, or a device as a whole,
-        which is in all of its minibatches, where it joins rounds by chance."""
+        """float64 (N_L,), the rate at which a local step uses a record. A device as a whole is in
+        all of its minibatches where it joins rounds by chance."""
         whole = self.network.participation is not None and self.privacy.unit == "device"
         return np.ones_like(self.rates) if whole else self.rates
 
@@ -108,3 +109,87 @@ def weights_up_to(network: Network, layers: np.ndarray) -> np.ndarray:
         members = layers == layer
         weights[members] = network.shares(network.tree.depth, layer)[members]
     return weights
+
+
+@dataclass(frozen=True, eq=False)
+class Route:
+    """From devices over their head to the cloud, the same for all of them.
+
+    Attributes:
+        members: the devices, by index.
+        head_layer: the layer of the node whose noise protects them first, their head.
+        shares: rho of the nodes on the path from below the head down to the device.
+    """
+
+    network: Network
+    members: tuple[int, ...]
+    head_layer: int
+    shares: tuple[float, ...]
+
+    def ancestor(self, layer: int) -> int:
+        """The first device's ancestor at a layer."""
+        return int(self.network.tree.ancestors[layer][self.members[0]])
+
+    @property
+    def is_device(self) -> bool:
+        """Whether each device is its own head."""
+        return not self.shares
+
+    @property
+    def parent_is_cloud(self) -> bool:
+        """Whether the head's parent is the cloud."""
+        return self.head_layer == 1
+
+    @property
+    def parent_is_trusted(self) -> bool:
+        """Whether the head's parent is a trusted server."""
+        parents = self.head_layer - 1
+        return parents >= 0 and bool(self.network.trust[parents][self.ancestor(parents)])
+
+    @property
+    def has_siblings(self) -> bool:
+        """Whether the head's message is read beside others of its layer."""
+        if self.head_layer == 0:
+            return False
+        of_node = readers(self.network.tree, self.network.sums, self.head_layer)
+        return int((of_node == of_node[self.ancestor(self.head_layer)]).sum()) > 1
+
+    def has_cousins(self, layer: int) -> bool:
+        """Whether devices of other lowest servers share the device's ancestor at a layer, which
+        is the head's or below it."""
+        return any(share < 1 for share in self.shares[layer - self.head_layer : -1])
+
+    @property
+    def summed(self) -> bool:
+        """Whether what the head and its siblings send is read as a sum only."""
+        return self.head_layer in self.network.sums.layers
+
+    @property
+    def shared(self) -> bool:
+        """Whether only the noise of all siblings together is enough: none acts on its own."""
+        return self.summed and self.network.sums.shared
+
+    @property
+    def cloud_reads(self) -> bool:
+        """Whether the cloud reads their sum, past all servers between."""
+        return self.summed and self.network.sums.decode == "cloud"
+
+    @property
+    def masked_up(self) -> bool:
+        """Whether messages from the head up to the cloud make sense to their readers alone."""
+        return self.network.sums.masked_up(self.head_layer)
+
+    @property
+    def elected(self) -> bool:
+        """Whether the head is a lowest server, and these are elected devices."""
+        return self.network.elected and self.head_layer == self.network.tree.depth - 1
+
+    @property
+    def joins(self) -> float | None:
+        """The chance of each device to join a round; None where nothing is left to chance."""
+        return self.network.chance
+
+    @property
+    def splits(self) -> bool:
+        """Whether the devices split their model with their parent."""
+        return self.network.splits is not None and bool(self.network.splits[self.members[0]])

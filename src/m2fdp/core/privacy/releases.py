@@ -17,14 +17,14 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   mean is the lowest that it, too, can read.
 - Whoever colludes tells the others what noise it drew. Of a sum that is read without some of its
   senders, the loudest are those that are missing.
-- What lies beside the record's path counts with the noise of those of the head's siblings alone
-  that are heads themselves: what an untrusted server adds, untrusted servers know.
-- Noise on the path above v counts against observers of whom none draws it (untrusted servers are
-  one kind of observer, the cloud another), and only if it is there at every release: a message of
-  layer m is sent when models travel to a layer above m, and what the cloud adds is there when
-  every release is a global aggregation.
+- Messages beside the record's path count with the noise of heads alone, the head's siblings:
+  untrusted servers know the noise that one of them adds.
+- Noise on the path above v counts against observers of whom none draws it: untrusted servers are
+  one kind of observer, the cloud another. It has to be there at every release. A message of layer m
+  is sent when models travel to a layer above m. The cloud's noise is there when every release is a
+  global aggregation.
 - Noise added below the head also hides the record. Exceptions: a device there knows its own noise,
-  so the largest such share is left out; untrusted servers below a trusted cloud see the messages,
+  so the largest such share is left out. Untrusted servers below a trusted cloud see the messages,
   so for them it counts as zero.
 
 How often a release counts is an account's affair (`Account`). An observer that sees more in some
@@ -42,13 +42,15 @@ Its server, whose v is the message itself, learns 2 / 3 = 0.667, epsilon 2.753.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
 from typing import Literal
 
-from m2fdp.core.privacy.counting import AlikeRounds, Laws, Past, joined, words_of_joining
+import numpy as np
+
+from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Traffic
 from m2fdp.core.privacy.sight import (
@@ -61,6 +63,7 @@ from m2fdp.core.privacy.sight import (
     NOBODY,
     SERVERS,
 )
+from m2fdp.core.schedule.rounds import RoundPlan
 
 # What others get of messages that are read as a sum only.
 WORDS = "uniformly random words"
@@ -68,6 +71,52 @@ _MASKED = "secure aggregation hides the terms of its sums, computationally"
 
 # Of a record's path: the head's own message, or the mean that its parent forms.
 View = Literal["message", "mean"]
+
+
+# The laws of the shifts of a position's releases in one round, with their counts.
+Laws = Callable[[Position, RoundPlan], Composition]
+
+
+@dataclass(frozen=True)
+class AlikeRounds:
+    """Rounds of one plan, as an observer of a position is shown them.
+
+    Attributes:
+        laws: laws of the releases of one of them.
+        times: how many of them count.
+        deviation: deviation of the noise that the observer can't subtract.
+        joins_unseen: whether the laws hold the chance that the device joins at all; else only
+            rounds that it joins count.
+    """
+
+    plan: RoundPlan
+    laws: Composition
+    times: int
+    deviation: float
+    joins_unseen: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """The first rounds of a run.
+
+    Attributes:
+        total: how many rounds.
+        counted: how often each plan has occurred in them.
+        rounds_of: the rounds of each plan in the whole run, counted from 0, ascending.
+    """
+
+    total: int
+    counted: Mapping[RoundPlan, int]
+    rounds_of: Mapping[RoundPlan, np.ndarray]
+    delta: float
+    adjacency: Adjacency
+    unit: Unit
+
+    def rounds(self, *plans: RoundPlan) -> np.ndarray:
+        """The rounds of these plans so far, ascending."""
+        its_rounds = np.sort(np.concatenate([self.rounds_of[plan] for plan in plans]))
+        return its_rounds[: np.searchsorted(its_rounds, self.total)]
 
 
 @dataclass(frozen=True)
@@ -102,6 +151,18 @@ class Account:
         """See `Release.alone`."""
         return self
 
+    def undrawn(self) -> Account:
+        """The account as if nothing of the run were drawn yet."""
+        return self
+
+    def untold(self, laws: Composition, position: Position, past: Past) -> Composition:
+        """The laws of a round for somebody who is never told who takes part."""
+        return laws
+
+    def most_joined(self, rounds: int) -> int:
+        """The most rounds, of the first so many, that any device joins, as far as is known."""
+        return rounds
+
     def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
         """What the observer of a line is shown, by each way to count it. Each is an upper bound:
         the least counts."""
@@ -111,16 +172,15 @@ class Account:
         """What the observer of a line is shown, where there is one way to count it."""
         for plan, times in past.counted.items():
             position, deviation = line.views[plan.network]
-            alike = AlikeRounds(plan, line.laws(position, plan), times, deviation)
-            yield from joined(position, alike, line.joins_unseen, past)
+            yield AlikeRounds(plan, line.laws(position, plan), times, deviation)
 
-    def words(self, line: Release, shown: list[AlikeRounds], past: Past) -> list[str]:
+    def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
         """What the counting rests on.
 
         Args:
             shown: what the observer is shown.
         """
-        return words_of_joining(line.position.joins, shown, past.total)
+        return []
 
 
 @dataclass(frozen=True)
@@ -141,7 +201,7 @@ class ByTurns(Account):
     def behind(self, remaining: Callable[[float], float]) -> Account:
         return replace(self, otherwise=remaining(self.otherwise))
 
-    def words(self, line: Release, shown: list[AlikeRounds], past: Past) -> list[str]:
+    def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
         return ["as if it served in every round: nobody knows who will be elected"]
 
 

@@ -43,8 +43,8 @@ class Rounding:
         return _ROUNDED_BY * (length + self.taken * self._unit(step_size))
 
     def longest(self, step_size: float) -> float:
-        """The length of a model that rounding moves by an eighth of what one record does; not
-        above zero where steps are too long by themselves, as those of millions of records."""
+        """The length of a model that rounding moves by an eighth of what one record does. Below
+        zero where the steps alone are too long, as with millions of records."""
         allowed = self.moved(step_size) / (_FAR_BELOW * _ROUNDED_BY)
         return allowed - self.taken * self._unit(step_size)
 

@@ -3,8 +3,8 @@
 A device that holds records out of its own counts those that a finished model gets right. Counts are
 summed up to the head of the device, which adds noise before anybody else reads them, as it does to
 what they train. A held-out record moves its head's count by one at most, and nothing else of the
-run; a record that is trained on moves no count but by the model, which is released already. So a
-record is in the one release or in the others, never in both.
+run. A training record moves counts by the model alone, which is released already. So a record is in
+the one release or in the others, never in both.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, least_noise, subsampled
-from m2fdp.core.privacy.counting import AlikeRounds, Past
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.releases import Account, Release
+from m2fdp.core.privacy.releases import Account, AlikeRounds, Past, Release
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network, heads_of
 
@@ -71,8 +70,8 @@ class _Once(Account):
 
 
 def with_scores(ledger: Ledger, deviation: float) -> Ledger:
-    """The ledger of a run that ends with a score: for each line of records that are trained on one
-    of those that are held out, as if its observer were sent every count.
+    """The ledger of a run that ends with a score: each line of training records has one of held-out
+    records beside it, as if its observer were sent every count.
 
     Args:
         deviation: that of what each head adds to its count.

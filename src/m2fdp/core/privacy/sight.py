@@ -1,10 +1,10 @@
 """Who reads what: one table, a row a kind of observer.
 
-An observer is what it reads of the messages on a record's path, which broadcasts it is handed,
-whose noise it drew itself, and whether it is told who takes part. All else follows by the one rule
-of `m2fdp.core.privacy.releases`: of the lowest message that it reads it learns behind the noise in
-it that it did not draw. The ledger asks by position (`readings`), attacks by node and moment
-(`m2fdp.adversaries.views`), the table of zones as if nobody were trusted (`m2fdp.zones.views`).
+Four things define an observer: the messages that it reads on a record's path, the broadcasts that
+it is handed, whose noise it knows, and whether it is told who takes part. The one rule of
+`m2fdp.core.privacy.releases` says the rest: an observer learns from the lowest message that it
+reads, behind the noise in it that it does not know. The ledger asks by position (`readings`),
+attacks by node and moment (`m2fdp.adversaries.views`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from m2fdp.core.config import ThreatConfig
-from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.routes import Route
+from m2fdp.core.privacy.premises import Premises, Route
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.sums import SecureSums
 
@@ -102,7 +101,7 @@ class Kind:
 
     Attributes:
         words: who, in words.
-        up: what it reads of what is sent up.
+        up: the messages on their way up that it reads.
         handed: which broadcasts it is handed.
         drew: whose noise it knows.
         told: whether it is told which devices join a round, where chance decides.
@@ -233,25 +232,14 @@ def receiver(route: Route) -> str:
     return "servers" if route.head_layer else PUBLIC
 
 
-def table() -> str:
-    """The table for readers of the documentation, in Markdown."""
-    head = "| kind | who | reads on the way up | is handed broadcasts | knows the noise of | told |"
-    rows = [
-        f"| `{name}` | {row.words} | {row.up} | {row.handed} | {row.drew} | "
-        f"{'yes' if row.told else 'no'} |"
-        for name, row in KINDS.items()
-    ]
-    return "\n".join([head, "|---|---|---|---|---|---|", *rows])
-
-
 @dataclass(frozen=True)
 class Reading:
     """Where an observer reads what of a position's records.
 
     Attributes:
         observer: who, in words.
-        at: the head's own message, as it is sent; further on, in a mean or a broadcast; masked
-            words; what is sent below the head; what local aggregations below it hand down.
+        at: one of the head's own message; further on, in a mean or a broadcast; masked words;
+            messages below the head; local aggregations below it.
         exists: whether the network has anybody of the kind, as far as is known.
     """
 
@@ -328,8 +316,8 @@ def _place(premises: Premises, route: Route, kind: str) -> tuple[str, At]:
 
 
 def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
-    """Where somebody below a head that is a server reads first: local aggregations, if they carry
-    no noise of the head; else as if it were sent the head's message, if nearest to it."""
+    """Where an observer below a head that is a server reads first: a local aggregation, which
+    carries no noise of the head; else the head's message, if the observer is nearest to it."""
     traffic = premises.traffic
     tops = [top for top in traffic.layers if top >= max(route.head_layer, 1)]
     reached = [top for top in tops if row.handed == EVERY or route.has_cousins(top)]

@@ -123,10 +123,8 @@ def _drift(privacy: PrivacyConfig) -> str:
 
 def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
     """epsilon_2 of G's rule, beside which epsilon_1 is the nominal one."""
-    if (
-        privacy.calibration != "paper"
-        or not get_mechanism(privacy.mechanism).clipping(privacy).of_models
-    ):
+    of_models = get_mechanism(privacy.mechanism).clipping(privacy).of_models
+    if privacy.calibration != "paper" or not of_models:
         return {}
     return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
 
@@ -139,7 +137,9 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "the split is given: which records a device holds, which in some schemes depends on the "
         "labels of others, tells nothing",
         "constants that were known beforehand scale the records, and the classes were known, too",
-        *_of_persons(privacy),
+        "one person's records lie on one device"
+        if privacy.unit == "device"
+        else "one person has one record: who has n of them is protected by about n times ε",
         "this run's model is all that is released about these records: the epsilons of several "
         "released runs add up, if each has a seed, and so minibatches and participants, of its own",
         "noise comes from a seeded generator: made for simulation",
@@ -147,13 +147,6 @@ def assumptions(privacy: PrivacyConfig) -> list[str]:
         "plan draw from their operating systems instead)",
         *get_mechanism(privacy.mechanism).assumptions(privacy),
     ]
-
-
-def _of_persons(privacy: PrivacyConfig) -> list[str]:
-    """What the unit of privacy hides of a person."""
-    if privacy.unit == "device":
-        return ["one person's records lie on one device"]
-    return ["one person has one record: who has n of them is protected by about n times ε"]
 
 
 def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:
@@ -215,21 +208,6 @@ def _pooled(ledger: Ledger, rounds: int) -> list[str]:
     ]
 
 
-def drowned(mechanism: CalibratedMechanism, n_parameters: int) -> list[str]:
-    """A line where the noise of a message, n_parameters numbers, is longer than a clipped model."""
-    norm = mechanism.clipping.model_norm
-    if norm is None:
-        return []
-    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
-    length = of_message * n_parameters**0.5
-    if length <= norm:
-        return []
-    return [
-        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
-        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
-    ]
-
-
 def warnings(
     mechanism: CalibratedMechanism,
     rounds: int,
@@ -284,8 +262,8 @@ def _could_learn_more(
 
 
 def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:
-    """A line where delta is much of the chance that a record is ever used, least of all positions:
-    of a record that is used, delta over that chance is what the promise may fail with."""
+    """A line where delta is much of the chance that the least used record is ever used: for a used
+    record the promise may fail with delta over that chance."""
     released: dict[Position, list[Composition]] = {}
     for line in ledger.lines:
         if line.kind in ledger.distrusted and (one := ledger.composition(line, rounds)):

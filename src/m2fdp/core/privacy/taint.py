@@ -5,12 +5,12 @@ may part. Time is cut at public resets: moments after which all state that depen
 record is a function of noised releases. Within such a window the difference spreads: steps
 widen it, and every un-noised synchronisation averages it and hands it to all devices below.
 
-The difference is tracked per *kin*: devices whose deepest common ancestor with j lies at the
-same layer differ equally, so a window costs one number a layer, whatever the tree.
+The difference is tracked per *kin*. Devices are kin if their deepest common ancestor with j lies
+at the same layer: they differ equally. So a window costs one number a layer, for any tree.
 
-A proximal term takes every step a part a = eta mu of the way to a centre, un-noised. Two runs whose
-models differ by d and whose centres by c differ by (1-a) d + a c after that, so that towards one
-centre the difference shrinks before the step widens it again. Centres differ by nothing at a public
+A proximal term takes every step a part a = eta mu of the way to a centre, un-noised. If models
+differ by d and centres by c, models differ by (1-a) d + a c after that. Towards one centre the
+difference shrinks before the step widens it again. Centres differ by nothing at a public
 reset: the model that was received there is a noised release, and so is what the round began with.
 After an un-noised synchronisation the model received differs, by what its models do now.
 """

@@ -54,9 +54,9 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
     """The variance that nodes below add to the message of each device's ancestor at a layer, in
     rounds in which this message follows from the device's: float64 (N_L,), at least so much.
 
-    Where not all devices take part, each counts with the noise of the quietest of its siblings, and
-    with none where each joins by chance. Where some of those who are summed may fall silent, the
-    loudest ones do; and of sums that the device's own message is not in, all may be lost.
+    Where not all devices take part, each counts with the noise of its quietest sibling, and with
+    none where each joins by chance. If senders may fall silent, the loudest ones of a sum do. Sums
+    without the device's own message may all be lost.
 
     Args:
         deviations: the nodes' own, as in `mean_variances`.
@@ -92,8 +92,8 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
 def family_variance(
     network: Network, drawn: np.ndarray, layer: int, known: int = 0, told: bool = False
 ) -> np.ndarray:
-    """What the nodes of one layer add to the mean that is read of them, as each can count on it:
-    the variance that so many of the others, the loudest, leave of it, float64 (N_layer,).
+    """The variance in the mean that is read of a layer's nodes, as each node can count on it: the
+    loudest others are left out. float64 (N_layer,).
 
     Of each node with those that its reader reads together, in rounds that it takes part in. Where
     some of a group may be missing, these are the loudest ones; of devices that join by chance all

@@ -14,9 +14,8 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import BLOCK, InputError
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.premises import Premises, weights_up_to
-from m2fdp.core.privacy.releases import Release
+from m2fdp.core.privacy.releases import Laws, Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of, no_noise
 from m2fdp.core.topology.tree import Tree
@@ -47,8 +46,8 @@ class Clipping:
 
     @property
     def of_models(self) -> bool:
-        """Whether what is bounded, and noised, is a whole model, whatever the steps to it were, and
-        not a model moved by bounded steps; noise is then in the model's own unit."""
+        """Whether a whole model is clipped and noised, not the steps to it. Noise is then in the
+        model's own unit."""
         return self.model_norm is not None
 
 
@@ -57,8 +56,8 @@ class LockStep:
     """Which devices step together, as one learner.
 
     Attributes:
-        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group: of the
-            devices' own head, or of who reads the sum of heads that share their noise.
+        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group: the devices'
+            own head, or the reader of the sum of heads that share their noise.
         group_of: int64 (N_L,), each device's group.
         weights: float64 (N_L,), the product of rho on the path from the device to that node.
     """
@@ -185,9 +184,8 @@ class Mechanism(Protocol):
 
     @property
     def noises_every_step(self) -> bool:
-        """Whether noise enters at every local step, so that devices below a head step together and
-        two runs never drift apart; else a difference, once there, may grow until the next noised
-        release."""
+        """Whether noise enters at every local step. Devices below a head then step together, and
+        two runs never drift apart; else a difference may grow until the next noised release."""
 
     def check(
         self,
@@ -267,8 +265,8 @@ def lock_step_of(mechanism: Mechanism, network: Network, plans: Sequence[RoundPl
 
 
 def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep:
-    """Every head and all devices below it; with heads that share their noise, who reads their sum
-    and all devices below: none of them may act on a part of it.
+    """Every head and all devices below it. Heads that share their noise step with the reader of
+    their sum and all devices below it: none of them may act on a part of the noise.
 
     Args:
         plans: rounds. Where each of their steps ends in the sum and nobody falls silent, heads
@@ -299,10 +297,12 @@ def parts_of_full_noise(
     """Of its full noise, each node's part.
 
     A head's full noise is what protects the most exposed record below it from whoever sees its
-    every release. Any other node's, above a head or below one, is as large against what a record
-    moves its message by: the deviations of the heads on the paths through it, times the weight of
-    the head's message in the node's above it, or over that of the node's in the head's below it;
-    the largest of them.
+    every release.
+
+    Any other node's noise is as large against what a record moves its message by. Above a head it
+    is the head's deviation times the weight of the head's message there. Below a head it is the
+    head's deviation over the weight of the node's message in the head's. The largest over all heads
+    on the paths through the node counts.
 
     Args:
         protecting: float64 (N_L,), what protects each device's records, added by its head.

@@ -1,8 +1,8 @@
 """`gradient`: each record's gradient is clipped and every local step is noised, by the head.
 
-A device below an untrusted parent noises its own steps. A trusted server that noises what leaves
-it steps together with all devices below it, as one learner with their data: it averages their
-clipped gradients, noises, steps, and only then lets anything out, up or down. Since all that
+A device below an untrusted parent noises its own steps. A trusted server that noises its messages
+steps together with all devices below it, as one learner with their data. It averages their clipped
+gradients, adds noise, and steps. Only then does anything leave it, up or down. Since all that
 leaves a head follows from its noised steps, everybody's v is the head's step, one release a step.
 A message's noise is not there at every step, so that it is credited to nobody.
 """
@@ -17,7 +17,6 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.accounting import Composition, subsampled
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
     LockStep,
@@ -29,6 +28,7 @@ from m2fdp.core.privacy.mechanisms.base import (
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import (
+    Laws,
     Release,
     View,
     drawn_at_heads,

@@ -17,7 +17,6 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
-from m2fdp.core.privacy.counting import Laws
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
     LockStep,
@@ -29,6 +28,7 @@ from m2fdp.core.privacy.mechanisms.base import (
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises, Traffic
 from m2fdp.core.privacy.releases import (
+    Laws,
     Release,
     View,
     in_clear,
@@ -41,7 +41,6 @@ from m2fdp.core.privacy.sight import (
     BESIDE,
     COLLUDING,
     ELECTED,
-    KINDS,
     TO_TRUSTED,
     Reading,
     readings,
@@ -156,11 +155,12 @@ class Upload:
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
     ) -> list[Release]:
         """Who sees which message at the end of a window."""
-        result = []
-        for position in positions(premises, noise, units):
-            lines = _Lines(position, premises.traffic, laws)
-            result += [lines.of(each) for each in readings(premises, position) if each.exists]
-        return result
+        return [
+            _line(reading, position, premises.traffic, laws)
+            for position in positions(premises, noise, units)
+            for reading in readings(premises, position)
+            if reading.exists
+        ]
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         return []
@@ -171,63 +171,47 @@ def _rounded_down(value: float) -> float:
     return 1.2 ** floor(log(value, 1.2) + 1e-9) if value > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class _Lines:
-    """The lines of one position, put together."""
+def _line(reading: Reading, position: Position, traffic: Traffic, laws: Laws) -> Release:
+    """The line of an observer."""
+    kind, row, sent = reading.kind, reading.row, reading.at == "head"
+    serves = row.drew == ELECTED
+    if row.up == TO_TRUSTED and reading.at == "below":
+        return trusted_above(position, kind, "un-noised models", laws)
+    if reading.at == "words" and not serves:
+        return in_words(position, kind, laws)
+    if reading.at in _IN_CLEAR and not serves:
+        return in_clear(position, kind, _IN_CLEAR[reading.at], laws)
+    received: View = "mean" if position.summed else "message"
+    view = received if sent else "mean"
+    sees, rests = _sees(position, received if sent or serves else None)
+    if row.drew == COLLUDING and position.head_layer > 0:
+        sees, rests = "the noised models, or their sums, at every release", "–"
+    if row.drew == BESIDE and position.is_device:
+        rests = _ALONE
+    deviation = unsubtractable(position, received if serves else view, kind, traffic)
+    line = Release(position, kind, reading.observer, sees, deviation, rests, laws)
+    if not serves:
+        return line
+    otherwise = 0.0
+    if reading.at not in _IN_CLEAR:
+        otherwise = unsubtractable(position, view, kind, traffic, serves=False)
+    return of_super_node(line, otherwise, traffic)
 
-    position: Position
-    traffic: Traffic
-    laws: Laws
 
-    @property
-    def received(self) -> View:
-        """v of those whom the head's message is sent to."""
-        return "mean" if self.position.summed else "message"
+def _sees(position: Position, received: View | None) -> tuple[str, str]:
+    """What an observer sees, and what its line rests on.
 
-    def of(self, reading: Reading) -> Release:
-        """The line of an observer."""
-        position, kind, row = self.position, reading.kind, reading.row
-        if row.drew == ELECTED:
-            return self.of_elected(reading)
-        if row.up == TO_TRUSTED and reading.at == "below":
-            return trusted_above(position, kind, "un-noised models", self.laws)
-        if reading.at == "words":
-            return in_words(position, kind, self.laws)
-        if reading.at in _IN_CLEAR:
-            return in_clear(position, kind, _IN_CLEAR[reading.at], self.laws)
-        line = self.noised(kind, reading.at == "head")
-        if row.drew == COLLUDING and position.head_layer > 0:
-            sees = "the noised models, or their sums, at every release"
-            line = replace(line, sees=sees, assumption="–")
-        if row.drew == BESIDE and position.is_device:
-            line = replace(line, assumption=_ALONE)
-        return replace(line, observer=reading.observer)
-
-    def noised(self, kind: str, sent: bool) -> Release:
-        """The line of somebody whom the head's message is sent to, or who is further away."""
-        view = self.received if sent else "mean"
-        rests = "–"
-        if sent and view == "message":
-            sees = "the noised model at every release"
-        elif sent:
-            sees = "the sum of noised models at every release"
-        elif self.position.head_layer == 0:
-            sees = "the noised global model"
-        else:
-            sees = "the noised mean of the parent's children"
-            rests = "as if the parent's mean were seen at every release"
-        deviation = unsubtractable(self.position, view, kind, self.traffic)
-        who = KINDS[kind].words
-        return Release(self.position, kind, who, sees, deviation, rests, self.laws)
-
-    def of_elected(self, reading: Reading) -> Release:
-        """The zone's other devices, which are elected by turns, and else its siblings."""
-        otherwise = 0.0
-        if reading.at not in _IN_CLEAR:
-            view = self.received if reading.at == "head" else "mean"
-            path = (self.position, view, reading.kind, self.traffic)
-            otherwise = unsubtractable(*path, serves=False)
-        return of_super_node(self.noised(reading.kind, sent=True), otherwise, self.traffic)
+    Args:
+        received: v where the head's message is sent to it; None = it is further away.
+    """
+    if received == "message":
+        return "the noised model at every release", "–"
+    if received == "mean":
+        return "the sum of noised models at every release", "–"
+    if position.head_layer == 0:
+        return "the noised global model", "–"
+    rests = "as if the parent's mean were seen at every release"
+    return "the noised mean of the parent's children", rests
 
 
 UPLOAD = Upload()

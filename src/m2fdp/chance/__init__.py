@@ -1,0 +1,1 @@
+"""Devices that join a round by chance: updates are added up instead of models."""

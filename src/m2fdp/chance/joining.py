@@ -1,0 +1,165 @@
+"""How often releases are counted where devices join rounds by chance.
+
+Where devices join by chance, their lowest server, its other devices, and whoever listens on their
+links are told who does. They learn of a record in the rounds that its device joins: those are
+counted. Others learn that it joined only if something shows it. The device's other records do, so
+the chance hides whole devices alone (`unit: device`). The device's own noise shows it too. Noise of
+servers is there in every round: a release is then one in which the device has a part with its
+chance (`joined_unseen`). Of other devices' noise nothing is counted, for how many join is not
+certain. Rounds in which everybody knows that the device joins are counted for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+
+from m2fdp.core.config import Config
+from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit, subsampled
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.releases import Account, AlikeRounds, Past, Release
+from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
+from m2fdp.core.streams import seeded
+
+
+@dataclass(frozen=True, eq=False)
+class Attendance:
+    """Who joins which round, as far as it is known before training.
+
+    Attributes:
+        joins: bool (T, N_L), the devices that join; None = every round may be one.
+        public: bool (T, N_L), the devices of which everybody knows that they join; None = nothing
+            is known of it.
+    """
+
+    joins: np.ndarray | None = None
+    public: np.ndarray | None = None
+
+
+UNKNOWN = Attendance()
+
+
+@dataclass(frozen=True)
+class ByChance(Account):
+    """The account of the rounds that a device of the position joins, and of those that it may have
+    joined unseen."""
+
+    attendance: Attendance = UNKNOWN
+
+    def undrawn(self) -> ByChance:
+        return replace(self, attendance=UNKNOWN)
+
+    def untold(self, laws: Composition, position: Position, past: Past) -> Composition:
+        assert position.joins is not None
+        unseen = joined_unseen(laws, position.joins, past.adjacency, past.unit)
+        return unseen or laws
+
+    def most_joined(self, rounds: int) -> int:
+        if self.attendance.joins is None:
+            return rounds
+        return int(self.attendance.joins[:rounds].sum(axis=0).max(initial=0))
+
+    def shown(self, line: Release, past: Past) -> Iterator[AlikeRounds]:
+        for alike in super().shown(line, past):
+            position, _ = line.views[alike.plan.network]
+            unseen = None
+            if line.joins_unseen and position.joins is not None:
+                unseen = joined_unseen(alike.laws, position.joins, past.adjacency, past.unit)
+            known = self._known_to_join(position, alike.plan, unseen is not None, past)
+            if known:
+                yield replace(alike, times=known)
+            if unseen is not None and known < alike.times:
+                yield replace(alike, laws=unseen, times=alike.times - known, joins_unseen=True)
+
+    def _known_to_join(self, position: Position, plan: RoundPlan, unseen: bool, past: Past) -> int:
+        """The most of a plan's rounds that a device of the position joins for all that an observer
+        knows. Not to be named in public only makes it less likely that a device joined."""
+        its_rounds = past.rounds(plan)
+        drawn = self.attendance.public if unseen else self.attendance.joins
+        if drawn is None:
+            return 0 if unseen and not position.network.elected else len(its_rounds)
+        return int(drawn[its_rounds][:, list(position.members)].sum(axis=0).max())
+
+    def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
+        chance, rounds = line.position.joins or 0.0, past.total
+        known = sum(alike.times for alike in shown if not alike.joins_unseen)
+        if any(alike.joins_unseen for alike in shown):
+            serving = f", but who serves: {known} of {rounds}, the most of any of these devices"
+            told = f"never told who joins a round, each with chance {chance:.3g}"
+            return [told + serving * bool(known)]
+        return [
+            f"as if told who joins a round: counted are {known} of {rounds}, the most of any of "
+            f"these devices; {chance * rounds:.3g} are expected"
+        ]
+
+
+def by_chance(premises: Premises, lines: list[Release]) -> list[Release]:
+    """The lines of a ledger, counted by who joins where chance decides."""
+    if premises.network.chance is None:
+        return lines
+    return [
+        replace(line, account=ByChance(spent=line.account.spent))
+        if type(line.account) is Account
+        else line
+        for line in lines
+    ]
+
+
+def as_drawn(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger of those who will really join, as training will draw them."""
+    (network, *_) = run_plan.networks
+    if network.chance is None:
+        return ledger
+    streams = seeded(config.seed, b"").sampling
+    rounds = range(1, len(run_plan.rounds) + 1)
+    return of_those(ledger, np.stack([draw_participants(network, streams, t) for t in rounds]))
+
+
+def of_those(
+    ledger: Ledger, joins: np.ndarray | None = None, public: np.ndarray | None = None
+) -> Ledger:
+    """The ledger with what is known of who joins; for the arguments see `Attendance`."""
+    given = {"joins": joins, "public": public}
+    known = {name: value for name, value in given.items() if value is not None}
+    counted: dict[Account, Account] = {}
+    for account in {line.account for line in ledger.lines}:
+        if isinstance(account, ByChance):
+            counted[account] = replace(account, attendance=replace(account.attendance, **known))
+    lines = []
+    for line in ledger.lines:
+        lines.append(replace(line, account=counted.get(line.account, line.account)))
+    return replace(ledger, lines=tuple(lines))
+
+
+def joined_unseen(
+    laws: Composition, rate: float, adjacency: Adjacency, unit: Unit
+) -> Composition | None:
+    """The releases of one round that the device joins with a probability, for an observer who is
+    not told whether it does; None where no such law is proven.
+
+    One chance is drawn for all of the round's releases. Several Gaussians whose shifts are certain
+    are one, moved by the root of the summed squares, adaptively chosen ones too (Dong et al. 2022).
+    A mixture with the release without the device keeps that order.
+
+    Of a single record no chance is credited. Without the record the device still joins, and its
+    other records, which may move the release by many times as much, show that it did. The two
+    worlds then differ in the rounds that the device joins as if these were known.
+
+    Args:
+        laws: laws of the releases of a round that it joins.
+    """
+    if unit == "record":
+        return None
+    if sum(count for _, count in laws) == 1:
+        return tuple((law.thinned(rate), count) for law, count in laws)
+    certain = all(len(law.shifts) == 1 for law, _ in laws)
+    if not certain or adjacency == "replace_one":
+        return None
+    largest = sqrt(sum(count * law.largest**2 for law, count in laws))
+    return ((subsampled(rate, largest), 1),)

@@ -1,0 +1,8 @@
+"""What the room of chance brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    lines=("m2fdp.chance.joining:by_chance",),
+    ledgers=("m2fdp.chance.joining:as_drawn",),
+)
