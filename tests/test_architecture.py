@@ -130,17 +130,6 @@ def test_every_room_and_module_has_its_layer(name, folder):
     assert layers["exhaustive"]
 
 
-# How many imports of rooms the core still has; the number only falls.
-MOST_KNOWN = 2
-
-
-def test_the_core_knows_fewer_and_fewer_rooms():
-    known = contracts()["Three floors"]["ignore_imports"]
-    assert len(known) <= MOST_KNOWN
-    assert all(line.startswith("m2fdp.core.") for line in known)
-    assert known == contracts()["No circle"]["ignore_imports"]
-
-
 def test_all_below_the_frame_know_no_framework():
     names = [layer.split(" | ") for layer in contracts()["Three floors"]["layers"]]
     frame = ["expectations" in layer for layer in names].index(True)

@@ -1,8 +1,8 @@
 import pytest
 from tests.finished import manifest_of
 
+from m2fdp import progress
 from m2fdp.core.config import Config
-from m2fdp.core.experiment import progress
 from m2fdp.pipelines import data
 
 MANIFEST = "data/05_model_input/single/manifest.csv"

@@ -4,8 +4,9 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
+from m2fdp.adversaries.facts import check_attack
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.checks import check_attack, check_config
+from m2fdp.core.experiment.checks import check_config
 from m2fdp.studies.command import checked_setting
 from m2fdp.studies.grid import expand
 from m2fdp.studies.order import Order

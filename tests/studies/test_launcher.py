@@ -2,7 +2,7 @@
 
 import pytest
 
-from m2fdp.core.experiment import progress
+from m2fdp import progress
 from m2fdp.studies import command, launcher
 
 

@@ -33,6 +33,8 @@ class Room:
             what the room's messages have.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
             first step, float64 (N_L,), or None where it sends nothing then.
+        datasets: {name: a function from the block `dataset` and a folder to unpack in to a
+            `Dataset`}.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
         features: tuples of the `Feature`s that the room gives a run.
@@ -61,6 +63,7 @@ class Room:
     decides: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     before_steps: tuple[str, ...] = ()
+    datasets: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()

@@ -8,11 +8,11 @@ import numpy as np
 
 from m2fdp.core.config import PIXELS
 from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.engine.arithmetic import available_cores
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.models.checks import Shape
 from m2fdp.features.mapping import Computing, input_shape, map_records
 from m2fdp.features.overlap import refuse_records
-from m2fdp.processes.workers import available_cores
 
 
 class Mapped(PlainExperiment):

@@ -6,7 +6,6 @@ would wait for each other between any two operators of torch.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -166,9 +165,3 @@ def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(mmap(-1, max(size, 1)), dtype=dtype, count=rows * columns).view(
         rows, columns
     )
-
-
-def available_cores(at_most: int | None = None) -> int:
-    """The cores that this process may use, or so many of them."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(there or 1, at_most or sys.maxsize)

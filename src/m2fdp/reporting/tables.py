@@ -37,7 +37,6 @@ from m2fdp.core.metrics import (
     names_of,
     told,
 )
-from m2fdp.reporting.clock_figures import RATES
 from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
 from m2fdp.reporting.terminal import new_table, show
@@ -303,23 +302,12 @@ def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
     show(result, console)
 
 
-def print_clock(units: pd.DataFrame, rounds: pd.DataFrame, console: Console | None = None) -> None:
-    """Seconds of a round in both readings of D's rates, and the mean of the configured plan.
+def print_clock(rounds: pd.DataFrame, console: Console | None = None) -> None:
+    """The mean round of the configured plan.
 
     Args:
-        units: rows of `m2fdp.tiers.tables.units_table`.
         rounds: rows of `m2fdp.tiers.tables.rounds_table`.
     """
-    numbers = [name for rate in RATES.values() for name in (rate, "of FedAvg's")]
-    result = new_table("Seconds of a round of D's ten clients", ["times of", "algorithm"], numbers)
-    for (model, algorithm), rows in units.groupby(["model", "algorithm"], sort=False):
-        by_unit = rows.set_index("rate_unit")
-        cells = []
-        for unit in RATES:
-            row = by_unit.loc[unit]
-            cells += [f"{row['round_s']:.1f}", f"{row['over_fedavg']:.3f}"]
-        result.add_row(str(model), str(algorithm), *cells)
-    show(result, console)
     mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
     show(
         f"{counted(len(rounds), 'round')} planned, times of {rounds['model'].iloc[0]}: on average "

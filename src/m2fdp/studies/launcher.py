@@ -15,11 +15,11 @@ from mlflow.entities import Run, RunStatus
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from m2fdp.core.experiment.progress import telling
+from m2fdp.core.engine.arithmetic import available_cores
 from m2fdp.core.formatting import duration
 from m2fdp.processes.connection import cores_of_cluster
 from m2fdp.processes.tasks import run_ray_tasks
-from m2fdp.processes.workers import available_cores
+from m2fdp.progress import telling
 from m2fdp.studies.grid import Cell
 from m2fdp.studies.worker import PARENT_TAG, Job, run_cell, run_tasks
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 
 from m2fdp.core.config import Config, ModelConfig
 from m2fdp.core.costs.clock import Cost
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.training import RoundPolicy
@@ -25,8 +26,6 @@ from m2fdp.core.models.registry import Model, resnet_plan
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.processes.elsewhere import Sites
-from m2fdp.processes.workers import available_cores
 from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts
 from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
 from m2fdp.tiers.local import local_training
@@ -147,9 +146,7 @@ class Tiered(PlainExperiment):
         sent = torch.where(theirs, labels, shards.labels)
         return replace(simulation, shards=replace(shards, labels=sent))
 
-    def process(
-        self, simulation: Simulation | None = None, sites: Sites | None = None
-    ) -> SimulationProcess:
+    def process(self, simulation: Simulation | None = None, sites: Any = None) -> SimulationProcess:
         if self.way is None or self.course is None:
             return super().process(simulation, sites)
         set_exact_arithmetic()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from m2fdp.core.config import DatasetConfig, load_config
-from m2fdp.core.data import synthetic
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
+from m2fdp.sources import synthetic
 
 
 def made(**keys):

@@ -15,15 +15,15 @@ from tests.builders import digits, experiment_of
 
 from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.engine.arithmetic import available_cores
 from m2fdp.core.engine.evaluation import Evaluation, one_class_only
 from m2fdp.core.engine.training import Checkpointing, Listener
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.progress import progress_bar
 from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.streams import seeded
 from m2fdp.experiment import Experiment
 from m2fdp.features.contrastive import network_source
-from m2fdp.processes.workers import available_cores
+from m2fdp.progress import progress_bar
 
 SMALL = {
     "topology": {"fanouts": "4|3"},

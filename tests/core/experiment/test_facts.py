@@ -1,6 +1,7 @@
 """What features need: every fact that a feature needs has a case here that breaks it, and so has
 every wrong value; the page shows all of them."""
 
+import runpy
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +16,7 @@ from m2fdp.core.config import load_config
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.facts import features_of_runs, page, refusals, refuse
-from m2fdp.core.experiment.facts.page import features_told
+from m2fdp.core.experiment.facts import features_of_runs, refusals, refuse
 from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import idle_keys
 from m2fdp.core.experiment.request import Request
@@ -100,72 +100,40 @@ MOMENTUM = {"training.server.rule": "momentum"}
 OWN_SERVER = "algorithms with a server rule of their own (fedyogi, scaffold)"
 RAY = "execution.engine: ray"
 ON_RAY = {"execution.engine": "ray"}
+# fmt: off
 CASES = {
-    ("training.least_weight", "training.estimator: clipped"): {
-        **DEVICE,
-        "training.estimator": "clipped",
-    },
-    ("training.estimator", "privacy.mechanism: gradient"): {
-        "privacy.unit": "device",
-        "training.estimator": "clipped",
-        "training.least_weight": 2,
-    },
+    ("training.least_weight", "training.estimator: clipped"):
+        {**DEVICE, "training.estimator": "clipped"},
+    ("training.estimator", "privacy.mechanism: gradient"):
+        {"privacy.unit": "device", "training.estimator": "clipped", "training.least_weight": 2},
     ("training.participants", BY_CHANCE): {**CHANCE, "training.participants": 2},
     ("training.participation", "control.enabled"): {**CHANCE, **CONTROL},
     ("training.estimator", "control.enabled"): {**DEVICE, **FIXED, **CONTROL},
-    ("secure_aggregation.layers", "training.participation"): {
-        **CHANCE,
-        "secure_aggregation.layers": [2],
-    },
-    ("training.participation", "privacy.calibration: paper"): {
-        **CHANCE,
-        **UPLOAD,
-        "privacy.calibration": "paper",
-    },
-    ("training.estimator", "privacy.calibration: paper"): {
-        **FIXED,
-        **WEIGHTS,
-        "privacy.unit": "device",
-        "privacy.calibration": "paper",
-    },
-    ("training.local_aggregation", BY_CHANCE): {
-        **TRUSTED,
-        **CHANCE,
-        **DEVICE,
-        "training.local_aggregation": {1: 1},
-    },
-    ("training.proximal_center", "algorithms whose local rule is anchored"): {
-        **CENTER,
-        "algorithm": "own_anchored",
-    },
+    ("secure_aggregation.layers", "training.participation"):
+        {**CHANCE, "secure_aggregation.layers": [2]},
+    ("training.participation", "privacy.calibration: paper"):
+        {**CHANCE, **UPLOAD, "privacy.calibration": "paper"},
+    ("training.estimator", "privacy.calibration: paper"):
+        {**FIXED, **WEIGHTS, "privacy.unit": "device", "privacy.calibration": "paper"},
+    ("training.local_aggregation", BY_CHANCE):
+        {**TRUSTED, **CHANCE, **DEVICE, "training.local_aggregation": {1: 1}},
+    ("training.proximal_center", "algorithms whose local rule is anchored"):
+        {**CENTER, "algorithm": "own_anchored"},
     ("training.proximal_center", "secure_aggregation.protocol: masks"): {**CENTER, **MASKS},
-    ("secure_aggregation.protocol", "local rules of one's own"): {
-        **MASKS,
-        "algorithm": "own_anchored",
-    },
-    ("training.accumulated_noise", "a mechanism of one's own"): {
-        **SHORTENED,
-        "privacy.mechanism": "tests.core.privacy.own_mechanism:QUIETER",
-    },
+    ("secure_aggregation.protocol", "local rules of one's own"):
+        {**MASKS, "algorithm": "own_anchored"},
+    ("training.accumulated_noise", "a mechanism of one's own"):
+        {**SHORTENED, "privacy.mechanism": "tests.core.privacy.own_mechanism:QUIETER"},
     ("training.estimator", EXPOSES): {**EXPOSED, **FIXED, "privacy.unit": "device"},
     ("partition.held_out_by", "training.estimator"): {**HOLDING, **DEVICE, **FIXED},
-    ("training.proximal_center", "privacy.unit: device, unless noise is at every step"): {
-        **CENTER,
-        **DEVICE,
-    },
-    ("training.proximal", OWN_RULES): {
-        **UPLOAD,
-        "training.proximal": 0.1,
-        "algorithm": "own_anchored",
-    },
+    ("training.proximal_center", "privacy.unit: device, unless noise is at every step"):
+        {**CENTER, **DEVICE},
+    ("training.proximal", OWN_RULES):
+        {**UPLOAD, "training.proximal": 0.1, "algorithm": "own_anchored"},
     ("privacy.mechanism", KEEPS): {**KEEPING, **UPLOAD},
     ("training.participation", KEEPS): {**KEEPING, **CHANCE},
     ("training.estimator", KEEPS): {**KEEPING, **FIXED, "privacy.unit": "device"},
-    ("secure_aggregation.dropout", KEEPS): {
-        **KEEPING,
-        **SUMS,
-        "secure_aggregation.dropout": 0.1,
-    },
+    ("secure_aggregation.dropout", KEEPS): {**KEEPING, **SUMS, "secure_aggregation.dropout": 0.1},
     ("control.enabled", KEEPS): {**KEEPING, **CONTROL},
     ("algorithm", KEEPS): {**SPLIT, "algorithm": "own_split"},
     ("algorithm", "a server rule that does not hear"): {"algorithm": "own_unheard"},
@@ -173,11 +141,8 @@ CASES = {
     ("privacy.adjacency", EXPOSES): {**EXPOSED, "privacy.adjacency": "add_remove"},
     ("privacy.unit", EXPOSES): {**EXPOSED, "privacy.unit": "device"},
     ("training.participation", EXPOSES): {**EXPOSED, **CHANCE},
-    ("privacy.label_epsilon", EXPOSES): {
-        **EXPOSED,
-        "privacy.labels": "randomised",
-        "privacy.label_epsilon": 9,
-    },
+    ("privacy.label_epsilon", EXPOSES):
+        {**EXPOSED, "privacy.labels": "randomised", "privacy.label_epsilon": 9},
     ("privacy.mechanism", SPLITS): {**SPLIT, **UPLOAD},
     ("privacy.unit", SPLITS): {**SPLIT, "privacy.unit": "device"},
     ("model.name", SPLITS): {**TRUSTED, "algorithm": "m2fdp_tiers"},
@@ -187,20 +152,14 @@ CASES = {
     ("topology.super_nodes.kind", SPLITS): {**SPLIT, **ELECTED},
     ("training.backend", SPLITS): {**SPLIT, "training.backend": "stacked"},
     ("tiering.profile", "algorithm: m2fdp_tiers"): {**SPLIT, "tiering.profile": "paper"},
-    ("training.backend", "algorithm: fedgkt"): {
-        **TIERS,
-        "algorithm": "fedgkt",
-        "training.backend": "reference",
-    },
+    ("training.backend", "algorithm: fedgkt"):
+        {**TIERS, "algorithm": "fedgkt", "training.backend": "reference"},
     ("model.name", IN_TIERS): {**STAR, "algorithm": "dtfl"},
     ("tiering.tiers", "model.name"): {**TIERS, **CNN, **CLOCK},
     ("clock.model", "model.name: all but resnet"): {**TIERS, **CNN, "tiering.tiers": 3},
     ("training.batch_size", IN_TIERS): {**TIERS, "training.batch_size": 2.5},
-    ("training.evaluate_every", "training.plateau.factor"): {
-        **TIERS,
-        "training.evaluate_every": 2,
-        "training.plateau.factor": 0.9,
-    },
+    ("training.evaluate_every", "training.plateau.factor"):
+        {**TIERS, "training.evaluate_every": 2, "training.plateau.factor": 0.9},
     ("training.backend", IN_TIERS): {**TIERS, "training.backend": "stacked"},
     ("training.step_size", IN_TIERS): {**TIERS, "training.step_size": "inverse_sqrt"},
     ("training.participation", IN_TIERS): {**TIERS, **CHANCE},
@@ -209,94 +168,59 @@ CASES = {
     ("secure_aggregation.layers", IN_TIERS): {**TIERS, **SUMS},
     ("privacy", "privacy.noise_multiplier: null"): MULTIPLIER,
     ("privacy.mechanism", "algorithm: global_dp"): {"algorithm": "global_dp"},
-    ("privacy.mechanism", "nodes that add noise below trusted ground's edge"): {
-        "algorithm": "hdp_mixed",
-        "zones": {"device_noise_of": "devices", "server_noise": 0, "cloud_noise": True},
-    },
-    ("privacy.mechanism", "devices that step with the cloud beside others"): {
-        "algorithm": "hdp_mixed",
-        "zones": {"server_noise": 0, "cloud_noise": True},
-    },
-    ("threat.distrusted", CLEAR_ZONES): {
-        **ELECTED,
-        **TRUSTED,
-        "threat.distrusted": ["cloud", "siblings"],
-    },
+    ("privacy.mechanism", "nodes that add noise below trusted ground's edge"):
+        {"algorithm": "hdp_mixed", "zones": {"device_noise_of": "devices", "server_noise": 0,
+         "cloud_noise": True}},
+    ("privacy.mechanism", "devices that step with the cloud beside others"):
+        {"algorithm": "hdp_mixed", "zones": {"server_noise": 0, "cloud_noise": True}},
+    ("threat.distrusted", CLEAR_ZONES):
+        {**ELECTED, **TRUSTED, "threat.distrusted": ["cloud", "siblings"]},
     ("algorithm", CLEAR_ZONES): {**ELECTED, "algorithm": "cdp"},
-    ("threat.distrusted", "topology.super_nodes.kind: fixed"): {
-        "threat.distrusted": ["cloud", "super_nodes"]
-    },
-    ("threat.distrusted", "a network that trusts them"): {
-        "algorithm": "cdp",
-        "threat.distrusted": ["cloud", "public"],
-    },
+    ("threat.distrusted", "topology.super_nodes.kind: fixed"):
+        {"threat.distrusted": ["cloud", "super_nodes"]},
+    ("threat.distrusted", "a network that trusts them"):
+        {"algorithm": "cdp", "threat.distrusted": ["cloud", "public"]},
     ("threat.colluding", "the network"): {"threat.colluding": 9999},
-    (
-        "secure_aggregation.protocol",
-        "algorithms without privacy, or with a local rule of their own",
-    ): {**MASKS, "algorithm": "hfl"},
-    (
-        "secure_aggregation.decode",
-        "trusted servers between, under privacy.mechanism: gradient with several local steps",
-    ): {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"},
+    ("secure_aggregation.protocol",
+     "algorithms without privacy, or with a local rule of their own"):
+        {**MASKS, "algorithm": "hfl"},
+    ("secure_aggregation.decode",
+     "trusted servers between, under privacy.mechanism: gradient with several local steps"):
+        {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"},
     ("control.enabled", "algorithm: all but m2fdp"): {**CONTROL, "algorithm": "hfl_dp"},
     ("training.participants", "control.enabled"): {**CONTROL, "training.participants": 2},
     ("control.enabled", "topology.fanouts: of one number"): {**CONTROL, **STAR},
-    ("training.local_aggregation", "control.enabled"): {
-        **CONTROL,
-        "topology.fanouts": [2, 2, 2],
-        "topology.trust.ratios": [0.5, 0.5],
-        "training.local_aggregation": {2: 1},
-    },
+    ("training.local_aggregation", "control.enabled"):
+        {**CONTROL, "topology.fanouts": [2, 2, 2], "topology.trust.ratios": [0.5, 0.5],
+         "training.local_aggregation": {2: 1}},
     ("control.tau", "training.rounds, control.max_local_steps"): {**CONTROL, "control.tau": 81},
     ("privacy.mechanism", "control.enabled"): {**CONTROL, **WEIGHTS},
-    ("secure_aggregation.layers", "control.gap: papers"): {
-        **CONTROL,
-        **SUMS,
-        "control.gap": "papers",
-    },
+    ("secure_aggregation.layers", "control.gap: papers"):
+        {**CONTROL, **SUMS, "control.gap": "papers"},
     ("topology.super_nodes.kind", "control.enabled"): {**CONTROL, **ELECTED},
-    ("privacy.calibration", "control.enabled"): {
-        **CONTROL,
-        **MULTIPLIER,
-        "privacy.noise_multiplier": 1,
-    },
+    ("privacy.calibration", "control.enabled"):
+        {**CONTROL, **MULTIPLIER, "privacy.noise_multiplier": 1},
     ("topology.weights", "control.enabled"): {**CONTROL, **SAMPLES},
     ("training.accumulated_noise", "control.enabled"): {**SHORTENED, **CONTROL},
-    ("training.accumulated_noise", "algorithms that train in tiers or split models"): {
-        **SHORTENED,
-        **SPLIT,
-    },
-    (
-        "training.accumulated_noise",
-        "server rules under which noise does not add up (yogi, and one's own)",
-    ): {**SHORTENED, "training.server.rule": "yogi"},
-    ("training.accumulated_noise", "local rules of one's own"): {
-        **SHORTENED,
-        "algorithm": "own_anchored",
-    },
-    ("training.accumulated_noise", "privacy.mechanism: weights, or one's own"): {
-        **SHORTENED,
-        **WEIGHTS,
-    },
-    (
-        "training.accumulated_noise",
-        "training.proximal above 0, unless noise is at every step",
-    ): {**SHORTENED, **UPLOAD, "training.proximal": 0.1},
+    ("training.accumulated_noise", "algorithms that train in tiers or split models"):
+        {**SHORTENED, **SPLIT},
+    ("training.accumulated_noise",
+     "server rules under which noise does not add up (yogi, and one's own)"):
+        {**SHORTENED, "training.server.rule": "yogi"},
+    ("training.accumulated_noise", "local rules of one's own"):
+        {**SHORTENED, "algorithm": "own_anchored"},
+    ("training.accumulated_noise", "privacy.mechanism: weights, or one's own"):
+        {**SHORTENED, **WEIGHTS},
+    ("training.accumulated_noise", "training.proximal above 0, unless noise is at every step"):
+        {**SHORTENED, **UPLOAD, "training.proximal": 0.1},
     ("training.server.rule", OWN_SERVER): {**MOMENTUM, **KEEPING},
-    ("training.server.rule", "algorithms that average no models (fedgkt)"): {
-        **MOMENTUM,
-        **TIERS,
-        "algorithm": "fedgkt",
-    },
+    ("training.server.rule", "algorithms that average no models (fedgkt)"):
+        {**MOMENTUM, **TIERS, "algorithm": "fedgkt"},
     ("training.server.rule", "control.enabled"): {**MOMENTUM, **CONTROL},
     ("algorithm", RAY): {**SPLIT, **ON_RAY},
-    ("secure_aggregation.protocol", RAY): {
-        **ON_RAY,
-        **UPLOAD,
-        "secure_aggregation.layers": [2],
-        "secure_aggregation.protocol": "masks",
-    },
+    ("secure_aggregation.protocol", RAY):
+        {**ON_RAY, **UPLOAD, "secure_aggregation.layers": [2], "secure_aggregation.protocol":
+         "masks"},
     ("training.backend", RAY): {**ON_RAY, "training.backend": "stacked"},
     ("device", RAY): {**ON_RAY, "device": "cuda"},
     ("training.metrics", "partition.held_out_by: devices"): {
@@ -304,38 +228,28 @@ CASES = {
         "training.metrics": ["tests.own_metrics:BALANCED"],
     },
     ("partition.held_out_by", "algorithms without privacy"): {**HOLDING, "algorithm": "hfl"},
-    ("partition.held_out_by", "algorithms that train in tiers or split models"): {
-        **HOLDING,
-        **SPLIT,
-    },
+    ("partition.held_out_by", "algorithms that train in tiers or split models"):
+        {**HOLDING, **SPLIT},
     ("partition.held_out_by", "privacy.unit: device"): {**HOLDING, **DEVICE},
-    ("partition.held_out_by", "a model of your own"): {
-        **HOLDING,
-        "model.name": "tests.builders:digits",
-    },
-    ("partition.held_out_by", "privacy.calibration: paper, multiplier"): {
-        **HOLDING,
-        **UPLOAD,
-        "privacy.calibration": "paper",
-    },
+    ("partition.held_out_by", "a model of your own"):
+        {**HOLDING, "model.name": "tests.builders:digits"},
+    ("partition.held_out_by", "privacy.calibration: paper, multiplier"):
+        {**HOLDING, **UPLOAD, "privacy.calibration": "paper"},
     ("partition.held_out_by", "secure_aggregation.layers"): {**HOLDING, **SUMS},
-    ("partition.held_out_by", "topology.super_nodes.kind: elected"): {
-        **HOLDING,
-        **ELECTED,
-        **UPLOAD,
-        "algorithm": "hfl_dp",
-    },
-    (
-        "partition.held_out_by",
-        "training.participation, and estimators of devices that join by chance",
-    ): {**HOLDING, **CHANCE},
+    ("partition.held_out_by", "topology.super_nodes.kind: elected"):
+        {**HOLDING, **ELECTED, **UPLOAD, "algorithm": "hfl_dp"},
+    ("partition.held_out_by",
+     "training.participation, and estimators of devices that join by chance"):
+        {**HOLDING, **CHANCE},
 }
+# fmt: on
 THREE = "pipelines audit (canaries), bound and attack"
 NEIGHBOURS = "an audit by neighbours"
 NODES = "the command m2fdp plan"
 NODES_OF_SUMS = f"{NODES}, secure_aggregation.layers"
 RECONSTRUCTS = "attack.method: all but lira"
 # Of what is done with a run that is none of these itself.
+# fmt: off
 TESTS = {
     ("partition.held_out_by", THREE): HOLDING,
     ("algorithm", THREE): TIERS,
@@ -368,20 +282,15 @@ TESTS = {
     ("control.enabled", NODES): CONTROL,
     ("secure_aggregation.protocol", NODES_OF_SUMS): SUMS,
     ("secure_aggregation.layers", NODES_OF_SUMS): {**MASKS, "privacy.mechanism": "gradient"},
-    ("secure_aggregation.decode", NODES_OF_SUMS): {
-        **MASKS,
-        **UPLOAD,
-        "secure_aggregation.decode": "cloud",
-        "training.local_aggregation": None,
-    },
-    ("secure_aggregation.dropout", NODES_OF_SUMS): {
-        **MASKS,
-        **UPLOAD,
-        "secure_aggregation.dropout": 0.1,
-    },
+    ("secure_aggregation.decode", NODES_OF_SUMS):
+        {**MASKS, **UPLOAD, "secure_aggregation.decode": "cloud", "training.local_aggregation":
+         None},
+    ("secure_aggregation.dropout", NODES_OF_SUMS):
+        {**MASKS, **UPLOAD, "secure_aggregation.dropout": 0.1},
     ("partition.held_out_by", NODES): HOLDING,
     ("device", NODES): {"device": "cuda"},
 }
+# fmt: on
 
 
 def check_equal_rounds(config, plan):
@@ -396,7 +305,8 @@ VERBS = {
     NODES: (DEPLOYED, lambda config, plan: check_deployment(config)),
     "": (ATTACK, check_attack),
 }
-EVERY = features_told()  # before algorithms of one's own are there
+FACTS_PAGE = runpy.run_path(str(REPOSITORY / "docs/facts.py"))
+EVERY = FACTS_PAGE["features_told"]()  # before algorithms of one's own are there
 # What is shown in place of the key's value.
 SHOWN = {
     ("secure_aggregation.layers", "training.participation"): 2,
@@ -498,7 +408,7 @@ def test_the_base_is_refused_by_none():
 
 
 def test_the_page_has_the_matrix():
-    written = (REPOSITORY / "docs/what-goes-together.md").read_text(encoding="utf-8")
-    assert written == page(), "run `python -m m2fdp.core.experiment.facts` in the project's root"
+    written = FACTS_PAGE["PAGE"].read_text(encoding="utf-8")
+    assert written == FACTS_PAGE["page"](), "run `python docs/facts.py`"
     needs = {(feature, fact) for feature in EVERY for fact in feature.needs}
     assert written.count("●") == len(needs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import torch
 
 
@@ -16,3 +19,9 @@ def set_exact_arithmetic() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
+
+
+def available_cores(at_most: int | None = None) -> int:
+    """The cores that this process may use, or so many of them."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(there or 1, at_most or sys.maxsize)

@@ -1,1 +1,1 @@
-"""The assembly room: a configuration becomes plan, mechanism, training, audit, bound and attack."""
+"""The assembly room: a configuration becomes plan, mechanism, training and promise."""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
+from typing import Any
 
 import numpy as np
 
 from m2fdp.core.costs.clock import Cost, totals
 from m2fdp.core.costs.resources import LinkClock, Links
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.lengths import TooLongError, any_length
 from m2fdp.core.engine.local_rules import keeping
@@ -36,8 +37,6 @@ from m2fdp.core.privacy.rounding import Rounding, rounding
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import Randomness, digest_of
-from m2fdp.processes.elsewhere import Sites
-from m2fdp.processes.workers import available_cores
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,9 +164,7 @@ class Assembly(Parts):
         """The simulation with what rooms change in it."""
         return simulation
 
-    def process(
-        self, simulation: Simulation | None = None, sites: Sites | None = None
-    ) -> SimulationProcess:
+    def process(self, simulation: Simulation | None = None, sites: Any = None) -> SimulationProcess:
         """How the rounds are computed.
 
         Args:

@@ -46,7 +46,7 @@ class Trained:
     Attributes:
         state_dict: its parameters by name, on the CPU.
         metrics: a row an evaluated round, columns as in `m2fdp.core.engine.training.RoundRecord`;
-            under a controller also what it decided.
+            also what was decided of the rounds, if they were not known before.
         warning: a line where training diverged or drowned in noise, or the model answers one class
             only; else None.
     """

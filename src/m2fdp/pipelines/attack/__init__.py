@@ -8,9 +8,9 @@ from typing import Any
 
 from kedro.pipeline import Pipeline
 
-from m2fdp.core.experiment.progress import items_bar
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
+from m2fdp.progress import items_bar
 from m2fdp.reporting.attack_figures import attack_figure
 from m2fdp.reporting.attack_tables import print_attack
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from m2fdp.convergence.accumulated import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
+from m2fdp.core.engine.arithmetic import available_cores
 from m2fdp.core.engine.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.experiment import promise
@@ -29,7 +30,6 @@ from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.resuming import refusal
 from m2fdp.pipelines.training.progress import tracked_progress
 from m2fdp.processes.sites import sites_of
-from m2fdp.processes.workers import available_cores
 
 logger = logging.getLogger(__name__)
 

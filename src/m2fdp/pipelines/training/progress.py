@@ -13,10 +13,10 @@ from mlflow.entities import Metric
 from rich.console import Console
 
 from m2fdp.core.engine.training import Listener, Progress, RoundRecord
-from m2fdp.core.experiment.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
 from m2fdp.core.formatting import duration
 from m2fdp.core.metrics import WALL
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0

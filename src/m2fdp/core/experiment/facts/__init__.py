@@ -6,7 +6,6 @@ nothing reads are another matter: see `m2fdp.core.experiment.idle`.
 """
 
 from m2fdp.core.experiment.facts.features import features_of_runs
-from m2fdp.core.experiment.facts.page import page
 from m2fdp.core.experiment.facts.rule import Fact, Feature, refusals, refuse
 
-__all__ = ["Fact", "Feature", "features_of_runs", "page", "refusals", "refuse"]
+__all__ = ["Fact", "Feature", "features_of_runs", "refusals", "refuse"]

@@ -9,6 +9,8 @@ asks for steps as long as on MNIST, Fashion-MNIST and CIFAR-10.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig
@@ -26,7 +28,7 @@ _TEST_SHARE = 6  # training records for each test record
 _AT_A_TIME = 2_000
 
 
-def make_synthetic(config: DatasetConfig) -> Dataset:
+def make_synthetic(config: DatasetConfig, unpack_root: Path) -> Dataset:
     """As many training records as configured and a sixth as many test records, always the same.
 
     Labels are drawn evenly and independently.

@@ -1,10 +1,16 @@
-"""docs/what-goes-together.md: one matrix, facts by features."""
+"""docs/what-goes-together.md, one matrix of facts by features: `python docs/facts.py` from the
+root."""
 
 from __future__ import annotations
 
-from m2fdp.core.experiment.facts.features import features_of_runs
-from m2fdp.core.experiment.facts.rule import Feature, told
+from pathlib import Path
+
+import m2fdp  # noqa: F401  # which lists the rooms
+from m2fdp.core.experiment.facts import Feature, features_of_runs
+from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.rooms import brought
+
+PAGE = Path(__file__).parent / "what-goes-together.md"
 
 _TEXT = """\
 # What goes together
@@ -15,7 +21,7 @@ reads it, its place in [configuration.md](configuration.md) says who does. What 
 of the block `privacy` stands in its file in `src/m2fdp/core/privacy/mechanisms`.
 
 This page is made from `src/m2fdp/core/experiment/facts`, and from `facts.py` of the rooms, by
-`python -m m2fdp.core.experiment.facts`; {algorithm} stands for the algorithm's name.
+`python docs/facts.py`; {algorithm} stands for the algorithm's name.
 
 ## Features
 
@@ -57,3 +63,7 @@ def page() -> str:
         key = told(fact)
         matrix.append(f"| `{key.key}` | {key.remedy} | {fact.text} |{dots}")
     return _TEXT + "\n".join(lines) + "\n" + _MATRIX + "\n".join(matrix) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

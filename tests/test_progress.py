@@ -6,7 +6,7 @@ import queue
 import pytest
 from rich.console import Console
 
-from m2fdp.core.experiment import progress
+from m2fdp import progress
 
 
 @pytest.mark.parametrize(

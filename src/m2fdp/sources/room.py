@@ -1,0 +1,13 @@
+"""What the room of sources brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    datasets={
+        **dict.fromkeys(
+            ("mnist", "fashion_mnist", "emnist_letters", "cifar10", "cifar100"),
+            "m2fdp.sources.torchvision:read_torchvision",
+        ),
+        "synthetic": "m2fdp.sources.synthetic:make_synthetic",
+    }
+)
