@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, KEY, LOSS, OWN, Metric
@@ -39,7 +40,7 @@ def _measure(
     tracked: str = "",
     digits: int | None = None,
     unit: str = "",
-    **more: bool,
+    **more: Any,
 ) -> Measure:
     return Measure(name=name, label=label, tracked=tracked, digits=digits, unit=unit, **more)
 
