@@ -18,6 +18,8 @@ from m2fdp.reporting.tables import worst_positions
 
 MAPPED_POSITIONS = 25
 DARK = "#333333"  # of a cell whose epsilon is infinite
+# By how many bars an observer has: from one's middle to the next's, and how thick each is.
+_BARS = {2: (0.4, 0.35), 3: (0.25, 0.22)}
 
 
 def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
@@ -120,9 +122,8 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
         ("epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", upper_bound),
         ("epsilon_nominal", style.COLOURS[0], "nominal (target)", upper_bound),
     )
-    figure, axes = _observers(
-        names, 0.9, [(bounds[x], colour, name) for x, colour, name, _ in series]
-    )
+    bars = [(bounds[column], colour, name) for column, colour, name, _ in series]
+    figure, axes = _observers(names, 2.2 + 0.9 * len(names), bars)
     for place, (column, _, _, written) in enumerate(series):
         for row, value in enumerate(bounds[column]):
             at = row + 0.25 * (place - 1)
@@ -166,10 +167,10 @@ def _observers(
     """
     figure = style.new_figure(7.0, height)
     axes = figure.subplots()
-    step = 1 / (len(series) + 1 if len(series) > 2 else 2.5)
+    step, thickness = _BARS[len(series)]
     for place, (values, colour, name) in enumerate(series):
         rows = np.arange(len(names)) + step * (place - (len(series) - 1) / 2)
-        axes.barh(rows, values, height=0.88 * step, color=colour, label=name)
+        axes.barh(rows, values, height=thickness, color=colour, label=name)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     style.legend_below(figure, axes.get_legend_handles_labels(), len(series))
