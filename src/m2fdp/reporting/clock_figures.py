@@ -98,4 +98,5 @@ def plot_lines(
 
 
 def clock_title(figure: Figure, table: pd.DataFrame, text: str) -> None:
+    """What the figure shows, and of which model's times."""
     style.headline(figure, f"{text} (times of {table['model'].iloc[0]})")
