@@ -104,6 +104,7 @@ def test_own_metrics_are_measured_at_every_evaluation_and_change_nothing_else():
         (("NO_METRIC",), "is no Metric but function"),
         (("LOSS",), "is called loss, as something else in tables is; name it otherwise"),
         (("ARM",), "is called arm"),
+        (("SAME_LABEL",), "is called accuracy, as something else in tables is"),
         (("BALANCED", "AGAIN"), "is called balanced"),
         (("MISSING",), "can't be imported: AttributeError"),
         (("DECISION",), "is called eta, as a decision is; name it otherwise"),

@@ -1,6 +1,7 @@
 """An audit's bounds in the terminal and as a figure: no bound is rounded to look better."""
 
-from io import StringIO
+import warnings
+from io import BytesIO, StringIO
 
 import pandas as pd
 import pytest
@@ -58,7 +59,10 @@ def test_the_table_says_what_is_refuted_and_after_how_many_copies(bounds):
 
 
 def test_three_bars_an_observer(bounds):
-    (axes,) = audit_bounds(bounds).axes
+    figure = audit_bounds(bounds)
+    (axes,) = figure.axes
+    with warnings.catch_warnings(action="error"):  # such as of a figure without room for its axes
+        figure.savefig(BytesIO())
     assert [bar.get_width() for bars in axes.containers for bar in bars] == [
         *bounds["epsilon_lower"],
         *bounds["epsilon_upper"],

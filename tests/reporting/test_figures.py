@@ -180,34 +180,20 @@ def test_comparison_names_its_lines_baselines_first_in_their_own_looks():
         assert line.get_marker() == look(algorithm).marker
 
 
-def test_values_of_a_swept_parameter_are_lines_of_their_own():
-    swept = pd.concat(
-        [HISTORY.assign(**{"privacy.epsilon": epsilon}) for epsilon in (0.5, 4.0)]
-    ).query("algorithm == 'm2fdp' or `privacy.epsilon` == 4")
-    assert legend(figures.comparison(swept)) == [
-        "HFL (no DP) (n = 1)",
-        "M²FDP, privacy.epsilon = 0.5 (n = 2)",
-        "M²FDP, privacy.epsilon = 4 (n = 2)",
-    ]
-
-
-def test_arms_are_lines_of_their_own_named_as_they_are():
-    arms = pd.concat([HISTORY.assign(arm=arm) for arm in ("svm", "svm-p1_1")]).query(
-        "algorithm == 'm2fdp' or arm == 'svm'"
-    )
-    assert legend(figures.comparison(arms)) == [
-        "HFL (no DP) (n = 1)",
-        "M²FDP, svm (n = 2)",
-        "M²FDP, svm-p1_1 (n = 2)",
-    ]
-
-
-def test_versions_are_named_as_they_are():
-    versions = pd.concat([HISTORY.assign(version=name) for name in ("paper", "verified")])
-    assert legend(figures.comparison(versions.query("algorithm == 'm2fdp'"))) == [
-        "M²FDP, paper (n = 2)",
-        "M²FDP, verified (n = 2)",
-    ]
+@pytest.mark.parametrize(
+    ("column", "values", "labels"),
+    [
+        ("privacy.epsilon", (0.5, 4.0), ("privacy.epsilon = 0.5", "privacy.epsilon = 4")),
+        ("arm", ("svm", "svm-p1_1"), ("svm", "svm-p1_1")),
+        ("version", ("paper", "verified"), ("paper", "verified")),
+    ],
+)
+def test_what_varies_makes_lines_of_its_own(column, values, labels):
+    """Arms and versions are named as they are; an algorithm without variants has its name alone."""
+    runs = pd.concat([HISTORY.assign(**{column: value}) for value in values])
+    drawn = runs[(runs["algorithm"] == "m2fdp") | (runs[column] == values[-1])]
+    varied = [f"M²FDP, {label} (n = 2)" for label in labels]
+    assert legend(figures.comparison(drawn)) == ["HFL (no DP) (n = 1)", *varied]
 
 
 def test_only_rounds_that_all_seeds_evaluated_are_averaged():

@@ -6,7 +6,7 @@ import math
 
 from tests.reporting.panel_frames import study
 
-from m2fdp.reporting.measure_tables import measure_table, to_markdown
+from m2fdp.reporting.tables import measure_table, measures_to_markdown
 
 NAMES = ["epsilon_cloud", "noise", "accuracy"]
 LDP, HDP = {"arm": "a", "algorithm": "ldp"}, {"arm": "b", "algorithm": "hdp"}
@@ -32,7 +32,7 @@ def test_of_bounds_the_largest_and_of_others_the_mean_in_the_algorithms_order():
 
 
 def test_bounds_are_rounded_up_and_what_is_not_there_is_a_dash():
-    lines = to_markdown(measure_table(measured(), NAMES), NAMES).splitlines()
+    lines = measures_to_markdown(measure_table(measured(), NAMES), NAMES).splitlines()
     assert lines == [
         "| algorithm | arm | ε, the cloud | noise over shift, broadcast | accuracy |",
         "| --- | --- | ---: | ---: | ---: |",

@@ -111,7 +111,12 @@ def judge(
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
-            rows.append(asdict(_judge(claim, version, runs)))
+            judgement = (
+                _judge_trend(claim, version, runs)
+                if isinstance(claim, TrendClaim)
+                else _judge_threshold(claim, version, runs)
+            )
+            rows.append(asdict(judgement))
     judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
     return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
@@ -192,19 +197,8 @@ def _guarantees(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, Any]:
-    return {
-        "claim": claim.claim,
-        "source": claim.source,
-        "paper": claim.paper,
-        "reason": claim.reason or "",
-        "measure": claim.measure,
-    }
-
-
-def _judge(claim: ThresholdClaim | TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
-    if isinstance(claim, TrendClaim):
-        return _judge_trend(claim, version, runs)
-    return _judge_threshold(claim, version, runs)
+    same = {name: getattr(claim, name) for name in ("claim", "source", "paper", "measure")}
+    return same | {"reason": claim.reason or ""}
 
 
 def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:

@@ -69,7 +69,8 @@ def measure_runs(
     for measure in tracked(of_rounds=True):
         columns[measure] = means.get(measure, pd.Series(dtype=float))
     if FANOUTS in runs:
-        columns |= {DEVICES: runs[FANOUTS].map(_devices), ZONES: runs[FANOUTS].map(_zones)}
+        fanouts = runs[FANOUTS].map(comparable)
+        columns |= {DEVICES: fanouts.map(_nodes), ZONES: fanouts.map(lambda x: _nodes(x, 1))}
     for measure in tracked(of_rounds=False):
         columns[measure] = pd.DataFrame(known).get(measure, pd.Series(dtype=float))
     return runs.assign(**{k: v.reindex(runs.index).astype(float) for k, v in columns.items()})
@@ -101,11 +102,7 @@ def _std_of_differences(accuracies: pd.Series) -> float:
     return float(np.std(np.diff(accuracies), ddof=1))
 
 
-def _devices(fanouts: object) -> float:
-    value = comparable(fanouts)
-    return math.prod(value) if isinstance(value, tuple) else math.nan
-
-
-def _zones(fanouts: object) -> float:
-    value = comparable(fanouts)
-    return math.prod(value[:-1]) if isinstance(value, tuple) else math.nan
+def _nodes(fanouts: object, above: int = 0) -> float:
+    """How many nodes a tree has so many layers above the devices."""
+    of_layers = fanouts[: len(fanouts) - above] if isinstance(fanouts, tuple) else (math.nan,)
+    return float(math.prod(of_layers))

@@ -139,18 +139,20 @@ def own_metrics(names: Sequence[str]) -> dict[str, Metric]:
     """The users' own metrics, by the names that `training.metrics` gives.
 
     Raises:
-        InputError: no metric, none of one's own, or a name that something else has.
+        InputError: no metric, none of one's own, or a name or label that something else has.
     """
-    taken = {*names_of(_OF_CORE), *_COLUMNS, *Config.model_fields}
+    labels = (metric.label for metric in _OF_CORE)
+    taken = {*names_of(_OF_CORE), *labels, *_COLUMNS, *Config.model_fields}
     found: dict[str, Metric] = {}
     for name in names:
         metric = load(KEY, name, Metric)
         if metric.value is None:
             raise InputError(KEY, name, "has no function of labels and scores (Metric.value)")
-        if metric.name in taken:
-            text = f"is called {metric.name}, as something else in tables is; name it otherwise"
+        called = {metric.name, metric.label}
+        if clash := called & taken:
+            text = f"is called {min(clash)}, as something else in tables is; name it otherwise"
             raise InputError(KEY, name, text)
-        taken.add(metric.name)
+        taken |= called
         found[name] = metric
     OWN.update({metric.name: metric for metric in found.values()})
     return found

@@ -57,4 +57,5 @@ def plot_lines(
 
 
 def title(figure: Figure, table: pd.DataFrame, text: str) -> None:
+    """What the figure shows, and of which model's times."""
     style.headline(figure, f"{text} (times of {table['model'].iloc[0]})")

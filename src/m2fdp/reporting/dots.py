@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from m2fdp.claims.intervals import LEVEL, Summary
 from m2fdp.claims.measures import MEASURES
 from m2fdp.reporting import style
-from m2fdp.reporting.measure_tables import written
+from m2fdp.reporting.tables import written
 
 INTERVAL = f"mean and {LEVEL:.0%} interval".replace("%", " %")
 _DECADES = 30  # of the largest mean over the least: an axis of such values is logarithmic

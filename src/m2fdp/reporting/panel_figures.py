@@ -5,14 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import ScaledTranslation
 
 from m2fdp.claims.layout import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
@@ -20,7 +19,7 @@ from m2fdp.core.formatting import counted
 from m2fdp.reporting import style
 from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
 from m2fdp.reporting.panels import Content, panel_contents
-from m2fdp.reporting.seeds import draw_band, legend_below, legend_columns, over_seeds
+from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
 
 _PANEL_HEIGHT = 3.3
 _PANEL_WIDTHS = (6.0, 4.8, 3.8)  # inches, in figures of one, two and more columns
@@ -70,7 +69,7 @@ def draw(
         else:
             _draw_panel(axes, content, history, looks)
     _align(panels)
-    _add_legends(figure, panels, len(in_rows), seeds)
+    _add_legend(figure, panels, list(looks), seeds)
     return figure
 
 
@@ -162,8 +161,16 @@ def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) 
         lacking = points[points["measured"] < points["seeds"]]
         for x, point in lacking.iterrows():
             note = f"{point['measured']:.0f} of {point['seeds']:.0f}"
-            height = 2 + _ROW_POINTS * row
-            _note(axes, note, (x, 0), height, look.colour, xycoords=axes.get_xaxis_transform())
+            axes.annotate(
+                note,
+                (x, 0),
+                xycoords=axes.get_xaxis_transform(),
+                xytext=(0, 2 + _ROW_POINTS * row),
+                textcoords="offset points",
+                ha="center",
+                color=look.colour,
+                fontsize=_SMALL,
+            )
         row += len(lacking) > 0
 
 
@@ -195,22 +202,6 @@ def _draw_categories(
     style.tidy(axes, "", content.x_label if named else "")
     names = ["\n".join(_in_lines(name)) if named else "" for name in content.categories]
     draw_dots(axes, dots, names, content.panel.y)
-
-
-def _note(
-    axes: Axes, text: str, point: tuple[Any, float], points: float, colour: str, **options: Any
-) -> None:
-    """A small text so many points above a point."""
-    axes.annotate(
-        text,
-        point,
-        xytext=(0, points),
-        textcoords="offset points",
-        ha="center",
-        color=colour,
-        fontsize=_SMALL,
-        **options,
-    )
 
 
 def _fit_values(axes: Axes, content: Content) -> None:
@@ -255,27 +246,32 @@ def _align(panels: Sequence[tuple[Axes, Content]]) -> None:
             axes.set_ylim(low - 0.07 * notes * (high - low), high)
 
 
-def _add_legends(
-    figure: Figure, panels: Sequence[tuple[Axes, Content]], rows: int, seeds: set[int]
+def _add_legend(
+    figure: Figure, panels: Sequence[tuple[Axes, Content]], order: Sequence[str], seeds: set[int]
 ) -> None:
-    """Below the figure if one panel has all lines, else below each; and how many seeds."""
-    drawn = [content for _, content in panels if not content.lack]
-    one = len(seeds) == 1
-    note = _note_of_seeds(seeds, {bool(content.categories) for content in drawn})
-    named = [
-        (axes, content) for axes, content in panels if not content.lack and not content.names_itself
-    ]
-    every = set().union(*(content.labels for _, content in named))
-    full = [panel for panel in named if panel[1].labels == every]
-    if full:
-        contents = [content for _, content in named]
-        axes, _ = min(full, key=lambda panel: bool(panel[1].categories))  # lines, if there are any
-        legend_below(figure, *_entries(axes, contents, not one), title=note or None)
-        return
-    if note:
+    """All panels' lines below the figure, in an order, with the seeds that they have."""
+    drawn = [panel for panel in panels if not panel[1].lack]
+    note = _note_of_seeds(seeds, {bool(content.categories) for _, content in drawn}) or None
+    handles: dict[str, Artist] = {}
+    of_labels: dict[str, set[int]] = {}
+    for axes, content in sorted(drawn, key=lambda panel: bool(panel[1].categories)):
+        if not content.names_itself:
+            of_axes = axes.get_legend_handles_labels()
+            handles = dict(zip(*reversed(of_axes), strict=True)) | handles
+            for line in content.lines:
+                of_labels.setdefault(line.label, set()).update(line.seeds)
+    labels = [label for label in order if label in handles]
+    if labels:
+        texts = [_with_seeds(label, of_labels[label], len(seeds) > 1) for label in labels]
+        legend_below(figure, [handles[label] for label in labels], texts, title=note)
+    elif note:
         figure.supxlabel(note, fontsize=style.TICK_SIZE, color=style.INK)
-    if named:
-        _add_own_legends(figure, named, rows, not one)
+
+
+def _with_seeds(label: str, seeds: set[int], tell: bool) -> str:
+    """A line's label, and how many seeds it has where these differ."""
+    numbers = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+    return f"{label} (n = {numbers})" if tell else label
 
 
 def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
@@ -291,45 +287,3 @@ def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
     if several and True in of_dots:
         notes.append(f"dots: {INTERVAL}")
     return ", ".join(notes)
-
-
-def _add_own_legends(
-    figure: Figure, named: Sequence[tuple[Axes, Content]], rows: int, tell_seeds: bool
-) -> None:
-    """Below each panel's axis label, wherever that is."""
-    figure.draw_without_rendering()
-    width, height = figure.get_size_inches()
-    n_rows = 0
-    for axes, content in named:
-        handles, labels = _entries(axes, [content], tell_seeds)
-        columns = legend_columns(labels, axes.bbox.width / figure.dpi)
-        n_rows = max(n_rows, -(-len(labels) // columns))
-        labelled = axes.xaxis.get_tightbbox() or axes.bbox
-        depth = (axes.bbox.y0 - labelled.y0) / figure.dpi
-        axes.legend(
-            handles,
-            labels,
-            loc="upper left",
-            bbox_to_anchor=(0, 0),
-            bbox_transform=axes.transAxes + ScaledTranslation(0, -depth, figure.dpi_scale_trans),
-            ncols=columns,
-            fontsize=style.TICK_SIZE,
-            frameon=False,
-            handlelength=3.2,
-        )
-    figure.set_size_inches(width, height + 0.25 * n_rows * rows)
-
-
-def _entries(axes: Axes, contents: Sequence[Content], tell_seeds: bool) -> tuple[list, list[str]]:
-    """Handles and labels of a panel's lines, with the seeds that they have in the panels."""
-    handles, labels = axes.get_legend_handles_labels()
-    if not tell_seeds:
-        return handles, labels
-    texts = []
-    for label in labels:
-        seeds = set().union(
-            *(line.seeds for content in contents for line in content.lines if line.label == label)
-        )
-        numbers = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-        texts.append(f"{label} (n = {numbers})")
-    return handles, texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -17,6 +18,8 @@ from m2fdp.reporting.tables import worst_positions
 
 MAPPED_POSITIONS = 25
 DARK = "#333333"  # of a cell whose epsilon is infinite
+# By how many bars an observer has: from one's middle to the next's, and how thick each is.
+_BARS = {2: (0.4, 0.35), 3: (0.25, 0.22)}
 
 
 def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
@@ -110,31 +113,27 @@ def audit_bounds(bounds: pd.DataFrame) -> Figure:
         bounds: position, observer, epsilon_lower, epsilon_upper, epsilon_nominal, confidence
             and rounds; a row an observer.
     """
-    n = len(bounds)
-    figure = style.new_figure(7.0, 2.2 + 0.9 * n)
-    axes = figure.subplots()
-    for offset, column, colour, name, written in (
-        (-0.25, "epsilon_lower", style.COLOURS[2], "lower bound (audit)", lower_bound),
-        (0.0, "epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", upper_bound),
-        (0.25, "epsilon_nominal", style.COLOURS[0], "nominal (target)", upper_bound),
-    ):
-        rows = np.arange(n) + offset
-        axes.barh(rows, bounds[column], height=0.22, color=colour, label=name)
-        for row, value in zip(rows, bounds[column], strict=True):
-            style.write(axes, value, row, f" {written(value)}", style.TICK_SIZE, ha="left")
-    # Linear up to the least target, so that a lower bound of zero has its place.
-    axes.set_xscale("symlog", linthresh=float(bounds["epsilon_nominal"].min()))
-    axes.set_xlim(0, 3 * float(bounds[["epsilon_upper", "epsilon_nominal"]].max().max()))
-    labels = [
+    names = [
         f"{observer}\nabout devices {position}"
         for position, observer in zip(bounds["position"], bounds["observer"], strict=True)
     ]
-    axes.set_yticks(range(n), labels)
-    axes.invert_yaxis()
+    series = (
+        ("epsilon_lower", style.COLOURS[2], "lower bound (audit)", lower_bound),
+        ("epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", upper_bound),
+        ("epsilon_nominal", style.COLOURS[0], "nominal (target)", upper_bound),
+    )
+    bars = [(bounds[column], colour, name) for column, colour, name, _ in series]
+    figure, axes = _observers(names, 2.2 + 0.9 * len(names), bars)
+    for place, (column, _, _, written) in enumerate(series):
+        for row, value in enumerate(bounds[column]):
+            at = row + 0.25 * (place - 1)
+            style.write(axes, value, at, f" {written(value)}", style.TICK_SIZE, ha="left")
+    # Linear up to the least target, so that a lower bound of zero has its place.
+    axes.set_xscale("symlog", linthresh=float(bounds["epsilon_nominal"].min()))
+    axes.set_xlim(0, 3 * float(bounds[["epsilon_upper", "epsilon_nominal"]].max().max()))
     style.tidy(axes, "ε", "")
     confidence = f"{bounds['confidence'].iloc[0]:.0%} confidence"
     style.title(axes, f"Audit at T = {bounds['rounds'].iloc[0]}, {confidence}")
-    style.legend_below(figure, axes.get_legend_handles_labels(), 3)
     return figure
 
 
@@ -144,23 +143,38 @@ def neighbours_figure(tried: pd.DataFrame) -> Figure:
     Args:
         tried: observer, found, allowed and neighbours; a row an observer.
     """
-    n = len(tried)
-    figure = style.new_figure(7.0, 1.8 + 0.5 * n)
-    axes = figure.subplots()
     finite = tried["found"].replace(np.inf, np.nan)
-    for offset, values, colour, name in (
-        (-0.2, finite, style.COLOURS[2], "largest shift found"),
-        (0.2, tried["allowed"], style.EPSILON_COLOUR, "allowed (ledger)"),
-    ):
-        axes.barh(np.arange(n) + offset, values, height=0.35, color=colour, label=name)
+    series = [
+        (finite, style.COLOURS[2], "largest shift found"),
+        (tried["allowed"], style.EPSILON_COLOUR, "allowed (ledger)"),
+    ]
+    figure, axes = _observers(list(tried["observer"]), 1.8 + 0.5 * len(tried), series)
     for row, found in enumerate(tried["found"]):
         style.write(axes, 0.0, row - 0.2, f" {found:.3g}", style.TICK_SIZE, ha="left")
-    axes.set_yticks(range(n), tried["observer"])
-    axes.invert_yaxis()
     style.tidy(axes, "standard deviations of the noise, one release", "")
     style.title(axes, f"Audit by {tried['neighbours'].max():,} neighbours")
-    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
     return figure
+
+
+def _observers(
+    names: Sequence[str], height: float, series: Sequence[tuple[pd.Series, str, str]]
+) -> tuple[Figure, Axes]:
+    """Bars of each observer, from above, and what they are in a legend.
+
+    Args:
+        height: inches of the figure.
+        series: values, one an observer, with their colour and what they are.
+    """
+    figure = style.new_figure(7.0, height)
+    axes = figure.subplots()
+    step, thickness = _BARS[len(series)]
+    for place, (values, colour, name) in enumerate(series):
+        rows = np.arange(len(names)) + step * (place - (len(series) - 1) / 2)
+        axes.barh(rows, values, height=thickness, color=colour, label=name)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    style.legend_below(figure, axes.get_legend_handles_labels(), len(series))
+    return figure, axes
 
 
 def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:

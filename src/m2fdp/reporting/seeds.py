@@ -90,14 +90,9 @@ def legend_below(
 ) -> None:
     """One legend of all panels, in as many columns as fit; the figure grows by its rows."""
     width, height = figure.get_size_inches()
-    columns = legend_columns(labels, width)
+    widest = max(map(len, labels))
+    columns = min(len(labels), max(1, int(width / (0.7 + 0.075 * widest))))
     rows = -(-len(labels) // columns) + (title is not None)
     figure.set_size_inches(width, height + 0.25 * rows)
     look = {"title": title, "title_fontsize": style.TICK_SIZE, "handlelength": 3.2}
     style.legend_below(figure, (handles, labels), columns, **look)
-
-
-def legend_columns(labels: Sequence[str], width: float) -> int:
-    """How many columns of a legend fit into so many inches."""
-    widest = max(map(len, labels))
-    return min(len(labels), max(1, int(width / (0.7 + 0.075 * widest))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from m2fdp.claims.frames import ARM, VERSION, in_order, swept_columns
+from m2fdp.claims.measures import MEASURES
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import (
@@ -83,11 +84,51 @@ def comparison_table(runs: pd.DataFrame) -> pd.DataFrame:
         **{name: (name, "mean") for name in names_of(_COSTS)},
         **{f"{name}{end}": (name, end[1:]) for name in own for end in (_MEAN, _STD)},
     }
+    return _over_seeds(runs.assign(**bounds), keys, of_seeds)
+
+
+def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """One row per algorithm, arm and swept parameters, in the algorithms' order.
+
+    Args:
+        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
+        measures: names of them.
+
+    Returns:
+        algorithm, the swept columns, seeds, and each measure: its mean over the seeds that have
+        it, or of an upper bound the largest.
+    """
+    how = {name: (name, "max" if MEASURES[name].bound else "mean") for name in measures}
+    return _over_seeds(measured, ["algorithm", *swept_columns(measured.columns)], how)
+
+
+def measures_to_markdown(table: pd.DataFrame, measures: Sequence[str]) -> str:
+    """Such a table in Markdown, upper bounds rounded up; a dash where no run has the measure."""
+    names = [name for name in table.columns if name not in ("algorithm", "seeds", *measures)]
+    rows = [
+        {"algorithm": get_algorithm(row["algorithm"]).title}
+        | {name: parameter(row[name]) for name in names}
+        | {MEASURES[name].label: written(name, row[name]) for name in measures}
+        for row in table.to_dict("records")
+    ]
+    return markdown(pd.DataFrame(rows), ["algorithm", *names])
+
+
+def written(measure: str, value: float) -> str:
+    """A measure's value, an upper bound rounded up; a dash where there is none."""
+    bound = MEASURES[measure].bound and not math.isnan(value)
+    return upper_bound(value) if bound else MEASURES[measure].text(value)
+
+
+def _over_seeds(
+    runs: pd.DataFrame, keys: list[str], columns: Mapping[str, tuple[str, str]]
+) -> pd.DataFrame:
+    """Runs that are equal in some columns as one row, with `seeds` and what each column is of."""
     rows = (
         runs.sort_values("seed")  # so that sums do not depend on the order of the runs
-        .assign(place=runs["algorithm"].map(position), **bounds)
+        .assign(place=runs["algorithm"].map(position))
         .groupby(["place", *keys], dropna=False, sort=False)
-        .agg(seeds=("seed", "size"), **of_seeds)
+        .agg(**{"seeds": ("seed", "size"), **columns})
     )
     return in_order(rows.reset_index(), ["place", *keys]).drop(columns="place")
 

@@ -26,10 +26,16 @@ from m2fdp.core.files import replacing
 from m2fdp.core.formatting import counted
 from m2fdp.pipelines import views
 from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
-from m2fdp.reporting import attack_figures, claim_tables, measure_tables, panel_figures, panels
+from m2fdp.reporting import attack_figures, claim_tables, panel_figures, panels
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
-from m2fdp.reporting.tables import comparison_table, print_table, to_markdown
+from m2fdp.reporting.tables import (
+    comparison_table,
+    measure_table,
+    measures_to_markdown,
+    print_table,
+    to_markdown,
+)
 from m2fdp.studies.grid import Cell, points, varied_keys
 from m2fdp.studies.search_report import at_ends, search_markdown, whole_markdown
 from m2fdp.studies.study import Study
@@ -147,7 +153,7 @@ def findings(study: Study, record: Record) -> Findings:
         study,
         record,
         comparison_table(record.compared),
-        measure_tables.measure_table(measured, study.table) if study.table else None,
+        measure_table(measured, study.table) if study.table else None,
         judge(study.claims, measured, tuple(study.versions)) if study.claims else None,
         paired_differences(measured),
     )
@@ -205,7 +211,7 @@ def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
     record = results.record
     yield to_markdown(results.table)
     if results.measures is not None:
-        yield measure_tables.to_markdown(results.measures, results.study.table)
+        yield measures_to_markdown(results.measures, results.study.table)
     if pairs and len(results.pairs):
         yield from (
             f"{level} Paired differences\n",
