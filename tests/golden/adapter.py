@@ -12,6 +12,7 @@ import pandas as pd
 
 from m2fdp.adversaries.views import Vantage, place_of
 from m2fdp.core.config import parse_config
+from m2fdp.core.config.retired import less_retired
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.experiment.experiment import Experiment
@@ -28,7 +29,7 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
     Raises:
         InputError: the configuration is refused.
     """
-    experiment = Experiment.from_config(parse_config(parameters), *_records(sizes))
+    experiment = Experiment.from_config(parse_config(less_retired(parameters)), *_records(sizes))
     calibrated = experiment.calibrate()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     of_the_run = {
@@ -47,7 +48,7 @@ def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[o
 
     For arguments and errors see `ledger_lines`.
     """
-    experiment = Experiment.from_config(parse_config(parameters), *_records(sizes))
+    experiment = Experiment.from_config(parse_config(less_retired(parameters)), *_records(sizes))
     calibrated = experiment.calibrate()
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     ledger = mechanism.ledger

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.process import Named
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tiles import Means, build_means
 from m2fdp.core.engine.tree_process import OneProcess, TreeProcess
 from m2fdp.core.errors import InputError
