@@ -12,8 +12,8 @@ from typing import Any
 from kedro.io import CatalogProtocol
 from kedro.pipeline import Pipeline
 
+from m2fdp.checkpoints.files import differences
 from m2fdp.core.config import Config, completed, essentials
-from m2fdp.core.engine.checkpoints import differences
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.verdict import (
     LOST,

@@ -14,9 +14,9 @@ from pathlib import Path
 from kedro.pipeline import Pipeline
 from mlflow.entities import Run
 
+from m2fdp.checkpoints.files import differences
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import Config, own_names
-from m2fdp.core.engine.checkpoints import differences
 from m2fdp.core.own_code import imported_since, sources
 from m2fdp.core.privacy.outside import DIAGNOSTICS
 from m2fdp.features.mapping import fitted_on

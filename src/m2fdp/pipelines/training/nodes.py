@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from m2fdp.checkpoints.files import Checkpoint, clear, load_latest, save
 from m2fdp.core.config import PIXELS, essentials
-from m2fdp.core.engine.checkpoints import Checkpoint, clear, load_latest, save
 from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
