@@ -17,6 +17,7 @@ from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import round as rounds
+from m2fdp.core.engine import seams
 from m2fdp.core.engine.local_rules import OwnRule, ProximalStep, adds_up
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import InputError
@@ -98,7 +99,7 @@ def test_so_it_does_with_fewer_copies(own, name):
 @pytest.mark.parametrize("name", RULES)
 def test_noise_after_the_rule_is_caught(own, monkeypatch, name):
     """The build of 0.7.1: the rule sees clipped gradients, as often as it likes."""
-    monkeypatch.setattr(rounds, "adds_up", lambda rule: True)
+    monkeypatch.setattr(seams, "adds_up", lambda rule: True)
     monkeypatch.setattr(rounds, "is_known", lambda rule: True)
     monkeypatch.setattr(OwnRule, "step", lambda self, *args: self.rule.step(*args))
     # Two calls double what a record moves: with a small delta few copies can't show it.

@@ -16,7 +16,7 @@ from tests.builders import records_of
 from m2fdp import Experiment, load_config
 from m2fdp.adversaries.audits import tried_run
 from m2fdp.adversaries.neighbours import try_neighbours
-from m2fdp.core.engine import clipping, learners, minibatches, noise
+from m2fdp.core.engine import clipping, learners, minibatches, noise, seams
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.backends import linear, sequential
 from m2fdp.core.engine.local_rules import ProximalStep
@@ -120,7 +120,7 @@ def reading_before_noise(patch, run):
             descend(models)
             models.copy_(before + 20 * (models - before))
 
-    patch.setattr(rounds, "adds_up", lambda local: True)
+    patch.setattr(seams, "adds_up", lambda local: True)
     return changed(run, rules=Rules(local=Longer()))
 
 

@@ -119,10 +119,6 @@ RUNS = {
     "wide_star": f"{_STAR},topology.fanouts=[70],training.participation=0.5",
     "scaffold": f"{_TWO},algorithm=scaffold",
     "momentum": f"{_TWO},training.server.rule=momentum",
-    "masks": (
-        f"{_TWO},algorithm=hfl_dp,{_UPLOAD},privacy.unit=device,secure_aggregation.layers=[2],"
-        "secure_aggregation.protocol=masks,training.rounds=2"
-    ),
     "in_tiers": f"{_TIERS},algorithm=dtfl,clock.model=trained,partition.samples_per_device=20",
     "split_steps": f"{_TIERS},algorithm=m2fdp_tiers,training.rounds=1",
 }

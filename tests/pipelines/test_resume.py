@@ -18,8 +18,8 @@ from mlflow.exceptions import MlflowException
 from tests.finished import all_runs, histories, only_run, report, results, run_of
 
 from m2fdp import load_config
+from m2fdp.checkpoints.files import Checkpoint, save
 from m2fdp.core.config import Config, essentials, parse_config
-from m2fdp.core.engine.checkpoints import Checkpoint, save
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress
 from m2fdp.core.engine.tree_process import TreeProcess

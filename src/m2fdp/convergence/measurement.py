@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import torch
 
+from m2fdp.convergence.local_gradients import LocalGradients, local_gradients
 from m2fdp.convergence.smoothness import Smoothness, observe, probe
-from m2fdp.core.engine.evaluation import LocalGradients, local_gradients
 from m2fdp.core.engine.process import State, run_rounds
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.schedule.rounds import RoundPlan

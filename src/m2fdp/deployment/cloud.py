@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import Config, essentials
-from m2fdp.core.engine.checkpoints import Checkpoint, load_latest, save
 from m2fdp.core.engine.process import Slots, State, Tap
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.simulation import Execution, Simulation, SimulationProcess

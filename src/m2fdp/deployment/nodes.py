@@ -28,6 +28,7 @@ from m2fdp.core.engine.lengths import refuse_too_long
 from m2fdp.core.engine.minibatches import Minibatches, Shards
 from m2fdp.core.engine.noise import RoundNoise
 from m2fdp.core.engine.server_sums import weighed_sum
+from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.core.engine.tiles import ALIGNED_ROWS
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
@@ -50,7 +51,6 @@ from m2fdp.deployment.node_plan import (
     message_noise,
     spans,
 )
-from m2fdp.processes.workers import shared_tensor
 
 _ONE = np.zeros(1, dtype=np.int64)
 

@@ -16,9 +16,9 @@ from kedro.pipeline import Pipeline
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag
 
+from m2fdp.checkpoints.files import differences
 from m2fdp.core.algorithms import Plan, get_algorithm
 from m2fdp.core.config import Config, essentials, flatten, own_names
-from m2fdp.core.engine.checkpoints import differences
 from m2fdp.core.experiment.idle import read_keys
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.own_code import imported_since, sources

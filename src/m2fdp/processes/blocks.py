@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.process import Named
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn
+from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.core.engine.tiles import Means, build_means
 from m2fdp.core.engine.tree_process import OneProcess, TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.processes.elsewhere import Elsewhere, Sites, build_elsewhere
 from m2fdp.processes.subtrees import Part, part_of
-from m2fdp.processes.workers import Workers, shared_tensor
+from m2fdp.processes.workers import Workers
 
 # A step of a learner costs as much as so many records, whatever records it uses.
 _STEP_COST = 8.0

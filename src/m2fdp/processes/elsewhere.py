@@ -20,7 +20,8 @@ from torch import Tensor
 
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.process import Named
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tiles import Means, build_means
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.processes.packing import packed, unpacked

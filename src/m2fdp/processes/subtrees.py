@@ -16,7 +16,7 @@ import numpy as np
 
 from m2fdp.core.engine.learners import minibatch_law
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.round import Drawn, Step
+from m2fdp.core.engine.seams import Drawn, Step
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import Place
 from m2fdp.core.engine.tree_process import blocks_of

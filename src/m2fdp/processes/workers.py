@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from mmap import mmap
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.core.engine.process import Work
+from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.processes.pool import Pool
 
 # What takes less is not worth a message to another process and back, let alone a fork.
@@ -157,11 +157,3 @@ def even_ranges(costs: np.ndarray, count: int, multiple: int = 1) -> list[range]
     starts = np.round(nearest / multiple).astype(int) * multiple
     starts = np.minimum(starts, items).tolist()
     return [range(a, b) for a, b in zip(starts, [*starts[1:], items], strict=True) if a < b]
-
-
-def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Zeros (rows, columns) that forked processes write for their parent to read."""
-    size = rows * columns * torch.empty((), dtype=dtype).element_size()
-    return torch.frombuffer(mmap(-1, max(size, 1)), dtype=dtype, count=rows * columns).view(
-        rows, columns
-    )

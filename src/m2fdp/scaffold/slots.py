@@ -12,9 +12,9 @@ from torch import Tensor
 
 from m2fdp.core.engine.learners import learning_groups
 from m2fdp.core.engine.local_rules import KeepingRule, LocalRule, keeping
-from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import Named, Slots, State
 from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Stretch
 from m2fdp.core.engine.server_rules import HearingRule
 from m2fdp.core.engine.simulation import Simulation, Workers
 from m2fdp.core.engine.tiles import ExecutionSettings
@@ -42,20 +42,11 @@ class Keeping(Round):
                 slots[name] = begun.clone()
         return slots
 
-    def step(
-        self,
-        first: int,
-        last: int,
-        top: int,
-        batches: tuple[Minibatches, ...],
-        tile: range,
-        models: Tensor,
-        anchors: Tensor | None,
-    ) -> None:
+    def step(self, stretch: Stretch, tile: range, models: Tensor, anchors: Tensor | None) -> None:
         groups = self.learners.groups[tile.start : tile.stop]
         rows = torch.as_tensor(groups, device=models.device)
         self.slots_of_tile = {name: values[rows] for name, values in self.slots.items()}
-        super().step(first, last, top, batches, tile, models, anchors)
+        super().step(stretch, tile, models, anchors)
         for name, values in self.slots_of_tile.items():
             self.slots[name][rows] = values
         self.slots_of_tile = {}

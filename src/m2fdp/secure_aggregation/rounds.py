@@ -16,7 +16,8 @@ from torch import Tensor
 from m2fdp.chance.updates import ByUpdates
 from m2fdp.core.engine.noise import add_noise
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.round import Drawn, Round, Step
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn, Step, Stretch
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.privacy.mechanisms import Protection
@@ -39,11 +40,11 @@ class StepSums(Round):
         summed = [_step(simulation, plan, drawn, step) for step in steps]
         return replace(drawn, steps=tuple(summed * (len(plan.layers) // len(summed))))
 
-    def noise_step(self, last: int, top: int, tile: range, step: int, models: Tensor) -> None:
+    def noise_step(self, stretch: Stretch, tile: range, step: int, models: Tensor) -> None:
         """Where somebody listens, every head draws its own noise, and groups add it up."""
         current = self.drawn.steps[step - 1]
         if not (self.heard and current.members):
-            super().noise_step(last, top, tile, step, models)
+            super().noise_step(stretch, tile, step, models)
             return
         (layer, *_), nodes = self.learners.heads[tile.start : tile.stop].T
         noise = self._summed_noise(step, int(layer), models)

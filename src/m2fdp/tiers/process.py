@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.process import Slots, State, Tap
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.simulation import Simulation, shared_tensor
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
-from m2fdp.processes.workers import Workers, shared_tensor
+from m2fdp.processes.workers import Workers
 from m2fdp.tiers.local import Client, LocalTraining, Trainer, rows_of
 from m2fdp.tiers.split_models import SplitModel
 

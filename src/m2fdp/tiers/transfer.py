@@ -25,11 +25,11 @@ from torch import Tensor
 
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.engine.process import Slots, State, Tap
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.simulation import Simulation, shared_tensor
 from m2fdp.core.models.losses import distillation
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
-from m2fdp.processes.workers import Workers, shared_tensor
+from m2fdp.processes.workers import Workers
 from m2fdp.tiers.local import FlatModule, LocalTraining, Stepper, rows_of
 from m2fdp.tiers.split_models import trained_tensors
 from m2fdp.tiers.transfer_models import Side, TransferModel

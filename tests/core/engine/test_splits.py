@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from tests.adversaries.copies import epsilon_shown
-from tests.builders import executed, experiment_of, last_state, records_of, split_scores
+from tests.builders import experiment_of, last_state, records_of, split_scores
 from torch import nn
 
 from m2fdp.core.config import load_config
 from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.tiles import ExecutionSettings
+from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.losses import cross_entropy
 from m2fdp.core.streams import seeded
@@ -40,7 +42,8 @@ def tiered(**keys) -> Experiment:
 
 def weights_of(experiment: Experiment, **settings) -> torch.Tensor:
     simulation = experiment.simulation(randomness=seeded(0, b"shared by two algorithms"))
-    return last_state(experiment.process(simulation), experiment.run_plan.rounds).weights
+    process = build_process(simulation, ExecutionSettings(**settings))
+    return last_state(process, experiment.run_plan.rounds).weights
 
 
 def test_without_trusted_servers_weights_are_those_of_m2fdp_to_the_byte():
@@ -274,9 +277,8 @@ def test_a_canary_catches_a_broken_build(monkeypatch, build, copies):
 def test_nothing_depends_on_tiles_or_processes():
     keys = {"topology.trust.ratios": [0.5], "tiering.offload_to": "anyone"}
     keys |= {"privacy.adjacency": "zero_out", "training.local_steps": 3}
-    experiment, plans = tiered(**keys), tiered(**keys).run_plan.rounds
-    parted = last_state(executed(experiment, chunk_size=1, workers=2), plans).weights
-    assert torch.equal(weights_of(experiment), parted)
+    experiment = tiered(**keys)
+    assert torch.equal(weights_of(experiment), weights_of(experiment, chunk_size=1, workers=2))
 
 
 def test_a_device_that_keeps_its_model_for_a_round_noises_all_of_it():

@@ -17,9 +17,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.processes import workers
 from m2fdp.processes.pool import WARNING
-from m2fdp.processes.workers import Workers, shared_tensor
+from m2fdp.processes.workers import Workers
 
 
 @pytest.fixture(autouse=True)

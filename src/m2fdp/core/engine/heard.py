@@ -13,6 +13,7 @@ from torch import Tensor
 from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
 from m2fdp.core.engine.process import Ear, Tap
 from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Stretch
 
 
 class Heard(Round):
@@ -27,8 +28,8 @@ class Heard(Round):
         blocks = np.zeros(self.tree.n_nodes(1), dtype=np.int64)
         return build_aggregator(self.weighing(step), self.simulation.shards.features, blocks)
 
-    def noise_step(self, last: int, top: int, tile: range, step: int, models: Tensor) -> None:
-        super().noise_step(last, top, tile, step, models)
+    def noise_step(self, stretch: Stretch, tile: range, step: int, models: Tensor) -> None:
+        super().noise_step(stretch, tile, step, models)
         if isinstance(self.tap, Ear) and self.mechanism.noise.in_steps:
             (layer, *_), nodes = self.learners.heads[tile.start : tile.stop].T
             self.tap.inside("step", int(layer), nodes, models)

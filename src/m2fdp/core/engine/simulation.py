@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from mmap import mmap
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -91,10 +92,21 @@ class Alone:
         work(range(len(costs)))
 
     def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        return torch.zeros(rows, columns, dtype=dtype)
+        return shared_tensor(rows, columns, dtype)
 
     def end(self) -> None:
         """Nothing."""
+
+
+def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Zeros (rows, columns) that forked processes write for their parent to read.
+
+    They begin at a page, wherever that is: convolutions round by where numbers lie.
+    """
+    size = rows * columns * torch.empty((), dtype=dtype).element_size()
+    return torch.frombuffer(mmap(-1, max(size, 1)), dtype=dtype, count=rows * columns).view(
+        rows, columns
+    )
 
 
 class Execution(Protocol):

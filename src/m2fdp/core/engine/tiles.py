@@ -16,7 +16,7 @@ from torch import Tensor
 
 from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
 from m2fdp.core.engine.backends import Backend, build_backend
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.simulation import Simulation, shared_tensor
 
 # A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
 _TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
@@ -104,7 +104,7 @@ def build_means(simulation: Simulation, place: Place, settings: ExecutionSetting
     tile = -(-tile // backend.group) * backend.group
     at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)
     at_a_time = -(-at_a_time // backend.group) * backend.group + ALIGNED_ROWS
-    results = features.new_zeros(at_a_time, model.n_parameters)
+    results = shared_tensor(at_a_time, model.n_parameters, features.dtype).to(device)
     aggregators = tuple(
         build_aggregator(network, features, place.blocks) for network in simulation.networks
     )

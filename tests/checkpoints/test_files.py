@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.builders import records_of
 
 from m2fdp import Experiment, load_config
-from m2fdp.core.engine.checkpoints import Checkpoint, clear, differences, load_latest, save
+from m2fdp.checkpoints.files import Checkpoint, clear, differences, load_latest, save
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.process import Slots, State
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord, train
@@ -144,7 +144,7 @@ def test_an_intact_newest_is_used_again(pair):
 def test_a_checkpoint_with_other_columns_is_passed_over(tmp_path, monkeypatch):
     save(tmp_path, checkpoint(3))
     other = dataclasses.make_dataclass("RoundRecord", ["round", "accuracy"], frozen=True)
-    monkeypatch.setattr("m2fdp.core.engine.checkpoints.RoundRecord", other)
+    monkeypatch.setattr("m2fdp.checkpoints.files.RoundRecord", other)
     assert load_latest(tmp_path) == (None, [tmp_path / "round-00000003.ckpt"])
 
 

@@ -1,0 +1,1 @@
+"""Checkpoints: where a run goes on after its process has been stopped."""

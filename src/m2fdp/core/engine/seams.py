@@ -1,0 +1,170 @@
+"""What a round knows while it is computed, and where rooms do something their own way.
+
+A room brings a subclass of `m2fdp.core.engine.round.Round` (`Room.rounds`) that overrides some of
+these methods, or of the round's own, and calls `super()`: so several rooms can be in one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.aggregation import Aggregator
+from m2fdp.core.engine.learner import Clip
+from m2fdp.core.engine.learners import Learners, form_learners
+from m2fdp.core.engine.local_rules import LocalRule, ProximalStep, adds_up
+from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.noise import RoundNoise
+from m2fdp.core.engine.process import Named, Slots, State
+from m2fdp.core.engine.simulation import Simulation, Workers
+from m2fdp.core.engine.tiles import Means
+from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one local step adds up.
+
+    Attributes:
+        devices: bool (N_L,), whose gradients count.
+        noise: float64 (G,), the deviation of each lock-step group's noise, in units of eta.
+        members: {layer l: bool (N_l,), the nodes that are in a sum}; empty without such sums.
+    """
+
+    devices: np.ndarray
+    noise: np.ndarray
+    members: Mapping[int, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What is drawn of round t = `number` before anybody computes.
+
+    Attributes:
+        model: (M,), the global model that the round begins with.
+        received: the server's slots, (M,) each.
+        present: bool (N_L,), the devices that take part.
+        steps: local steps k = 1…K.
+        weights: {step that an aggregation follows: rho}, where rho is not the network's.
+        before: {head layer: learners of the whole before those of a part}.
+    """
+
+    number: int
+    plan: RoundPlan
+    model: Tensor
+    received: Named
+    present: np.ndarray
+    steps: tuple[Step, ...]
+    weights: Mapping[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    before: Mapping[int, int] = field(default_factory=dict)
+
+
+class Stretch(NamedTuple):
+    """Local steps up to an aggregation.
+
+    Attributes:
+        first, last: the numbers k of its steps.
+        top: the layer that models travel up to afterwards.
+        batches: each step's.
+    """
+
+    first: int
+    last: int
+    top: int
+    batches: tuple[Minibatches, ...]
+
+
+class Seams:
+    """A round of a simulation, or of some of its subtrees.
+
+    Args:
+        slots: what local rules keep of learners, (G, M) each; steps write it in place.
+    """
+
+    # The noises that are drawn, by the names of `Noise`.
+    draws = frozenset({"steps", "messages", "local_messages", "broadcasts"})
+    in_blocks = True  # whether a subtree's steps are its own
+    heard = False  # whether somebody listens, so that every message has a noise of its own
+    by_device = False  # whether every device of a lock-step group has a gradient of its own
+
+    def __init__(
+        self, simulation: Simulation, means: Means, drawn: Drawn, slots: Named | None = None
+    ) -> None:
+        self.simulation, self.means, self.drawn, self.slots = simulation, means, drawn, slots or {}
+        self.plan, which = drawn.plan, drawn.plan.network
+        self.network, self.mechanism = simulation.networks[which], simulation.mechanisms[which]
+        self.tree, self.eta = self.network.tree, self.plan.step_size
+        unit, streams = self.mechanism.noise.scale(self.eta), simulation.randomness.noise
+        self.noise = RoundNoise(streams, drawn.number, unit, means.place.first)
+
+    @cached_property
+    def learners(self) -> Learners:
+        """Those who compute: devices alone, or trusted servers with all devices below them."""
+        return form_learners(self.network, self.mechanism, self.drawn.present, self.by_device)
+
+    @cached_property
+    def clip(self) -> Clip:
+        """What bounds gradients, updates and models."""
+        clipping, rules = self.mechanism.clipping, self.simulation.rules
+        layers = self.simulation.model.layers if clipping.by_layer else None
+        return Clip(clipping, layers, rules.clip_factor)
+
+    @property
+    def local(self) -> LocalRule:
+        """The algorithm's local step."""
+        return self.simulation.rules.local
+
+    @property
+    def rule(self) -> LocalRule:
+        """The same with the proximal term that is planned."""
+        return ProximalStep(self.plan.proximal, self.local) if self.plan.proximal else self.local
+
+    @property
+    def noised_inside(self) -> bool:
+        """Whether a step is noised within its rule, as what the rule makes of it is not known."""
+        return not adds_up(self.simulation.rules.local)
+
+    def weighing(self, step: int) -> Network:
+        """The network with the weights of the aggregation after a step."""
+        return self.network
+
+    def aggregator(self, step: int) -> Aggregator:
+        """What adds up by these weights."""
+        return self.means.aggregators[self.plan.network]
+
+    def receive(
+        self,
+        aggregator: Aggregator,
+        sums: dict[int, Tensor],
+        layer: int,
+        nodes: np.ndarray,
+        models: Tensor,
+    ) -> None:
+        """Put the models (n, M) of nodes of a layer into sums: servers' own, devices' weighed."""
+        where = torch.as_tensor(nodes, device=models.device)
+        if layer < self.tree.depth:
+            sums[layer][where] = models
+        else:
+            aggregator.receive(sums, layer, where, models)
+
+    def complete(self, step: int, layer: int, sums: Tensor) -> None:
+        """Make sums (N_l, M) of what a layer's servers were sent their models, in place."""
+
+    def send(self, step: int, top: int, layer: int, messages: Tensor) -> None:
+        """What nodes of a layer send, (N_l, M), leaves them on its way to layer `top`."""
+
+    @classmethod
+    def slots_in_use(cls, simulation: Simulation, state: State, workers: Workers) -> Named:
+        """The devices' slots at the start of a round, (G, M) each, for steps to write."""
+        return {}
+
+    def kept(self, before: Slots) -> Slots:
+        """All slots at the end of the round."""
+        return before
