@@ -59,7 +59,7 @@ def laws_of(ledgers, kind, device, held_out):
         (line,) = [
             line
             for line in ledger.lines
-            if (line.kind, line.held_out) == (kind, held_out and number > 0)
+            if (line.kind, line.account.held_out) == (kind, held_out and number > 0)
             and device in line.position.members
         ]
         ((law, count),) = ledger.composition(line, 1)
