@@ -147,7 +147,7 @@ def test_of_two_ways_a_record_may_take_the_worse_one_counts():
         replace(
             louder,
             lines=tuple(
-                mine if mine.held_out == of_held_out else theirs
+                mine if mine.account.held_out == of_held_out else theirs
                 for mine, theirs in zip(quieter.lines, louder.lines, strict=True)
             ),
         )
