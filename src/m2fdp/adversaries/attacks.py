@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from math import inf, isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.adversaries.analytic import check_linear_first_layer
-from m2fdp.adversaries.attacked import Attacked
 from m2fdp.adversaries.facts import SEES_MODELS, check_attack
-from m2fdp.adversaries.kept import Kept
+from m2fdp.adversaries.inversion import check_linear_first_layer
 from m2fdp.adversaries.knowledge import Knowledge, Message, last_rows
 from m2fdp.adversaries.membership import (
     RATES,
@@ -30,7 +28,7 @@ from m2fdp.adversaries.membership import (
     power_of,
     scores_of,
 )
-from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
+from m2fdp.adversaries.reconstruction import Kept, Reconstruction, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
@@ -353,3 +351,23 @@ def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str,
         "adjacency": config.privacy.adjacency,
         "note": NOTE,
     }
+
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What an attack has taken.
+
+    Attributes:
+        record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
+            by name, `note` what must stand beside them.
+        reconstructions: results of messages, in order; none of lira.
+        memberships: results by the observer's kind; none of a reconstruction.
+    """
+
+    record: Mapping[str, Any]
+    reconstructions: tuple[Reconstruction, ...] = ()
+    memberships: Mapping[str, Membership] | None = None

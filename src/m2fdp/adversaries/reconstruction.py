@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from math import inf, log10, nan
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,11 +17,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional
 
-from m2fdp.adversaries.analytic import invert
 from m2fdp.adversaries.config import AttackConfig
-from m2fdp.adversaries.inversion import search
-from m2fdp.adversaries.kept import Arrays, Kept
+from m2fdp.adversaries.inversion import invert, search
 from m2fdp.adversaries.knowledge import Knowledge, Message, labels_by_rule, sought_in
+from m2fdp.core.files import replacing
 from m2fdp.core.streams import Streams
 
 # Equal images have no finite ratio; 32 bits tell no more.
@@ -165,3 +167,44 @@ def matched(images: Tensor, truths: Tensor) -> np.ndarray:
 def labels_right(labels: Sequence[int], truths: Sequence[int]) -> float:
     """The share of labels, in any order, that are among the truths as often."""
     return (Counter(labels) & Counter(truths)).total() / len(labels)
+
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Results of an attack that are on the disk, one by one, so that it can go on where it was cut.
+
+    A result has a name, and a digest of all that it follows from. What is read is to the bit what
+    was computed.
+
+    Attributes:
+        folder: None keeps nothing.
+        key: a digest of all that the results follow from.
+    """
+
+    folder: Path | None
+    key: bytes
+
+    def get(self, name: str, compute: Callable[[], Arrays], premises: bytes = b"") -> Arrays:
+        """The result of that name, computed if it is not there whole; `premises` are what it
+        follows from besides the key."""
+        if self.folder is None:
+            return compute()
+        digest = blake2b(self.key + b"|" + premises, digest_size=12).hexdigest()
+        file = self.folder / f"{name}-{digest}.npz"
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return dict(stored)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or damaged
+            result = compute()
+        with replacing(file) as unfinished, unfinished.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **result)
+        return result
+
+    def clear(self) -> None:
+        """Forget all results, of whatever attack: the folder is this one's."""
+        if self.folder is not None:
+            for file in self.folder.glob("*.npz"):
+                file.unlink(missing_ok=True)

@@ -8,11 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from m2fdp.tiers import scheduler
-from m2fdp.tiers.clock import GIGA, Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiers.clock import (
+    GIGA,
+    Clients,
+    RoundTimes,
+    clients_of,
+    draw_noise,
+    draw_present,
+    draw_profiles,
+    round_times,
+)
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import ModuleCosts, TierCosts, tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
-from m2fdp.tiers.profiles import draw_noise, draw_present, draw_profiles
+from m2fdp.tiers.costs import ModuleCosts, TierCosts, resnet_costs, tier_costs
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1

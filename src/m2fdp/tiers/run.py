@@ -26,10 +26,9 @@ from m2fdp.core.models.registry import Model, resnet_plan
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts
+from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts, module_costs
 from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
 from m2fdp.tiers.local import local_training
-from m2fdp.tiers.module_costs import module_costs
 from m2fdp.tiers.process import TierProcess, build_tier_process
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.split_noise import exposed_splits, randomised_response

@@ -25,12 +25,14 @@ from math import exp, inf, sqrt
 
 import numpy as np
 
+from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
 from m2fdp.core.privacy.mechanisms.base import ClientNoise, LockStep, Noise
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Account, Release
 from m2fdp.core.privacy.sight import COLLUDING, KINDS, ON_LINKS, TO_TRUSTED, sent_by_head
+from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of
 
@@ -132,3 +134,24 @@ def randomised_response(
     keep = exp(label_epsilon) / (exp(label_epsilon) + n_classes - 1)
     draws, others = stream.random(len(labels)), stream.integers(1, n_classes, size=len(labels))
     return np.where(draws < keep, labels, (labels + others) % n_classes)
+
+
+def promised(assembly: Assembly) -> Promised:
+    """How records come to who is sent their activations, and what becomes of their labels; nothing
+    where no device sends any."""
+    ledger, privacy = assembly.calibration.mechanism.ledger, assembly.config.privacy
+    if not any(line.kind == LABELS for line in ledger.lines):
+        return Promised()
+    sentence = "neighbours differ in a record's features: its label is public (privacy.labels)"
+    if privacy.labels != "public":
+        sentence = (
+            f"labels are drawn once a record and for ever: {privacy.label_epsilon:g} of epsilon is "
+            "theirs, and another run on the same records draws, and spends, anew"
+        )
+    activations = {"clip": privacy.activation_clip, "share_of_budget": privacy.activation_share}
+    entries = {
+        "sampling": "poisson, seen by who is sent activations",
+        "labels": privacy.labels,
+        "activations": activations,
+    }
+    return Promised((sentence,), entries)

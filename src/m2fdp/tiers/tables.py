@@ -10,8 +10,7 @@ import pandas as pd
 
 from m2fdp.core.config import Config
 from m2fdp.tiers.clock import clients_of, round_times
-from m2fdp.tiers.costs import fedavg_costs, tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiers.plan import TierPlan
 
 UNITS = ("mebibyte", "megabit")

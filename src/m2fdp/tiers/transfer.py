@@ -5,17 +5,15 @@ scores and labels of its records. The server trains md2 to the last module on al
 scores back. Each side descends the cross-entropy and, once the other's scores are there, their
 divergence from its own at temperature 3.
 
-He et al. leave Adam's moments from round to round and use amsgrad and a weight decay of 1e-4. Here
-both sides step as the clients of all algorithms in tiers do: by `training`'s optimizer, step size
-and weight decay, made anew in every round and without amsgrad, so that no method of a comparison
-has an optimizer of its own. The server's batches are of all clients' records together, in a keyed
-order; those of He et al. are of one client after the other, which forgets the first.
+He et al. keep Adam's moments from round to round, with amsgrad and a weight decay of 1e-4. Here
+both sides step by `training`'s optimizer, made anew in every round, as all do in tiers: no method of
+a comparison has an optimizer of its own. The server's batches are of all clients' records
+together; those of He et al. are of one client after the other, which forgets the first.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,10 +26,8 @@ from m2fdp.core.engine.process import Slots, State, Tap
 from m2fdp.core.engine.simulation import Simulation, shared_tensor
 from m2fdp.core.models.losses import distillation
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import Streams
 from m2fdp.processes.workers import Workers
-from m2fdp.tiers.local import FlatModule, LocalTraining, Stepper, rows_of
-from m2fdp.tiers.split_models import trained_tensors
+from m2fdp.tiers.local import FlatModule, LocalTraining, NetworkTrainer, Stepper, rows_of
 from m2fdp.tiers.transfer_models import Side, TransferModel
 
 TEMPERATURE = 3.0
@@ -40,8 +36,8 @@ _SENT_AT_A_TIME = 64
 SCORES = "scores"
 
 
-class SideTrainer:
-    """Trains one side's network on a copy of it, which it writes to.
+class SideTrainer(NetworkTrainer):
+    """Trains one side's network on a copy of it.
 
     Args:
         features: whose type and device the copy has.
@@ -50,19 +46,9 @@ class SideTrainer:
     def __init__(
         self, model: TransferModel, side: Side, settings: LocalTraining, features: Tensor
     ) -> None:
-        self.loss, self.settings = model.loss, settings
-        self.module = copy.deepcopy(side.module).to(features).train()
-        self._side, self._flat = side, FlatModule(self.module)
-        self._tensors = trained_tensors(self.module)
-
-    def load(self, vector: Tensor) -> None:
-        """Take the numbers of a vector (size,)."""
-        for name, values in self._side.unflatten(vector).items():
-            self._tensors[name].copy_(values)
-
-    def vector(self) -> Tensor:
-        """The numbers now, (size,)."""
-        return torch.cat([tensor.flatten() for tensor in self._tensors.values()])
+        self.module, self.loss = copy.deepcopy(side.module).to(features).train(), model.loss
+        self._flat = FlatModule(self.module)
+        super().__init__(self.module, side.unflatten, settings)
 
     def stepper(self, step_size: float) -> Stepper:
         """A new optimizer."""
@@ -106,12 +92,10 @@ class ClientTrainer(SideTrainer):
         features, labels, taught = records
         stepper = self.stepper(step_size)
         self.module.train()
-        for _ in range(self.settings.epochs):
-            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
-            for batch in shuffled.split(self.settings.batch_size):
-                _, scores = self.module(channels_last(features.index_select(0, batch)))
-                others = None if taught is None else taught.index_select(0, batch)
-                stepper.step(self.objective(scores, labels.index_select(0, batch), others))
+        for batch in self.batches(labels, order):
+            _, scores = self.module(channels_last(features.index_select(0, batch)))
+            others = None if taught is None else taught.index_select(0, batch)
+            stepper.step(self.objective(scores, labels.index_select(0, batch), others))
         self.module.eval()
         with torch.no_grad():
             parts = [self.module(channels_last(part)) for part in features.split(_SENT_AT_A_TIME)]
@@ -212,85 +196,53 @@ class TransferProcess:
         Who does not keeps its numbers, and the scores that it was sent. A tap hears nothing: no
         model travels.
         """
-        shards, executor = self.simulation.shards, self.executor
-        streams, number = self.simulation.randomness.sampling, state.round + 1
+        shards, executor, model = self.simulation.shards, self.executor, self.model
+        number, every = state.round + 1, rows_of(shards.sizes)
         clients = np.flatnonzero(self.present[state.round])
-        held = self._train(clients, state, plan.step_size)
-        rows = torch.cat([torch.arange(r.start, r.stop) for r in held]).to(shards.labels.device)
+        work = partial(_train, self, clients, state, plan.step_size)
+        costs = shards.sizes[clients].astype(np.float64)
+        executor.workers.share("clients", costs, work, fixed=(self,))
+        held = [torch.arange(every[client].start, every[client].stop) for client in clients]
+        rows = torch.cat(held).to(shards.labels.device)
         received = (
             executor.sent[: len(rows)],
             shards.labels.index_select(0, rows),
             executor.scores[: len(rows)],
         )
         weights, scores = state.weights.clone(), state.slots.server[SCORES].clone()
-        weights[self.model.server_place], scores[rows] = executor.server.update(
-            weights[self.model.server_place],
-            received,
-            self.epochs,
-            plan.step_size,
-            streams.generator("server-batches", number),
+        order = self.simulation.randomness.sampling.generator("server-batches", number)
+        weights[model.server_place], scores[rows] = executor.server.update(
+            weights[model.server_place], received, self.epochs, plan.step_size, order
         )
         for client, numbers in zip(clients.tolist(), executor.numbers, strict=False):
-            weights[self.model.client_place(client)] = numbers
+            weights[model.client_place(client)] = numbers
         return State(number, weights, Slots({SCORES: scores}))
-
-    def _train(self, clients: np.ndarray, state: State, step_size: float) -> list[slice]:
-        """Train clients, leave their numbers and what they send in the executor, and tell where
-        among all records theirs are."""
-        shards = self.simulation.shards
-        every = rows_of(shards.sizes)
-        held = [every[client] for client in clients]
-        sent_rows = rows_of(shards.sizes[clients])
-        # The server has answered whoever has taken part before.
-        taught = self.present[: state.round].sum(axis=0) > 0
-        draws = self.simulation.randomness.sampling, state.round + 1
-        slots = [
-            _Slot(
-                int(client),
-                rows,
-                sent,
-                state.weights[self.model.client_place(int(client))],
-                state.slots.server[SCORES][rows] if taught[client] else None,
-            )
-            for client, rows, sent in zip(clients, held, sent_rows, strict=True)
-        ]
-        work = partial(_train, self, slots, step_size, draws)
-        fixed = (self, self.simulation.randomness.sampling)
-        costs = shards.sizes[clients].astype(np.float64)
-        self.executor.workers.share("clients", costs, work, fixed=fixed)
-        return held
-
-
-@dataclass(frozen=True, eq=False)
-class _Slot:
-    """A client's part in a round: its number, where its records are among all, where what it sends
-    lies in the executor, its numbers (size,) before, and the scores that it was sent, if any."""
-
-    client: int
-    rows: slice
-    sent: slice
-    numbers: Tensor
-    taught: Tensor | None
 
 
 def _train(
-    process: TransferProcess,
-    slots: Sequence[_Slot],
-    step_size: float,
-    draws: tuple[Streams, int],
-    part: range,
+    process: TransferProcess, clients: np.ndarray, state: State, step_size: float, part: range
 ) -> None:
-    """Train some of the clients, and leave their numbers and what they send in the executor."""
+    """Train some of the clients int64 (n,), and leave their numbers and what they send in the
+    executor."""
     shards, executor = process.simulation.shards, process.executor
-    streams, number = draws
+    every, of_sent = rows_of(shards.sizes), rows_of(shards.sizes[clients])
+    # The server has answered whoever has taken part before.
+    taught = process.present[: state.round].any(axis=0)
     for place in part:
-        slot = slots[place]
-        executor.numbers[place], executor.sent[slot.sent], executor.scores[slot.sent] = (
+        client, sent = int(clients[place]), of_sent[place]
+        rows = every[client]
+        executor.numbers[place], executor.sent[sent], executor.scores[sent] = (
             executor.client.update(
-                slot.numbers,
-                (shards.features[slot.rows], shards.labels[slot.rows], slot.taught),
+                state.weights[process.model.client_place(client)],
+                (
+                    shards.features[rows],
+                    shards.labels[rows],
+                    state.slots.server[SCORES][rows] if taught[client] else None,
+                ),
                 step_size,
-                streams.generator("tier-batches", number, slot.client),
+                process.simulation.randomness.sampling.generator(
+                    "tier-batches", state.round + 1, client
+                ),
             )
         )
 

@@ -23,11 +23,10 @@ from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
 from m2fdp.tiers import scheduler
-from m2fdp.tiers.clock import GIGA, RoundTimes, clients_of, round_times
+from m2fdp.tiers.clock import GIGA, RoundTimes, clients_of, draw_noise, draw_profiles, round_times
 from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.costs import ModuleCosts, TierCosts
 from m2fdp.tiers.course import TierCourse, in_tiers, waiting
-from m2fdp.tiers.profiles import draw_noise, draw_profiles
 
 
 @dataclass(frozen=True)
