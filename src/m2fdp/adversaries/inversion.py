@@ -38,18 +38,9 @@ def search(
     config: AttackConfig,
     stream: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """One start of a method that searches.
-
-    Args:
-        stream: what the first images are drawn from.
-
-    Returns:
-        `images`, float32 (n, C, H, W), in [0, 1]; their `labels`, int64 (n,); and their `misfit`:
-        how far their message is from the one that was read, by the method's own measure.
-
-    Raises:
-        InputError: the model's last layer is not linear.
-    """
+    """One start of a method that searches, from images that are drawn: `images`, float32
+    (n, C, H, W), in [0, 1]; their `labels`, int64 (n,); and their `misfit`, how far their message
+    is from the one that was read, by the method's own measure."""
     # In 64 bits: what parts two images with nearly the same message is lost in the rounding of 32.
     target, start = message.gradient.double(), message.start.double()
     count, classes = len(sought), knowledge.n_classes
@@ -62,9 +53,8 @@ def search(
     sought_too = [images, logits.requires_grad_()] if seeks_labels else [images]
 
     def misfit() -> Tensor:
-        chosen = (
-            logits.softmax(1) if labels is None else torch.eye(classes, dtype=target.dtype)[labels]
-        )
+        one_hot = torch.eye(classes, dtype=target.dtype)
+        chosen = logits.softmax(1) if labels is None else one_hot[labels]
         trial = message_of(images, chosen, knowledge, sought, start)
         if not by_angle:
             return (trial - target).square().sum()

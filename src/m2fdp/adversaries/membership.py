@@ -7,7 +7,7 @@ Gaussians with the target's own means and one spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log, sqrt
@@ -22,6 +22,7 @@ from torch import Tensor
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.accounting import epsilon
 from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.releases import Release
 
 # False positive rates at which the share of members that are found is reported.
 RATES = (0.01, 0.001)
@@ -79,12 +80,8 @@ def confidences(model: Model, weights: Tensor, features: Tensor, labels: Tensor)
 
 
 def scores_of(values: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """The log likelihood ratios of the second half of the shadows, float64 (shadows/2, targets).
-
-    Args:
-        values: float64 (shadows, targets), each record's confidence as an observer sees it.
-        members: bool (shadows, targets); only the first half of it is used.
-    """
+    """The log likelihood ratios of the second half of the shadows, float64 (shadows/2, targets),
+    by each record's confidence as an observer sees it, and by membership in the first half."""
     half = len(values) // 2
     fitted, present = values[:half], members[:half]
     mean_present = np.where(present, fitted, 0.0).sum(0) / present.sum(0)
@@ -100,12 +97,8 @@ def scores_of(values: np.ndarray, members: np.ndarray) -> np.ndarray:
 def judge(
     scores: np.ndarray, members: np.ndarray, power: Power, delta: float, confidence: float
 ) -> Membership:
-    """How well scores tell members, beside what the ledger allows.
-
-    Args:
-        scores: float64 (tests, targets), of shadows that the test was not fitted to.
-        members: bool (tests, targets).
-        power: what the ledger allows.
+    """How well scores float64 (tests, targets), of shadows that the test was not fitted to, tell
+    members, beside what the ledger allows.
 
     Bounds at a confidence take guesses for independent. Those of one shadow share its model.
     """
@@ -156,18 +149,13 @@ def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
     """What the ledger allows observers of these kinds: the largest over positions of the least,
     over several pairs of epsilon and delta, of exp(epsilon) FPR + delta and what it says with the
     two worlds exchanged."""
-    curves = {
-        tuple(
-            (
-                line.account.spent
-                + epsilon(ledger.composition(line, rounds), delta, ledger.adjacency),
-                delta,
-            )
-            for delta in (ledger.delta, *_DELTAS)
-        )
-        for line in ledger.lines
-        if line.kind in kinds
-    }
+
+    def pairs_of(line: Release) -> Iterator[tuple[float, float]]:
+        composition, spent = ledger.composition(line, rounds), line.account.spent
+        for delta in (ledger.delta, *_DELTAS):
+            yield spent + epsilon(composition, delta, ledger.adjacency), delta
+
+    curves = {tuple(pairs_of(line)) for line in ledger.lines if line.kind in kinds}
 
     def power(rates: np.ndarray) -> np.ndarray:
         highest = np.zeros_like(rates) if curves else np.ones_like(rates)
@@ -223,11 +211,8 @@ def epsilon_bound(
 ) -> float:
     """A lower bound on epsilon, wrong with probability at most 2 alpha for a fixed rule.
 
-    (epsilon, delta)-DP asks TPR <= exp(epsilon) FPR + delta of every test.
-
-    Args:
-        absent: the scores (n,) without the record.
-        present: the scores (n,) with it.
+    (epsilon, delta)-DP asks TPR <= exp(epsilon) FPR + delta of every test. Scores (n,) are without
+    the record (`absent`) and with it.
     """
     if rule.present:
         caught, false = (present > rule.threshold), (absent > rule.threshold)

@@ -146,11 +146,8 @@ def _row(
     really: Sequence[Release],
     error: float,
 ) -> Tried:
-    """What was found of a line.
-
-    Args:
-        really: the same line of each member of the position, behind the noise that was drawn.
-    """
+    """What was found of a line; `really` are the same line of each member of the position, behind
+    the noise that was drawn."""
     weaker = max(1.0, max(_weaker(run, line, each) for each in really) * (1 - error))
     furthest = max(found, key=lambda each: each.fraction)
     allowed, shift = min(_strengths(run, line)), 0.0
@@ -208,13 +205,8 @@ _PLACES = {"up": "what is sent", "down": "a broadcast", "step": "a local step", 
 
 @dataclass(frozen=True)
 class Moved:
-    """How far a neighbour moved what is released.
-
-    Attributes:
-        fraction: the largest shift over what is allowed; infinite where the two runs differ in
-            more than releases.
-        finding: what is wrong then, in words.
-    """
+    """How far a neighbour moved what is released: the largest shift over what is allowed, infinite
+    where the two runs differ in more than releases; and what is wrong then, in words."""
 
     fraction: float
     finding: str = ""
@@ -232,8 +224,7 @@ def moved(
 
     Args:
         line: any of the neighbour's position.
-        known: what is heard of the round, and the state after it, of the run's own records.
-        stream: what an added record is drawn by.
+        known: what is heard of the run's own records in the round, and the state after it.
     """
     plan = run.plans[state.round]
     one, other = run.worlds(run.simulation.shards, neighbour, stream)

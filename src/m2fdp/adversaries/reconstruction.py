@@ -33,14 +33,8 @@ _C1, _C2 = 0.01**2, 0.03**2
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What was in a message, for who judges the attack; no attack sees it.
-
-    Attributes:
-        images: float32 (N, C, H, W), of all records of the message's devices.
-        labels: int64 (N,).
-        usual: float32 (C, H, W), the mean of images that are nobody's: what a guess that reads
-            no message comes to.
-    """
+    """All records of a message's devices, for who judges the attack; no attack sees them. `usual`,
+    (C, H, W), is the mean of images that are nobody's: what a guess without a message comes to."""
 
     images: Tensor
     labels: np.ndarray
@@ -77,14 +71,8 @@ class Reconstruction:
 def reconstruct(
     message: Message, knowledge: Knowledge, config: AttackConfig, results: Kept, streams: Streams
 ) -> Iterator[Arrays]:
-    """Attack a message from so many starts, one after the other; see `search` for what each gives.
-
-    Args:
-        streams: streams that starts are drawn from, by number.
-
-    Raises:
-        InputError: a model that the method can't invert.
-    """
+    """Attack a message from so many starts, drawn by number; see `search` for what each gives. A
+    model that the method can't invert is an `InputError`."""
     read = message.update.numpy().tobytes() + message.start.numpy().tobytes()
     exact = config.method == "analytic"
     sought = sought_in(message, knowledge, 1 if exact else config.images)
@@ -111,6 +99,7 @@ def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Rec
     def decibels(image: Tensor, truth: Tensor) -> float:
         return min(psnr(image, truth), _MOST_DECIBELS)
 
+    right = labels_right(best["labels"].tolist(), records.labels.tolist())
     return Reconstruction(
         sees=message.sees,
         devices=len(message.devices),
@@ -120,11 +109,7 @@ def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Rec
         psnr=np.array([decibels(*pair) for pair in pairs]),
         ssim=np.array([ssim(*pair) for pair in pairs]),
         blind_psnr=float(np.mean([decibels(records.usual, truth) for truth in truths])),
-        labels=(
-            labels_right(best["labels"].tolist(), records.labels.tolist())
-            if len(images) == len(records.images)
-            else nan
-        ),
+        labels=right if len(images) == len(records.images) else nan,
         misfit=float(best["misfit"]),
     )
 

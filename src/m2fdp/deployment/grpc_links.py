@@ -181,9 +181,6 @@ class GrpcLinks:
         plan: SHA-256 of the plan.
         check: what is wrong with the statement of an answer, by child and its certificate.
         tell: what to call with a line.
-
-    Raises:
-        InputError: the address can't be listened at.
     """
 
     def __init__(
@@ -323,9 +320,8 @@ class GrpcLink:
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
         self.traffic = Traffic()
-        credentials = grpc.ssl_channel_credentials(
-            identity.authority, identity.key, identity.certificate
-        )
+        pems = identity.authority, identity.key, identity.certificate
+        credentials = grpc.ssl_channel_credentials(*pems)
         options = [
             *_options(settings),
             ("grpc.ssl_target_name_override", parent),
@@ -337,11 +333,8 @@ class GrpcLink:
         self._join = self._channel.stream_stream(_METHOD)
 
     def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> str:
-        """Answer the parent's questions, whenever it is there; why the run is over.
-
-        Raises:
-            InputError: it is not who it should be, or does not take this node.
-        """
+        """Answer the parent's questions, whenever it is there; why the run is over. A parent that
+        is not who it should be, or does not take this node, is an `InputError`."""
         waiting = False
         while True:
             try:

@@ -117,11 +117,7 @@ class State:
         os.close(self._lock)
 
     def kept(self, book: str, what: str) -> bytes | None:
-        """What was last kept under a name in a book.
-
-        Raises:
-            InputError: it is damaged.
-        """
+        """What was last kept under a name in a book; an `InputError` where it is damaged."""
         path, written = self.folder / "kept" / book, None
         if path.exists():
             with path.open("rb") as file:
@@ -138,12 +134,8 @@ class State:
         return None
 
     def keep(self, book: str, what: str, content: bytes, waits: bool = True) -> None:
-        """Keep it in a book.
-
-        Args:
-            waits: whether it is on the disk when this returns; else it is once something is kept
-                there that waits.
-        """
+        """Keep it in a book; where it waits it is on the disk when this returns, else once
+        something is kept there that waits."""
         path, held = self.folder / "kept" / book, sealed(content)
         path.parent.mkdir(exist_ok=True, mode=0o700)
         new = not path.exists()

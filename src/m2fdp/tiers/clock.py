@@ -19,13 +19,8 @@ GIGA = 1e9
 
 @dataclass(frozen=True)
 class RoundTimes:
-    """Seconds of every client in every tier, all (K, M) float64.
-
-    Attributes:
-        client: T^c, of its own part of the model.
-        server: T^s, of the server's part for this client.
-        communication: T^com, of its activations, labels and model, both ways.
-    """
+    """Seconds of every client in every tier, all (K, M) float64: T^c of its own part of the model,
+    T^s of the server's part, T^com of its activations, labels and model, both ways."""
 
     client: np.ndarray
     server: np.ndarray
@@ -40,13 +35,8 @@ class RoundTimes:
         return self.client + self.server + self.communication
 
     def at(self, tiers: np.ndarray, shared: bool) -> RoundTimes:
-        """Of the clients in their tiers, (K, 1).
-
-        Args:
-            tiers: (K,), 1 … M.
-            shared: whether the server trains their parts one after the other, so that each
-                waits for all.
-        """
+        """Of the clients in their tiers (K,), 1 … M: (K, 1). A shared server trains their parts one
+        after the other, so that each waits for all."""
         rows = np.arange(len(tiers))
         client, server, communication = (
             values[rows, tiers - 1][:, None]
@@ -63,13 +53,7 @@ class RoundTimes:
 
 @dataclass(frozen=True)
 class Clients:
-    """Who takes part in a round.
-
-    Attributes:
-        records: (K,) that they hold.
-        cpus: (K,).
-        rates: (K,) bytes a second.
-    """
+    """Who takes part in a round, each (K,): records that they hold, CPUs, and bytes a second."""
 
     records: np.ndarray
     cpus: np.ndarray
@@ -101,12 +85,8 @@ _BYTES = {"mebibyte": 2.0**20, "megabit": 1e6 / 8}
 
 
 def slowness(cpus: np.ndarray, scaling: Literal["measured", "linear"]) -> np.ndarray:
-    """Seconds for what takes one second on one CPU.
-
-    Args:
-        cpus: numbers of CPUs, of any shape; between those that were measured, on a straight line
-            between their logarithms.
-    """
+    """Seconds for what takes one second on one CPU, by numbers of CPUs; between those that were
+    measured, on a straight line between their logarithms."""
     if scaling == "linear":
         return 1.0 / cpus
     relative = np.log(_SLOW_DOWNS / _SLOW_DOWNS[_CPUS == 1.0])
@@ -122,10 +102,7 @@ def draw_profiles(config: ClockConfig, n_clients: int, rounds: int, seed: int) -
     """The profile, by its place in the list, of every client in every round.
 
     At the start each profile has its share of the clients, in their order; at every switch a
-    share of the clients draws one anew, uniformly (D Sec. 4.1).
-
-    Returns:
-        (R, K) int64.
+    share of the clients draws one anew, uniformly (D Sec. 4.1): (R, K) int64.
     """
     n_profiles = len(config.profiles)
     present = np.arange(n_clients) * n_profiles // n_clients
@@ -150,11 +127,8 @@ def draw_noise(deviation: float, n_clients: int, rounds: int, seed: int) -> np.n
 
 
 def draw_present(n_clients: int, rounds: int, share: float, seed: int) -> np.ndarray:
-    """Who takes part in every round: that share of the clients, one at least, drawn uniformly.
-
-    Returns:
-        (R, K) bool.
-    """
+    """Who takes part in every round: that share of the clients, one at least, drawn uniformly;
+    bool (R, K)."""
     size = max(1, round(share * n_clients))
     present = np.zeros((rounds, n_clients), dtype=bool)
     for number in range(rounds):

@@ -26,13 +26,8 @@ from m2fdp.tiers.ways import Way
 
 @dataclass(frozen=True, eq=False)
 class TierCourse:
-    """What a run in tiers does, round by round.
-
-    Attributes:
-        cuts: int64 (R, K), the modules that each client trains itself; -1 = absent.
-        costs: what each round costs.
-        logged: values of each round, by the name of the metric.
-    """
+    """What a run in tiers does, round by round: the modules int64 (R, K) that each client trains
+    itself (-1 = absent), what it costs, and values by the name of the metric."""
 
     cuts: np.ndarray
     costs: tuple[Cost, ...]
@@ -46,11 +41,7 @@ class TierCourse:
 
 @dataclass(frozen=True)
 class PlannedTiers:
-    """The rounds of a course, with steps that a plateau makes smaller (a `RoundPolicy`).
-
-    Attributes:
-        rounds: planned rounds, with step sizes without the plateau.
-    """
+    """Planned rounds, with steps that a plateau makes smaller (a `RoundPolicy`)."""
 
     rounds: tuple[RoundPlan, ...]
     course: TierCourse

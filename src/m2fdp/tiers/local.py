@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.core.config import Config
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.streams import Streams
 from m2fdp.tiers.split_models import SplitModel, trained_tensors
@@ -46,20 +45,6 @@ class LocalTraining:
     correlation: float = 0.0
     shuffling: bool = False
     two_party: bool = False
-
-
-def local_training(config: Config, largest: int) -> LocalTraining:
-    """As configured, for shards of so many records at most."""
-    training = config.training
-    return LocalTraining(
-        training.local_epochs,
-        int(training.batch_size or largest),
-        training.optimizer,
-        training.weight_decay,
-        config.leakage.distance_correlation,
-        config.leakage.patch_shuffling,
-        two_party=training.backend == "reference",
-    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import (
     GIGA,
     Clients,
-    RoundTimes,
     clients_of,
     draw_noise,
     draw_present,
@@ -19,7 +18,7 @@ from m2fdp.tiers.clock import (
     round_times,
 )
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import ModuleCosts, TierCosts, resnet_costs, tier_costs
+from m2fdp.tiers.costs import ModuleCosts, resnet_costs, tier_costs
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1
@@ -28,14 +27,8 @@ BASELINES = (FEDAVG, SPLITFED, FEDGKT)
 
 @dataclass(frozen=True)
 class World:
-    """What happens to the clients, whatever tiers they are in.
-
-    Attributes:
-        records: (K,).
-        profiles: (R, K) places in `clock.profiles`.
-        noise: (R, K) factors of the clients' computing times.
-        present: (R, K) who takes part.
-    """
+    """What happens to the clients, whatever tiers they are in: their records (K,), places (R, K) in
+    `clock.profiles`, factors (R, K) of computing times, and who takes part (R, K)."""
 
     records: np.ndarray
     profiles: np.ndarray
@@ -67,11 +60,8 @@ class TierPlan:
 
 
 def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
-    """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
-
-    Args:
-        share: part of the clients that takes part in a round, drawn uniformly; one at least.
-    """
+    """Profiles, noise, and the share of clients that takes part in a round, all keyed by the seed;
+    equally many records each."""
     rounds, clients = config.rounds, config.clients
     present = np.ones((rounds, clients), dtype=bool)
     if share < 1.0:
@@ -90,10 +80,8 @@ def plan_tiers(
     """The tiers of a run and the seconds of its rounds.
 
     The scheduler sees what a server would: times and rates of rounds that are over. A server that
-    is shared is billed, but not scheduled for: D's rule takes the server's time as given.
-
-    Args:
-        costs: modules of the model that is billed, if it is not the clock's own.
+    is shared is billed, but not scheduled for: D's rule takes the server's time as given. The model
+    that is billed is the clock's own, unless `costs` are of another.
     """
     if costs is None:
         costs = resnet_costs(clock.depth, clock.width)
@@ -103,6 +91,7 @@ def plan_tiers(
     seconds, oracle = np.empty(rounds), np.empty(rounds)
     baselines = {way.name: np.empty(rounds) for way in BASELINES}
     state = scheduler.no_observations(n_clients, tiers_cost.n_tiers)
+    profile = scheduler.tier_profile(tiering, tiers_cost, clock.server_gflops * GIGA)
     for number in range(rounds):
         present = world.present[number]
         clients = clients_of(clock, world.records[present], world.profiles[number, present])
@@ -114,9 +103,13 @@ def plan_tiers(
         elif tiering.static_tier is not None:
             chosen = np.full(len(best), tiering.static_tier)
         else:
-            chosen = _by_observation(state, tiering, clock, tiers_cost, world.records)[present]
+            estimates = scheduler.estimate(state, tiering, profile, tiers_cost, world.records)
+            chosen = scheduler.assign(estimates, tiering.initial_tier)[present]
         tiers[number, present] = chosen
-        state = _observed(state, tiering, tiers[number], times, clients)
+        seen, rates = np.zeros(n_clients), np.zeros(n_clients)
+        seen[present] = times.client[np.arange(len(chosen)), chosen - 1]
+        rates[present] = clients.rates
+        state = scheduler.observe(state, tiering, tiers[number], seen, rates)
         seconds[number] = DTFL.seconds(times, chosen, clock).max()
         oracle[number] = DTFL.seconds(times, best, clock).max()
         for way, took in baseline_seconds(costs, clock, clients, factors).items():
@@ -127,41 +120,11 @@ def plan_tiers(
 def baseline_seconds(
     modules: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
 ) -> dict[str, float]:
-    """Of a round of an epoch of each of `BASELINES`, by name, by these clients.
-
-    Args:
-        factors: what the clients' computing times are multiplied with, (K,).
-    """
+    """Of a round of an epoch of each of `BASELINES`, by name, by these clients, whose computing
+    times are multiplied with factors (K,)."""
     seconds, ones = {}, np.ones(len(factors), dtype=np.int64)
     for way in BASELINES:
         costs = way.costs(modules, clock, TieringConfig(), 1)
         times = round_times(costs, clients, clock).noisy(factors)
         seconds[way.name] = float(way.seconds(times, ones, clock).max())
     return seconds
-
-
-def _by_observation(
-    state: scheduler.SchedulerState,
-    tiering: TieringConfig,
-    clock: ClockConfig,
-    costs: TierCosts,
-    records: np.ndarray,
-) -> np.ndarray:
-    profile = scheduler.tier_profile(tiering, costs, clock.server_gflops * GIGA)
-    estimates = scheduler.estimate(state, tiering, profile, costs, records)
-    return scheduler.assign(estimates, tiering.initial_tier)
-
-
-def _observed(
-    state: scheduler.SchedulerState,
-    tiering: TieringConfig,
-    tiers: np.ndarray,
-    times: RoundTimes,
-    clients: Clients,
-) -> scheduler.SchedulerState:
-    """The state after the round; times and clients are those of the present ones."""
-    present = np.flatnonzero(tiers > 0)
-    seconds, rates = np.zeros(len(tiers)), np.zeros(len(tiers))
-    seconds[present] = times.client[np.arange(len(present)), tiers[present] - 1]
-    rates[present] = clients.rates
-    return scheduler.observe(state, tiering, tiers, seconds, rates)

@@ -140,12 +140,8 @@ def build_tier_process(
     """The rounds of a simulation in tiers, with the means to run them.
 
     Args:
-        simulation: its model is split.
         cuts: see `TierProcess`.
         workers: processes that share the clients, on a CPU.
-
-    Raises:
-        TypeError: the model is not split.
     """
     model, features = simulation.model, simulation.shards.features
     if not isinstance(model, SplitModel):

@@ -44,12 +44,8 @@ _FOLLOWS = "what follows from noised activations and every step's noised gradien
 
 
 def activation_multiplier(gradients: float, share: float) -> float:
-    """zeta_z that leaves the activations their part of the squared shift.
-
-    Args:
-        gradients: zeta_g.
-        share: a; 1 / zeta_z^2 is a / (1 - a) of 1 / zeta_g^2.
-    """
+    """zeta_z that leaves the activations a share a of the squared shift: 1 / zeta_z^2 is
+    a / (1 - a) of 1 / zeta_g^2."""
     return gradients * sqrt((1 - share) / share)
 
 
@@ -63,9 +59,8 @@ def exposed_splits(network: Network) -> np.ndarray:
 def with_client_noise(
     premises: Premises, lock_step: LockStep, noise: Noise, units: np.ndarray
 ) -> Noise:
-    """The noise with that of devices which split below a server that nobody trusts.
-
-    Their parts of the model have noises of their own, so that none is left for whole steps.
+    """The noise with that of devices which split below a server that nobody trusts: of each part of
+    their models, and so none of whole steps.
 
     Args:
         units: float64 (N_L,): what a record moves each device's gradient by, over eta.
@@ -86,11 +81,8 @@ def with_client_noise(
 
 
 def lines_of_split(premises: Premises, lines: Sequence[Release]) -> list[Release]:
-    """The lines of a ledger where some devices split their model: what each observer then sees of
-    these, and what becomes of labels that go to a server that nobody trusts.
-
-    Args:
-        lines: the mechanism's, position by position.
+    """The mechanism's lines, position by position, where some devices split their model: what each
+    observer then sees of these, and what becomes of labels that go to a server that nobody trusts.
     """
     privacy = premises.privacy
     # In units of what a record moves the client's gradient by.
@@ -126,11 +118,8 @@ def lines_of_split(premises: Premises, lines: Sequence[Release]) -> list[Release
 def randomised_response(
     labels: np.ndarray, n_classes: int, label_epsilon: float, stream: np.random.Generator
 ) -> np.ndarray:
-    """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random.
-
-    Args:
-        stream: generator at its start; a record's draw depends on its place alone.
-    """
+    """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random; a
+    record's draw depends on its place alone."""
     keep = exp(label_epsilon) / (exp(label_epsilon) + n_classes - 1)
     draws, others = stream.random(len(labels)), stream.integers(1, n_classes, size=len(labels))
     return np.where(draws < keep, labels, (labels + others) % n_classes)

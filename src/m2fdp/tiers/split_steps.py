@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -67,8 +66,6 @@ class Splitter:
         whole: the chain without heads, for devices that keep it.
         halves: client's and server's by tier.
         noise: each network's; None where nobody noises what it sends.
-        randomness: the run's.
-        host: hears what servers that nobody trusts receive.
     """
 
     splits: Splits
@@ -95,7 +92,6 @@ class Splitter:
             at: round and step.
             owners: int64 (u,), the place of each unit's model.
             devices: int64 (u,), the units.
-            batches: their records.
         """
         eta, tiers = plan.step_size, self.splits.tiers[at[0] - 1][devices]
         noise = self.draw(plan.network, at, devices, models)
@@ -115,13 +111,7 @@ class Splitter:
     def draw(
         self, network: int, at: tuple[int, int], devices: np.ndarray, models: Tensor
     ) -> Drawn | None:
-        """What devices int64 (n,) draw in a step; None where none of them does.
-
-        Args:
-            network: its number.
-            at: round and step.
-            models: (…, M), whose type and device what they draw has.
-        """
+        """What devices int64 (n,) draw in a step, like models (…, M); None where none does."""
         noise = self.noise[network]
         if noise is None or not (noise.gradients[devices] > 0).any():
             return None
@@ -135,8 +125,7 @@ class Splitter:
     def gradients(
         self, models: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
     ) -> Tensor:
-        """Of devices in one tier, (n, M), taken at their models (n, M): clipped, and noised where
-        they noise what they send."""
+        """Of devices in one tier, at their models (n, M): clipped, and noised where they do so."""
         exposed_rows = np.zeros(len(models), dtype=bool) if noise is None else noise.exposed
         result = torch.zeros_like(models)
         for exposed in (False, True):
@@ -274,47 +263,29 @@ def build_splitter(
     Args:
         mechanisms: one for each network of the run, all of which clip records.
         backend_of: how gradients of a model are computed.
-
-    Raises:
-        ValueError: whole batches are clipped, not records.
     """
     norm = mechanisms[0].clipping.record_norm
-    if norm is None:
-        raise ValueError("parts of a split model are clipped record by record")
+    assert norm is not None  # see `NOISE_AT_EVERY_STEP`
     cut = splits.tiers[(splits.tiers > 0) & (splits.tiers <= model.n_tiers)]
-    halves = {}
-    for tier in np.unique(cut).tolist():
-        head = model.heads[str(tier)]
-        client, server = nn.Sequential(model.modules[:tier], head), model.modules[tier:]
-        halves[tier] = (
-            _half(model, client, partial(_before, tier), backend_of),
-            _half(model, server, partial(_behind, tier), backend_of),
-        )
-    whole = _half(model, model.modules, partial(_behind, 0), backend_of)
+
+    def half(module: nn.Module, is_in: Callable[[Part], bool]) -> Half:
+        """A module, with the parts of the vector that are in it."""
+        numbers = torch.arange(model.n_parameters)
+        places = torch.cat([numbers[part.place] for part in model.parts if is_in(part)])
+        return Half(backend_of(Model(model.name, module, model.loss, linear=False)), places)
+
+    def behind(tier: int) -> Half:
+        """What the server of a client of a tier trains."""
+        return half(model.modules[tier:], lambda part: (part.module or 0) > tier)
+
+    def before(tier: int) -> Half:
+        module = nn.Sequential(model.modules[:tier], model.heads[str(tier)])
+        return half(module, lambda part: part.head == tier or 0 < (part.module or 0) <= tier)
+
+    halves = {tier: (before(tier), behind(tier)) for tier in np.unique(cut).tolist()}
+    whole = behind(0)
     noise = tuple(mechanism.noise.clients for mechanism in mechanisms)
     return Splitter(splits, model, norm, whole, halves, noise, randomness)
-
-
-def _before(tier: int, part: Part) -> bool:
-    """Whether a client of a tier trains it."""
-    return part.head == tier if part.module is None else part.module <= tier
-
-
-def _behind(tier: int, part: Part) -> bool:
-    """Whether the server of a client of a tier trains it."""
-    return part.module is not None and part.module > tier
-
-
-def _half(
-    model: SplitModel,
-    module: nn.Module,
-    is_in: Callable[[Part], bool],
-    backend_of: Callable[[Model], Backend],
-) -> Half:
-    """Args: is_in: whether a part of the vector belongs to it."""
-    numbers = torch.arange(model.n_parameters)
-    places = torch.cat([numbers[part.place] for part in model.parts if is_in(part)])
-    return Half(backend_of(Model(model.name, module, model.loss, linear=False)), places)
 
 
 def _add(result: Tensor, half: Half, models: Tensor, batches: Minibatches, norm: float) -> None:
@@ -352,12 +323,6 @@ class SplitRound(Round):
         self.splitter.descend(self.plan, at, models, owners, devices, batches.select(units))
 
 
-def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
-    """The rounds of a simulation whose devices split its model."""
-    splitter = splitter_of(simulation, settings.backend)
-    return None if splitter is None else split_by(SplitRound, splitter)
-
-
 def split_by(kind: type[Round], splitter: Splitter) -> type[Round]:
     """The rounds, whose devices step by a splitter."""
     return type("SplitRound", (kind,), {"splitter": splitter})
@@ -370,14 +335,15 @@ def overheard(kind: type[Round], host: Host) -> type[Round]:
     return split_by(kind, replace(kind.splitter, host=host))
 
 
-def splitter_of(simulation: Simulation, backend: str) -> Splitter | None:
-    """What steps the devices, where they split the model: one after the other, or, to be checked
-    by eye (`reference`), one record after the other."""
+def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
+    """The rounds of a simulation whose devices split its model, and step one after the other, or,
+    to be checked by eye (`reference`), one record after the other."""
     splits, model = simulation.part(Splits), simulation.model
     if splits is None or not isinstance(model, SplitModel):
         return None
     factor = simulation.rules.clip_factor
-    way = ReferenceBackend if backend == "reference" else SequentialBackend
-    return build_splitter(
+    way = ReferenceBackend if settings.backend == "reference" else SequentialBackend
+    splitter = build_splitter(
         splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
     )
+    return split_by(SplitRound, splitter)

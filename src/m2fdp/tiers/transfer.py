@@ -6,9 +6,9 @@ scores back. Each side descends the cross-entropy and, once the other's scores a
 divergence from its own at temperature 3.
 
 He et al. keep Adam's moments from round to round, with amsgrad and a weight decay of 1e-4. Here
-both sides step by `training`'s optimizer, made anew in every round, as all do in tiers: no method of
-a comparison has an optimizer of its own. The server's batches are of all clients' records
-together; those of He et al. are of one client after the other, which forgets the first.
+both sides step by `training`'s optimizer, made anew in every round: no method of a comparison has
+an optimizer of its own. The server's batches are of all clients' records together; those of He et
+al. are of one client after the other, which forgets the first.
 """
 
 from __future__ import annotations
@@ -37,11 +37,7 @@ SCORES = "scores"
 
 
 class SideTrainer(NetworkTrainer):
-    """Trains one side's network on a copy of it.
-
-    Args:
-        features: whose type and device the copy has.
-    """
+    """Trains one side's network on a copy of it, of the type and on the device of features."""
 
     def __init__(
         self, model: TransferModel, side: Side, settings: LocalTraining, features: Tensor
@@ -50,17 +46,9 @@ class SideTrainer(NetworkTrainer):
         self._flat = FlatModule(self.module)
         super().__init__(self.module, side.unflatten, settings)
 
-    def stepper(self, step_size: float) -> Stepper:
-        """A new optimizer."""
-        return Stepper([self._flat], self.settings, step_size)
-
     def objective(self, scores: Tensor, labels: Tensor, taught: Tensor | None) -> Tensor:
-        """The mean over records of what a step descends.
-
-        Args:
-            scores: this side's, (B, classes).
-            taught: the other side's, (B, classes), if there are any.
-        """
+        """The mean over records of what a step descends, by this side's scores (B, classes) and by
+        the other side's, if there are any."""
         value = self.loss(scores, labels).mean()
         if taught is None:
             return value
@@ -77,20 +65,16 @@ class ClientTrainer(SideTrainer):
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """A client's numbers (size,) after its epochs, and what it then sends.
+        """A client's numbers (size,) after its epochs, and what it then sends: activations (n, …)
+        and scores (n, classes) of its records, batch norm by its running means and variances.
 
         Args:
-            numbers: its numbers before.
             records: its features (n, C, H, W), labels (n,), and the server's scores (n, classes)
                 if it has been sent any.
-
-        Returns:
-            Its numbers; activations (n, …) and scores (n, classes) of its records in their order,
-            batch norm by its running means and variances, as whoever uses the model has it.
         """
         self.load(numbers)
         features, labels, taught = records
-        stepper = self.stepper(step_size)
+        stepper = Stepper([self._flat], self.settings, step_size)
         self.module.train()
         for batch in self.batches(labels, order):
             _, scores = self.module(channels_last(features.index_select(0, batch)))
@@ -114,19 +98,16 @@ class ServerTrainer(SideTrainer):
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """The server's numbers (size,) after its epochs, and what it sends back.
+        """The server's numbers (size,) after its epochs, and the scores (n, classes) that it sends
+        back: those by which it has stepped in its last epoch, which cost no pass more.
 
         Args:
-            numbers: its numbers before.
             received: activations (n, …), labels (n,) and scores (n, classes) of all clients.
-
-        Returns:
-            Its numbers; its scores (n, classes), those by which it has stepped in its last epoch:
-            to compute them anew would cost another pass over everything.
         """
         self.load(numbers)
         activations, labels, taught = received
-        stepper, answers = self.stepper(step_size), torch.zeros_like(taught)
+        stepper = Stepper([self._flat], self.settings, step_size)
+        answers = torch.zeros_like(taught)
         for _ in range(epochs):
             shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
             for batch in whole_batches(shuffled, self.settings.batch_size):
@@ -227,7 +208,7 @@ def _train(
     shards, executor = process.simulation.shards, process.executor
     every, of_sent = rows_of(shards.sizes), rows_of(shards.sizes[clients])
     # The server has answered whoever has taken part before.
-    taught = process.present[: state.round].any(axis=0)
+    taught = process.present[: state.round].sum(axis=0) > 0
     for place in part:
         client, sent = int(clients[place]), of_sent[place]
         rows = every[client]
@@ -259,9 +240,6 @@ def build_transfer_process(
     Args:
         present: bool (R, K), who takes part.
         workers: processes that share the clients, on a CPU.
-
-    Raises:
-        TypeError: the model is not of clients and a server.
     """
     model, shards = simulation.model, simulation.shards
     if not isinstance(model, TransferModel):

@@ -34,11 +34,7 @@ class ClientNetwork(nn.Module):
 @dataclass(frozen=True, eq=False)
 class Side:
     """A network with all that training changes of it in one vector: parameters, and batch norm's
-    running means and variances.
-
-    Attributes:
-        module: the network, of which only structure and initial numbers are used.
-    """
+    running means and variances. Only its structure and initial numbers are used."""
 
     module: nn.Module
 
@@ -63,15 +59,9 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class TransferModel(Model):
-    """The server's numbers and then each client's, in one vector.
+    """The numbers of the server, md2 to the last module, and then each client's, in one vector.
 
     As a `Model` it scores every record by some client's md1 and the server.
-
-    Attributes:
-        module: what it was cut from.
-        client: every client's.
-        server: md2 to the last module.
-        n_clients: K.
     """
 
     client: Side = field(kw_only=True)
@@ -109,20 +99,16 @@ class TransferModel(Model):
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of features (B, C, H, W): of record i by client i mod K and the
-        server, batch norm by its running means and variances.
-
-        What is counted of such scores estimates the mean over the clients' models, without bias,
-        at the price of one.
-        """
+        server. What is counted of them estimates the mean over the clients' models, without bias,
+        at the price of one."""
         sent: Tensor | None = None
         for number in range(min(self.n_clients, len(features))):
             rows = slice(number, None, self.n_clients)
             tensors = self.client.unflatten(vector[self.client_place(number)])
             first = {n.removeprefix(_FIRST): t for n, t in tensors.items() if n.startswith(_FIRST)}
             images = features[rows].contiguous(memory_format=torch.channels_last)
-            part = torch.func.functional_call(
-                self.client.module.get_submodule("first"), first, images
-            )
+            module = self.client.module.get_submodule("first")
+            part = torch.func.functional_call(module, first, images)
             if sent is None:
                 sent = part.new_empty((len(features), *part.shape[1:]))
             sent[rows] = part
@@ -134,11 +120,7 @@ class TransferModel(Model):
 def build_transfer_model(
     config: ModelConfig, shape: Shape, n_classes: int, seed: int, n_clients: int
 ) -> TransferModel:
-    """The configured model, cut after md1, with small networks of the clients' own.
-
-    The whole starts as the same model that is not cut does; the small network has a stream of its
-    own.
-    """
+    """The configured model, cut after md1, with small networks of the clients' own."""
     split = build_split_model(config, shape, n_classes, seed, (1,), small=True)
     first, *others = split.modules
     return TransferModel(

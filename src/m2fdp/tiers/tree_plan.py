@@ -50,11 +50,6 @@ class TreeTiers:
         """float64 (T,), of the slowest device."""
         return np.asarray(self.took.max(axis=1))
 
-    @property
-    def cuts(self) -> list[int]:
-        """Those that are in use at some time."""
-        return list(np.unique(self.tiers).tolist())
-
 
 def billed_cuts(costs: ModuleCosts, n_cuts: int) -> np.ndarray:
     """Which cuts of a model whose times are shown stand for the n of the one that is trained:
