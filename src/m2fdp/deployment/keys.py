@@ -168,8 +168,8 @@ def _signed(
     """A certificate in PEM, by an issuer and its key."""
     now = datetime.now(UTC)
     built = x509.CertificateBuilder().subject_name(subject).issuer_name(by[0])
-    built = built.public_key(public).serial_number(x509.random_serial_number())  # type:
-    ignore[arg-type] built = built.not_valid_before(now - timedelta(minutes=5))  # clocks differ
+    built = built.public_key(public).serial_number(x509.random_serial_number())  # type: ignore[arg-type]
+    built = built.not_valid_before(now - timedelta(minutes=5))  # clocks differ
     built = built.not_valid_after(now + timedelta(days=days))
     for extension in extensions:
         built = built.add_extension(extension, isinstance(extension, x509.BasicConstraints))
