@@ -44,12 +44,9 @@ def key_pair(secret: bytes) -> KeyPair:
 
 
 def agree(pair: KeyPair, public: bytes, owner: int) -> bytes:
-    """What only the two owners can compute, 32 bytes: X25519.
-
-    Raises:
-        KeyRefused: the owner's public key is of low order, so that the result would be zero for
-            all; or it is written as no honest one is, so that two of it look different.
-    """
+    """What only the two owners can compute, 32 bytes: X25519. A public key of low order, by which
+    the result would be zero for all, or written as no honest one is, so that two of it look
+    different, is a `KeyRefused`."""
     if int.from_bytes(public, "little") >= _FIELD:
         raise KeyRefused(owner, _NO_KEY)
     try:
@@ -75,10 +72,7 @@ def seal(key: bytes, sender: int, recipient: int, text: bytes) -> bytes:
 
 
 def unseal(key: bytes, sender: int, recipient: int, sealed: bytes) -> bytes:
-    """
-    Raises:
-        TamperedShare: it is not what the sender sealed for this recipient in this round.
-    """
+    """A `TamperedShare` where it is not what the sender sealed for this recipient."""
     try:
         return ChaCha20Poly1305(key).decrypt(_nonce(sender, recipient), sealed, None)
     except InvalidTag as error:

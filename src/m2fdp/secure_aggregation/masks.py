@@ -22,11 +22,7 @@ def own_key(seed: bytes, terms: Terms) -> bytes:
 
 
 def pair_key(pair: KeyPair, public: bytes, owner: int, terms: Terms) -> bytes:
-    """The key of the mask that two members share.
-
-    Raises:
-        KeyRefused: see `agree`.
-    """
+    """The key of the mask that two members share; see `agree`."""
     return derive(agree(pair, public, owner), "pair mask", terms)
 
 
