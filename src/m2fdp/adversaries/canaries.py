@@ -171,7 +171,6 @@ def plant(
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int, earlier: int) -> Randomness:
-    """The copies' draws, by the seed."""
     # Keys that came later count where they are used, as everywhere.
     said = less_later(privacy.model_dump(), privacy, PrivacyConfig(), "privacy.")
     configured = " ".join(f"{name}={value!r}" for name, value in said.items())
@@ -214,7 +213,6 @@ class _Marks:
 
     @property
     def used(self) -> bool:
-        """Whether models carry marks."""
         return self.public.shape[1] > 1
 
     def of(self, models: Tensor, owners: Tensor) -> Tensor:

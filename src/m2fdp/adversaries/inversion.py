@@ -98,13 +98,8 @@ def _signed_adam(images: Tensor, misfit: Callable[[], Tensor], iterations: int) 
 def _l_bfgs(
     variables: list[Tensor], images: Tensor, misfit: Callable[[], Tensor], iterations: int
 ) -> None:
-    optimiser = torch.optim.LBFGS(
-        variables,
-        max_iter=_AT_A_TIME,
-        tolerance_grad=1e-12,
-        tolerance_change=1e-14,
-        line_search_fn="strong_wolfe",
-    )
+    ends = {"tolerance_grad": 1e-12, "tolerance_change": 1e-14, "line_search_fn": "strong_wolfe"}
+    optimiser = torch.optim.LBFGS(variables, max_iter=_AT_A_TIME, **ends)
 
     def closure() -> Tensor:
         optimiser.zero_grad()

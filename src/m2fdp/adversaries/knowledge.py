@@ -120,7 +120,6 @@ def message_of(
 
 
 def _clipped(vectors: Tensor, norm: float | None) -> Tensor:
-    """Each of (n, M) to a norm."""
     if norm is None:
         return vectors
     norms = vectors.norm(dim=1, keepdim=True).clamp_min(1e-30)

@@ -109,10 +109,8 @@ def judge(
     tpr = _found_at(present, absent, fpr)
     choosing = np.arange(len(scores)) % 2 == 0
     alpha = (1 - confidence) / 2
-    chosen, tested = (
-        (scores[rows][~members[rows]], scores[rows][members[rows]])
-        for rows in (choosing, ~choosing)
-    )
+    halves = ((scores[rows], members[rows]) for rows in (choosing, ~choosing))
+    chosen, tested = ((values[~there], values[there]) for values, there in halves)
     rule = choose_rule(*chosen, delta, alpha, levels=_LEVELS)
     bound = power(_GRID)
     auc = float(wins / (len(present) * len(absent)))
@@ -196,9 +194,8 @@ def choose_rule(
 ) -> Rule:
     """The rule, of so many, that looks best on scores set aside for the choice."""
     best, best_bound = Rule(True, 0.0), -1.0
-    for threshold in np.unique(
-        np.quantile(np.concatenate([absent, present]), np.linspace(0.0, 1.0, levels))
-    ):
+    both, places = np.concatenate([absent, present]), np.linspace(0.0, 1.0, levels)
+    for threshold in np.unique(np.quantile(both, places)):
         for rule in (Rule(True, float(threshold)), Rule(False, float(threshold))):
             bound = epsilon_bound(rule, absent, present, delta, alpha)
             if bound > best_bound:

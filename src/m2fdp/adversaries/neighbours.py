@@ -38,6 +38,7 @@ from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.accounting import ShiftLaw
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -187,17 +188,13 @@ def _weaker(run: TriedRun, line: Release, really: Release) -> float:
 def _strengths(run: TriedRun, line: Release) -> list[float]:
     """The largest shift of a line's releases over its noise, by each way to count them."""
     factor = 2.0 if run.ledger.adjacency == "replace_one" else 1.0
-    return [
-        max(
-            (
-                factor * law.largest / rounds.deviation if rounds.deviation else inf
-                for rounds in way
-                for law, _ in rounds.laws
-            ),
-            default=0.0,
-        )
-        for way in run.ledger.ways(line, run.rounds)
-    ]
+
+    def strength(law: ShiftLaw, deviation: float) -> float:
+        return factor * law.largest / deviation if deviation else inf
+
+    ways = run.ledger.ways(line, run.rounds)
+    found = ([strength(law, at.deviation) for at in way for law, _ in at.laws] for way in ways)
+    return [max(each, default=0.0) for each in found]
 
 
 _PLACES = {"up": "what is sent", "down": "a broadcast", "step": "a local step", "state": "a model"}
@@ -308,7 +305,6 @@ class _Follower:
         return next(noised, 0)
 
     def _at(self, layer: int) -> int:
-        """The device's ancestor at a layer."""
         return int(self.run.network.tree.ancestors[layer][self.neighbour.device])
 
     def _on_path(self, now: Heard) -> int:
@@ -330,8 +326,7 @@ class _Follower:
         return now.layer == self._head and (now.layer > 0 or now.what == "cloud")
 
     def _is_below(self, now: Heard) -> bool:
-        """Whether models are heard that no noise covers yet: whoever reads them sees them in clear,
-        as the ledger says."""
+        """Whether models are heard that no noise covers yet, which the ledger calls in clear."""
         if self.run.protection.noise.in_steps:
             return False
         return now.layer >= self._head if now.what == "down" else now.layer > self._head

@@ -79,11 +79,9 @@ class Rehearsal:
         return started
 
     def log(self, name: str) -> Path:
-        """What a node has printed."""
         return self.folder / f"{name}.log"
 
     def start_all(self) -> None:
-        """Start all nodes, servers first."""
         for names in self.experiment.network.tree.names:
             for name in names:
                 self.start(name)
@@ -96,7 +94,6 @@ class Rehearsal:
         return code
 
     def end(self) -> None:
-        """End what is still running."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -109,7 +106,6 @@ class Rehearsal:
         return parameters_to_vector(model.values())
 
     def ledger(self) -> pd.DataFrame:
-        """What the cloud has written."""
         cell = self.experiment.config.cell
         return pd.read_csv(self.folder / f"data/08_reporting/{cell}/privacy_ledger.csv")
 

@@ -118,14 +118,12 @@ class _Seat:
             self.changed.notify_all()
 
     def leave(self, context: Any) -> None:
-        """The connection is gone."""
         with self.changed:
             if self.context is context:
                 self.context, self.told = None, self.ended is not None
             self.changed.notify_all()
 
     def ask(self, number: int, question: list[bytes]) -> None:
-        """The next question."""
         with self.changed:
             self.number, self.question = number, question
             self.inbox.clear()
@@ -352,7 +350,6 @@ class GrpcLink:
             time.sleep(_RETRY)
 
     def close(self) -> None:
-        """Hang up."""
         self._channel.close()
 
     def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[str | None]:

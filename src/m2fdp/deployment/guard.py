@@ -127,16 +127,13 @@ class Guard(Keeper):
         self.state.forget(self._book(round_))
 
     def seal(self) -> None:
-        """Write what children have said."""
         if self._below is not None:
             self._below.seal()
 
     def kept(self, round_: int, what: str) -> bytes | None:
-        """See `Keeper`."""
         return self.state.kept(self._book(round_), what)
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
-        """See `Keeper`."""
         self.state.keep(self._book(round_), what, content, waits)
 
     def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
@@ -258,7 +255,6 @@ class Guard(Keeper):
         return _unpacked(kept)
 
     def _said(self, question: Question, content: bytes) -> str:
-        """The signed line of an answer."""
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
         added, former = self.node.adds(question.place), next(map(read, lines), None)
         return said(self._identity, question, content, added, former)
@@ -328,7 +324,6 @@ class Said:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the line."""
         return sha256(self.line.encode()).hexdigest()
 
 

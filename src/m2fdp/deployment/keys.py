@@ -137,7 +137,6 @@ def _fault(certificate: bytes, authority: bytes, name: str) -> str | None:
 
 
 def name_of(certificate: bytes) -> str:
-    """Whose certificate it is."""
     subject = x509.load_pem_x509_certificate(certificate).subject
     return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
@@ -154,7 +153,6 @@ def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
 
 
 def sign_as_authority(folder: Path, content: bytes) -> bytes:
-    """A signature of the authority's."""
     return _private(_read(folder / f"{AUTHORITY}.key")).sign(content, _SIGNATURE)
 
 

@@ -111,7 +111,6 @@ class Answer:
 
     @property
     def vector(self) -> Tensor:
-        """(1, M)."""
         return from_bytes(self.content)
 
 

@@ -117,7 +117,6 @@ class MaskingChild:
         return content
 
     def _take(self, member: ActiveMember, place: Place, content: bytes) -> bytes:
-        """One step."""
         match place.kind:
             case "keys":
                 public, signature = member.announce()

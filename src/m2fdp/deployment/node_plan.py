@@ -101,7 +101,6 @@ class NodePlan:
 
     @cached_property
     def deviations(self) -> Deviations:
-        """The noise that it adds."""
         return self.plan.deviations(self.name)
 
     def adds(self, place: Place, child: str | None = None) -> float:
@@ -117,7 +116,6 @@ class NodePlan:
 
     @cached_property
     def gives(self) -> Kind:
-        """What its parent asks it for."""
         tree, heads = self.recomputed.network.tree, self.mechanism.lock_step
         below = tree.ancestors[self.layer] == self.index
         (head_layer,) = np.unique(heads.nodes[heads.group_of[below], 0].min())

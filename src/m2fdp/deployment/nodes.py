@@ -134,7 +134,6 @@ class Device:
         return self.node.randomness(self._keeper.seed(question))
 
     def _minibatches(self, place: Place, draws: Randomness) -> Sequence[Minibatches]:
-        """Those of a question's steps."""
         steps = len(self.node.rounds[place.round - 1].layers)
         learners = Learners(
             np.ones(1, dtype=bool),

@@ -83,7 +83,6 @@ class PublicPlan:
 
     @cached_property
     def signed_bytes(self) -> bytes:
-        """What is signed."""
         text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return text.encode()
 
@@ -94,7 +93,6 @@ class PublicPlan:
 
     @property
     def facts(self) -> Facts:
-        """What it says of the nodes."""
         facts = dict(self.content["facts"])
         return Facts(**facts | {"shape": tuple(facts["shape"])})
 
@@ -105,7 +103,6 @@ class PublicPlan:
         return None if text is None else bytes.fromhex(text)
 
     def deviations(self, node: str) -> Deviations:
-        """The noise that a node is to add."""
         return Deviations(**self.content["noise"].get(node, {}))
 
     def save(self, path: Path, authority: Path) -> None:

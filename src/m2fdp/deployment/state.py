@@ -54,7 +54,6 @@ class Log:
 
     @property
     def last(self) -> str:
-        """The digest of the last line."""
         return self.digests[-1]
 
     def append(self, *entries: Mapping[str, Any]) -> None:

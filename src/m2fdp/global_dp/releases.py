@@ -143,11 +143,9 @@ class EveryRelease:
         return shown
 
     def deviation(self, variance: float) -> float:
-        """In the unit of the position's laws."""
         return sqrt(max(variance, 0.0)) / self.unit
 
     def least(self, local_there: bool) -> float:
-        """The least deviation of its releases."""
         local = [self.local[1]] if self.local is not None and local_there else []
         return self.deviation(min([*local, self.total[1]]))
 

@@ -292,7 +292,6 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
 
 
 def _all(network: Network) -> np.ndarray:
-    """That every device sends: (N_L,)."""
     return np.ones(network.tree.n_devices)
 
 

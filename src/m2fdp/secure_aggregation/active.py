@@ -111,11 +111,9 @@ class ActiveMember:
         return self._member.share(roster)
 
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
-        """See `Member.mask`."""
         return self._member.mask(mailbox, entry)
 
     def receive(self, mailbox: Mailbox) -> None:
-        """See `Member.receive`."""
         self._member.receive(mailbox)
 
     def confirm(self, request: UnmaskRequest) -> bytes:

@@ -33,12 +33,10 @@ class KeyPair:
     public: bytes
 
     def secret(self) -> bytes:
-        """The private key, 32 bytes."""
         return self.private.private_bytes_raw()
 
 
 def key_pair(secret: bytes) -> KeyPair:
-    """The pair whose private key is that."""
     private = X25519PrivateKey.from_private_bytes(secret)
     return KeyPair(private, private.public_key().public_bytes_raw())
 

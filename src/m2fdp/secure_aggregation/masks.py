@@ -27,12 +27,10 @@ def pair_key(pair: KeyPair, public: bytes, owner: int, terms: Terms) -> bytes:
 
 
 def add_own_mask(words: np.ndarray, key: bytes) -> None:
-    """Adds a member's own mask, in place."""
     words += keystream(key, len(words))
 
 
 def take_own_mask(words: np.ndarray, key: bytes) -> None:
-    """Takes it away, in place."""
     words -= keystream(key, len(words))
 
 

@@ -81,12 +81,10 @@ class NetworkTrainer:
         self._tensors, self._unflatten = trained_tensors(module), unflatten
 
     def load(self, vector: Tensor) -> None:
-        """Take the numbers of a vector."""
         for name, values in self._unflatten(vector).items():
             self._tensors[name].copy_(values)
 
     def vector(self) -> Tensor:
-        """The numbers now."""
         return torch.cat([tensor.flatten() for tensor in self._tensors.values()])
 
     def batches(self, labels: Tensor, order: np.random.Generator) -> Iterator[Tensor]:

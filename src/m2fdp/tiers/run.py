@@ -33,8 +33,7 @@ from m2fdp.tiers.process import build_tier_process
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.split_noise import exposed_splits, randomised_response
 from m2fdp.tiers.split_steps import Splits
-from m2fdp.tiers.transfer import build_transfer_process
-from m2fdp.tiers.transfer_models import build_transfer_model
+from m2fdp.tiers.transfer import build_transfer_model, build_transfer_process
 from m2fdp.tiers.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers, tree_course
 from m2fdp.tiers.ways import Way, way_of
 

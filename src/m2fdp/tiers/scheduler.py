@@ -68,7 +68,6 @@ def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
-    """Before the first round."""
     return SchedulerState(
         np.full((n_clients, n_tiers), np.nan),
         np.full(n_clients, np.nan),

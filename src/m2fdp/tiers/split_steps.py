@@ -231,7 +231,6 @@ class Drawn:
     at: tuple[int, int]
 
     def of(self, rows: np.ndarray) -> Drawn:
-        """That of some of them."""
         return replace(
             self,
             devices=self.devices[rows],

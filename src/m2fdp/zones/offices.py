@@ -107,7 +107,6 @@ class InOffice(ByTurns):
 
 
 def in_office(ledger: Ledger, offices: Offices) -> Ledger:
-    """The ledger of these super-nodes."""
     lines = (
         replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
         if isinstance(line.account, ByTurns)
@@ -146,7 +145,6 @@ def draw_super_nodes(
 def draw_offices(
     network: Network, streams: Streams, plans: Sequence[RoundPlan], coalition: int
 ) -> Offices:
-    """Who serves in every round t = 1…T."""
     present, leaders = [], []
     for round_, plan in enumerate(plans, start=1):
         present.append(draw_participants(network, streams, round_))

@@ -233,7 +233,6 @@ def views(zones: Zones) -> list[View]:
 
 
 def _views_of(its_round: _Round) -> list[View]:
-    """Of one round."""
     zones = its_round.zones
     weights, shows = zones.global_weights, zones.devices > 0
     broadcast = its_round.in_all + zones.of_servers
