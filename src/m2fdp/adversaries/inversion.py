@@ -16,6 +16,7 @@ follow from the model, the label, and how bright the image is, which is solved f
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf, isfinite, prod
 
 import numpy as np
@@ -98,8 +99,8 @@ def _signed_adam(images: Tensor, misfit: Callable[[], Tensor], iterations: int) 
 def _l_bfgs(
     variables: list[Tensor], images: Tensor, misfit: Callable[[], Tensor], iterations: int
 ) -> None:
-    ends = {"tolerance_grad": 1e-12, "tolerance_change": 1e-14, "line_search_fn": "strong_wolfe"}
-    optimiser = torch.optim.LBFGS(variables, max_iter=_AT_A_TIME, **ends)
+    new = partial(torch.optim.LBFGS, tolerance_grad=1e-12, tolerance_change=1e-14)
+    optimiser = new(variables, max_iter=_AT_A_TIME, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimiser.zero_grad()
