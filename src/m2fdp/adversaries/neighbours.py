@@ -26,13 +26,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.adversaries.drawn_noise import DrawnNoise, planned_of_part
-from m2fdp.adversaries.listening import (
-    Heard,
-    OtherwiseError,
-    record,
-    replay,
-    single_releases,
-)
+from m2fdp.adversaries.listening import Heard, OtherwiseError, record, replay, single_releases
 from m2fdp.adversaries.tried_runs import Neighbour, TriedRun, draw_neighbour
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.process import State
@@ -117,10 +111,7 @@ def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
 
 
 def _rows(
-    run: TriedRun,
-    lines: Sequence[Release],
-    found: dict[Position, list[Moved]],
-    noise: DrawnNoise,
+    run: TriedRun, lines: Sequence[Release], found: dict[Position, list[Moved]], noise: DrawnNoise
 ) -> list[Tried]:
     """The worst line of each kind of observer, those that did not hold before others."""
     of_drawn = {
@@ -141,11 +132,7 @@ def _rows(
 
 
 def _row(
-    run: TriedRun,
-    line: Release,
-    found: Sequence[Moved],
-    really: Sequence[Release],
-    error: float,
+    run: TriedRun, line: Release, found: Sequence[Moved], really: Sequence[Release], error: float
 ) -> Tried:
     """What was found of a line; `really` are the same line of each member of the position, behind
     the noise that was drawn."""

@@ -334,11 +334,7 @@ def placed(question: Question) -> dict[str, Any]:
 
 
 def said(
-    identity: keys.Identity,
-    question: Question,
-    answer: bytes,
-    added: float,
-    former: Said | None,
+    identity: keys.Identity, question: Question, answer: bytes, added: float, former: Said | None
 ) -> str:
     """The line of an answer, after the node's former one. `added` is the deviation of the noise
     that it holds of this node's own, in the mechanism's unit; of several local steps, of each."""

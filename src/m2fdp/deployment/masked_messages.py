@@ -10,12 +10,7 @@ import numpy as np
 
 from m2fdp.secure_aggregation.failures import ProtocolError
 from m2fdp.secure_aggregation.keys import KEY_BYTES
-from m2fdp.secure_aggregation.messages import (
-    MaskedVector,
-    PublicKeys,
-    UnmaskRequest,
-    UnmaskShares,
-)
+from m2fdp.secure_aggregation.messages import MaskedVector, PublicKeys, UnmaskRequest, UnmaskShares
 
 # Number of a member, or of a field; how many bytes follow.
 _PART = struct.Struct("<II")

@@ -16,13 +16,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.backends import Backend, build_backend
-from m2fdp.core.engine.learner import (
-    StepRules,
-    Units,
-    gradient_step,
-    local_steps,
-    unit_gradients,
-)
+from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps, unit_gradients
 from m2fdp.core.engine.learners import Learners, draw_minibatches, minibatch_law
 from m2fdp.core.engine.lengths import refuse_too_long
 from m2fdp.core.engine.minibatches import Minibatches, Shards

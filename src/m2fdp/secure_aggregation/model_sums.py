@@ -54,9 +54,7 @@ def model_spread(
     bounds = clipped + noise_bound(eta * np.sqrt(steps * held), n_parameters)
     share = network.shares(layer, network.sums.reader_layer(layer))
     return Spread(
-        share * bounds,
-        share * eta * mechanism.noise.messages[layer],
-        share * eta * np.sqrt(held),
+        share * bounds, share * eta * mechanism.noise.messages[layer], share * eta * np.sqrt(held)
     )
 
 
@@ -76,12 +74,7 @@ def _held(network: Network, mechanism: Protection, layer: int) -> np.ndarray:
 
 
 def group_terms(
-    network: Network,
-    layer: int,
-    members: np.ndarray,
-    spread: Spread,
-    n_parameters: int,
-    label: str,
+    network: Network, layer: int, members: np.ndarray, spread: Spread, n_parameters: int, label: str
 ) -> Terms:
     """What all parties of one sum, of nodes int64 (n,) of the layer with one reader, know before it
     begins. No other sum has its label. An `InputError` where it hides nothing, or its noise does

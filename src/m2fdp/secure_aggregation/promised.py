@@ -20,7 +20,7 @@ def promised(assembly: Assembly) -> Promised:
     colluders = f", of whom at most {colluding} tell what noise they drew" if colluding else ""
     lines = [
         "secure aggregation: parties follow the protocol, and of those who send the reader learns "
-        f"their sum and who is in it, nothing else{colluders}",
+        f"their sum and who is in it, nothing else{colluders}"
     ]
     if sums.noise == "shared":
         lines.append("no sum is read without the noise of as many honest senders as are counted on")

@@ -127,10 +127,7 @@ def _step(simulation: Simulation, plan: RoundPlan, drawn: Drawn, number: int) ->
 
 
 def _noise(
-    network: Network,
-    mechanism: Protection,
-    devices: np.ndarray,
-    alive: Mapping[int, np.ndarray],
+    network: Network, mechanism: Protection, devices: np.ndarray, alive: Mapping[int, np.ndarray]
 ) -> np.ndarray:
     """Each group's noise: of those heads that are in its sum."""
     drawn = [of_layer.copy() for of_layer in mechanism.noise.heads]

@@ -8,15 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from m2fdp.core.blocks import (
-    READ_BY,
-    SINCE,
-    Block,
-    Count,
-    FromText,
-    Number,
-    Positive,
-)
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, FromText, Number, Positive
 from m2fdp.core.errors import InputError
 
 # Who reads keys.
@@ -101,8 +93,7 @@ class TieringConfig(Block):
         json_schema_extra={READ_BY: SCHEDULED},
     )
     static_tier: Count | None = Field(
-        default=None,
-        description="The tier of all clients; schedule: static only.",
+        default=None, description="The tier of all clients; schedule: static only."
     )
     profile: Literal["clock", "paper"] = Field(
         default="clock",

@@ -100,9 +100,7 @@ def observe(
     means[place] = np.where(continued, config.ema * newest + (1 - config.ema) * before, newest)
     took_part = tiers > 0
     return SchedulerState(
-        means,
-        np.where(took_part, rates, state.rates),
-        np.where(took_part, tiers, state.tiers),
+        means, np.where(took_part, rates, state.rates), np.where(took_part, tiers, state.tiers)
     )
 
 
