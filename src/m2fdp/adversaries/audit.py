@@ -66,9 +66,6 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
     The observer is whoever receives the head's noised messages: its parent, or, where the cloud is
     the head, whoever is broadcast the global model.
-
-    Raises:
-        ValueError: nothing is private.
     """
     if not run.mechanism.private:
         raise ValueError("without noise there is no bound to audit")

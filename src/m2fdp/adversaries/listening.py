@@ -87,15 +87,8 @@ def replay(
     first: Sequence[Heard],
     compare: Callable[[Heard, Heard], None],
 ) -> State:
-    """The state after a round that does what a first one did.
-
-    Args:
-        first: what was heard of the first one.
-        compare: called with both at each place, before the round goes on.
-
-    Raises:
-        OtherwiseError: it does something else.
-    """
+    """The state after a round that does what a first one did, or an `OtherwiseError`; `compare` is
+    called with what is heard of both at each place, before the round goes on."""
     remaining: Iterator[Heard] = iter(first)
 
     def hear(now: Heard) -> None:

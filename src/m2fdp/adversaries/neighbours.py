@@ -71,15 +71,12 @@ class Tried:
 def try_neighbours(run: TriedRun, count: int, seed: int) -> list[Tried]:
     """A row for each kind of observer with noise before it.
 
-    Args:
-        count: how many neighbours are tried, by turns in all positions, over all rounds; one a
-            position at least.
-        seed: what they are drawn by.
+    So many neighbours are tried, by turns in all positions, over all rounds; one a position at
+    least.
 
     Raises:
         InputError: no line has noise, or nobody who takes part has records.
-        DivergenceError: the run's own model is no longer made of numbers.
-        TooLongError: or so long that rounding it would tell of a record.
+        DivergenceError, TooLongError: the run's own model is made of no numbers, or too long.
     """
     lines = [
         line for line in run.ledger.lines if 0 < line.deviation < inf and not line.account.held_out
@@ -232,9 +229,7 @@ class _Follower:
     """Compares the second run with the first, and has it go on with what the first one released.
 
     Attributes:
-        line: any of the neighbour's position.
         plan, counted: the round's, as it is run and as the ledger counts it.
-        fraction, finding: see `Moved`.
         released: how many releases were compared.
         activations: how far those of the last batch were moved, over their noise.
         sent_parts: whether the device splits its model in this round.

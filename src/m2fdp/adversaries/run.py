@@ -33,9 +33,6 @@ class Tested(PlainExperiment):
         By canaries, lower bounds on epsilon beside the ledger's upper bounds; see
         `m2fdp.adversaries.audit.Bounds`. By neighbours, how far one record moved what is released,
         and may; see `m2fdp.adversaries.neighbours.Tried`.
-
-        Raises:
-            InputError: nothing is private, or the method is not made for these rounds.
         """
         from m2fdp.adversaries.audit import audit
         from m2fdp.adversaries.canaries import AuditedRun
@@ -57,11 +54,7 @@ class Tested(PlainExperiment):
         folder: Path | None = None,
         on_done: Callable[[int, int], None] = lambda done, total: None,
     ) -> Attacked:
-        """What an observer takes from the messages that it reads; see `attacks.attack_run`.
-
-        Raises:
-            InputError: an attack that is not defined for the run.
-        """
+        """What an observer takes from the messages that it reads; see `attacks.attack_run`."""
         from m2fdp.adversaries.attacks import attack_run
 
         return attack_run(self, folder, on_done)

@@ -132,16 +132,12 @@ class _Seat:
     def next_question(self, context: Any, done: int) -> tuple[int, list[bytes]] | None:
         """The question after one, once there is one; None where there will be none."""
         with self.changed:
-            self.changed.wait_for(
-                lambda: (
-                    self.context is not context
-                    or self.ended is not None
-                    or self.number not in (done, _NONE)
-                )
-            )
-            if self.context is not context or self.ended is not None:
-                return None
-            return self.number, self.question
+
+            def is_over() -> bool:
+                return self.context is not context or self.ended is not None
+
+            self.changed.wait_for(lambda: is_over() or self.number not in (done, _NONE))
+            return None if is_over() else (self.number, self.question)
 
     def put(self, context: Any, number: int, part: bytes) -> None:
         """A part of an answer, until it is taken: before that no other is read. Of a question that

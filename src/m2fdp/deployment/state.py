@@ -27,11 +27,8 @@ _RECORD = struct.Struct("<HQ")
 
 
 class Log:
-    """A file of lines, each of which holds a digest of the one before; only ever appended to.
-
-    Raises:
-        InputError: a line of it was changed, or is cut.
-    """
+    """A file of lines, each of which holds a digest of the one before; only ever appended to. One
+    that was changed, or is cut, is an `InputError`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.entries = path, list[dict[str, Any]]()
@@ -87,12 +84,8 @@ class Log:
 
 
 class State:
-    """The folder of one node, which one process has at a time.
-
-    Raises:
-        InputError: another process has it, it is another node's, or it is damaged or older than
-            itself.
-    """
+    """The folder of one node, which one process has at a time; an `InputError` where it is another
+    node's, damaged, or older than itself."""
 
     def __init__(self, folder: Path, node: str) -> None:
         self.folder = folder

@@ -193,26 +193,21 @@ class Exposures:
 def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     """How many messages are caught: as declared, or each of the schedule; an `InputError` where
     they are more than there are, or of one kind of uplinks."""
-    local = sum(top == 1 for plan in plans for top in plan.layers)
-    rounds = len(plans)
+    local, rounds = sum(top == 1 for plan in plans for top in plan.layers), len(plans)
     scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
     said = privacy.exposures.model_dump()
     for key, count in vars(scheduled).items():
         if said[key] is not None and said[key] > count:
-            raise InputError(
-                f"privacy.exposures.{key}",
-                said[key],
-                f"is more than the schedule has, {count}; null means all of them",
-            )
+            problem = f"is more than the schedule has, {count}; null means all of them"
+            raise InputError(f"privacy.exposures.{key}", said[key], problem)
     result = Exposures(
         **{key: count if said[key] is None else said[key] for key, count in vars(scheduled).items()}
     )
     if result.cloud_rounds > result.uplinks:
-        raise InputError(
-            "privacy.exposures.cloud_rounds",
-            result.cloud_rounds,
-            f"is more than the uplinks that are caught, {result.uplinks}, of which they are some",
+        problem = (
+            f"is more than the uplinks that are caught, {result.uplinks}, of which they are some"
         )
+        raise InputError("privacy.exposures.cloud_rounds", result.cloud_rounds, problem)
     if privacy.exposures.uplinks is not None and result.uplinks - result.cloud_rounds > local:
         raise InputError(
             "privacy.exposures.uplinks",

@@ -92,12 +92,8 @@ class Member:
 
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
         """Its vector and noise under its own mask and one for each other who has shared; once, for
-        two vectors under one mask show their difference.
-
-        Raises:
-            TamperedShare: a parcel is not what its sender sealed.
-            InputRefused: see `encoding.refusal`.
-        """
+        two vectors under one mask show their difference. A parcel that is not what its sender
+        sealed is a `TamperedShare`, an input of `encoding.refusal` an `InputRefused`."""
         self.receive(mailbox)
         self._next = None
         reason = encoding.refusal(entry, self.terms)

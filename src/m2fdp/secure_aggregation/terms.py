@@ -31,15 +31,8 @@ class Stage(IntEnum):
 class Group:
     """Members 0…n-1, of whose vectors only the sum is shown.
 
-    Attributes:
-        name: no other group of the same round has it.
-        n_members: n.
-        threshold: t, the fewest members whose sum is read. As many of them who collude with the
-            server read everything.
-
-    Raises:
-        InputError: a group of one, whose sum is the message; t outside n/2 < t <= n, so that two
-            sets of survivors could be unmasked.
+    No other group of the same round has its name. t, n/2 < t <= n, are the fewest members whose sum
+    is read. As many of them who collude with the server read everything.
     """
 
     name: str
@@ -48,11 +41,8 @@ class Group:
 
     def __post_init__(self) -> None:
         if self.n_members < 2:
-            raise InputError(
-                "secure_aggregation.layers",
-                self.name,
-                f"adds up {self.n_members} message, which hides nothing: 2 are the fewest",
-            )
+            problem = f"adds up {self.n_members} message, which hides nothing: 2 are the fewest"
+            raise InputError("secure_aggregation.layers", self.name, problem)
         if not self.n_members < 2 * self.threshold <= 2 * self.n_members:
             raise InputError(
                 "secure_aggregation.threshold",

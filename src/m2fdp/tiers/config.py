@@ -223,11 +223,7 @@ class ClockConfig(Block):
 
     @property
     def depth(self) -> int:
-        """Layers of the model.
-
-        Raises:
-            InputError: it is the one that is trained, which only a run that trains has.
-        """
+        """Layers of the model, unless it is the one that is trained, which only a run has."""
         if self.model == TRAINED:
             remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
             raise InputError("clock.model", TRAINED, remedy)

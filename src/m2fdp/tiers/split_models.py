@@ -137,8 +137,7 @@ class SplitModel(Model):
         return {part.name: vector[part.place].view(part.shape) for part in self.parts}
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
-        """Scores (B, classes) of the whole chain for features (B, C, H, W), batch norm by its
-        running means and variances."""
+        """Scores (B, classes) of the whole chain, batch norm by its running means and variances."""
         return scored(self.module, self.unflatten(vector), features)
 
 
@@ -177,16 +176,10 @@ def build_split_model(
         tiers: m, the cuts whose heads are in use.
         small: whether a ResNet's head is the small network that FedGKT's clients have behind md1,
             which makes eight layers of it (D A.5); `cnn12` has no smaller kin.
-
-    Raises:
-        InputError: a model that can't be cut, images too small for it, or a loss of one's own.
     """
     if config.name not in SPLIT_MODELS:
-        raise InputError(
-            "model.name",
-            config.name,
-            f"can't be trained in tiers; models that can: {among(config.name, SPLIT_MODELS)}",
-        )
+        problem = f"can't be trained in tiers; models that can: {among(config.name, SPLIT_MODELS)}"
+        raise InputError("model.name", config.name, problem)
     if config.loss is not None:
         raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
     if config.name == "resnet":

@@ -14,7 +14,6 @@ al. are of one client after the other, which forgets the first.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -295,22 +294,15 @@ class Side:
     module: nn.Module
 
     @cached_property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """The initial ones by name, in the vector's order."""
-        return trained_tensors(self.module)
-
-    @cached_property
     def size(self) -> int:
-        """The numbers of the vector."""
-        return sum(tensor.numel() for tensor in self.tensors.values())
+        return self.initial_vector().numel()
 
     def initial_vector(self) -> Tensor:
-        """float32 (size,)."""
-        return torch.cat([tensor.flatten() for tensor in self.tensors.values()])
+        return torch.cat([tensor.flatten() for tensor in trained_tensors(self.module).values()])
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """The tensors by name, as views of a vector (size,)."""
-        return unflattened(self.tensors, vector)
+        return unflattened(trained_tensors(self.module), vector)
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,26 +318,21 @@ class TransferModel(Model):
 
     @property
     def n_parameters(self) -> int:
-        """M, the numbers of the vector."""
         return self.server.size + self.n_clients * self.client.size
 
     @property
     def server_place(self) -> slice:
-        """Where the server's numbers are, in the vector."""
         return slice(0, self.server.size)
 
     def client_place(self, number: int) -> slice:
-        """Where those of a client are, in the vector."""
         start = self.server.size + number * self.client.size
         return slice(start, start + self.client.size)
 
     def initial_vector(self) -> Tensor:
-        """w^(1): float32 (M,); all clients start alike."""
         one_client = self.client.initial_vector()
         return torch.cat([self.server.initial_vector(), *[one_client] * self.n_clients])
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
-        """All tensors by name, as views of a flat vector (M,)."""
         server = self.server.unflatten(vector[self.server_place])
         named = {f"server.{name}": tensor for name, tensor in server.items()}
         for number in range(self.n_clients):
