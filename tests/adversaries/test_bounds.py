@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from m2fdp.adversaries.bounds import (
+from m2fdp.adversaries.membership import (
     Rule,
     at_least,
     at_most,

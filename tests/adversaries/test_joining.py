@@ -9,7 +9,7 @@ from tests.adversaries.copies import shown_by
 from tests.builders import process_of
 from torch import nn
 
-from m2fdp.adversaries.bounds import Rule, epsilon_bound
+from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards

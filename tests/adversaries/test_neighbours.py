@@ -14,8 +14,8 @@ from tests.adversaries.drawn_runs import FAMILIES, drawn_run
 from tests.builders import records_of
 
 from m2fdp import Experiment, load_config
-from m2fdp.adversaries.audits import tried_run
 from m2fdp.adversaries.neighbours import try_neighbours
+from m2fdp.adversaries.run import tried_run
 from m2fdp.core.engine import clipping, learners, minibatches, noise, seams
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.backends import linear, sequential

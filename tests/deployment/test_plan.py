@@ -8,7 +8,6 @@ from tests.deployment.trees import REHEARSAL, configured, experiment_of, facts_o
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
-from m2fdp.deployment.checking import told_of
 from m2fdp.deployment.facts import read_facts
 from m2fdp.deployment.node_plan import node_plan
 from m2fdp.deployment.plan import (
@@ -18,6 +17,7 @@ from m2fdp.deployment.plan import (
     own_inputs,
     recompute,
 )
+from m2fdp.deployment.process import told_of
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from m2fdp.core.config import Config
 from m2fdp.reporting.clock_figures import tiers_over_rounds
 from m2fdp.reporting.tables import print_clock
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.plan import draw_world, plan_tiers
-from m2fdp.tiers.tables import rounds_table
+from m2fdp.tiers.plan import draw_world, plan_tiers, rounds_table
 
 CLOCK = ClockConfig(model="resnet20", width=4, rounds=6, noise=0.0, switch_every=None)
 CONFIG = Config(clock=CLOCK, tiering=TieringConfig(tiers=3))

@@ -8,8 +8,7 @@ import numpy as np
 
 from m2fdp.tiers.clock import Clients, RoundTimes, clients_of, round_times
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.costs import tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import resnet_costs, tier_costs
 
 RECORDS = np.full(10, 5000.0)
 START = np.arange(10) // 2

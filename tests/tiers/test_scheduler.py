@@ -14,8 +14,7 @@ from tests.tiers.clocks import RECORDS, START, clock, start_clients, start_times
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import Clients, clients_of, round_times
 from m2fdp.tiers.config import TieringConfig
-from m2fdp.tiers.costs import fedavg_costs, tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiers.ways import DTFL
 
 COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)

@@ -16,11 +16,9 @@ from m2fdp.core.config import ModelConfig, load_config
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.models.losses import distillation
 from m2fdp.experiment import Experiment
-from m2fdp.tiers.costs import fedgkt_costs
-from m2fdp.tiers.module_costs import module_costs, resnet_costs
+from m2fdp.tiers.costs import fedgkt_costs, module_costs, resnet_costs
 from m2fdp.tiers.split_models import build_split_model
-from m2fdp.tiers.transfer import SCORES, whole_batches
-from m2fdp.tiers.transfer_models import build_transfer_model
+from m2fdp.tiers.transfer import SCORES, build_transfer_model, whole_batches
 
 SMALL = {
     "algorithm": "fedgkt",

@@ -12,7 +12,7 @@ from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.experiment import Experiment
-from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiers.algorithms import star_in_tiers
 from m2fdp.tiers.costs import TierCosts
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 

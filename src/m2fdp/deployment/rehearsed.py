@@ -110,11 +110,7 @@ class Masked(ByUpdates):
 
 
 def as_nodes(process: SimulationProcess) -> TreeProcess:
-    """The rounds, as real nodes compute them.
-
-    Raises:
-        TypeError: they are no rounds of a tree.
-    """
+    """The rounds, as real nodes compute them."""
     if not isinstance(process, TreeProcess):
         raise TypeError(f"rounds of a tree, not {type(process).__name__}")
     masked = any(network.sums.layers for network in process.simulation.networks)

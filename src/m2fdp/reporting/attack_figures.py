@@ -23,7 +23,7 @@ def attack_figure(record: Mapping[str, Any]) -> Figure:
     """What an attack has found, whatever it was.
 
     Args:
-        record: the record of an `m2fdp.adversaries.attacked.Attacked`.
+        record: the record of an `m2fdp.adversaries.attacks.Attacked`.
     """
     return memberships(record) if "memberships" in record else reconstructions(record)
 

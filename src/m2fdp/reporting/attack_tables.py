@@ -22,7 +22,7 @@ def print_attack(record: Mapping[str, Any], console: Console | None = None) -> N
     """What was taken, with epsilon beside every number, and what it does not show.
 
     Args:
-        record: the record of an `m2fdp.adversaries.attacked.Attacked`.
+        record: the record of an `m2fdp.adversaries.attacks.Attacked`.
     """
     who = ", ".join(record["observers"].values())
     bound = upper_bound(promised_epsilon(record))

@@ -25,7 +25,7 @@ def tiers_over_rounds(table: pd.DataFrame) -> Figure:
     """Who trains how much, and what the rounds take, over the rounds of the plan.
 
     Args:
-        table: rows of `m2fdp.tiers.tables.rounds_table`.
+        table: rows of `m2fdp.tiers.plan.rounds_table`.
     """
     figure = style.new_figure(8.0, 6.0)
     times, tiers = figure.subplots(2, 1, sharex=True)

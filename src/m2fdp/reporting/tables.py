@@ -347,7 +347,7 @@ def print_clock(rounds: pd.DataFrame, console: Console | None = None) -> None:
     """The mean round of the configured plan.
 
     Args:
-        rounds: rows of `m2fdp.tiers.tables.rounds_table`.
+        rounds: rows of `m2fdp.tiers.plan.rounds_table`.
     """
     mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
     show(

@@ -35,12 +35,8 @@ class LostSumError(InputError):
 
 @dataclass(frozen=True)
 class SumRules:
-    """How sums come about that hide their terms.
-
-    Attributes:
-        stop: whether the run ends where a sum loses too many senders; else it goes on, as if none
-            of them had moved.
-    """
+    """Whether the run stops where a sum that hides its terms loses too many senders; else it goes
+    on, as if none of them had moved."""
 
     stop: bool = False
 
@@ -65,14 +61,12 @@ def draw_survivors(
 ) -> dict[int, np.ndarray]:
     """Whose messages are in the sums after a local step: by layer l of sums, bool (N_l,).
 
-    All of a group that is below its threshold are left out.
+    All of a group that is below its threshold are left out, or the run is to stop then
+    (`LostSumError`).
 
     Args:
         present: bool (N_L,), the devices that take part in the round.
         at: round and step.
-
-    Raises:
-        LostSumError: a group is below its threshold, and the run is to stop then.
     """
     sums, tree = network.sums, network.tree
     alive: dict[int, np.ndarray] = {}
@@ -93,12 +87,8 @@ def draw_survivors(
 def count_lost(
     network: Network, plans: Sequence[RoundPlan], streams: Streams, every_step: bool
 ) -> tuple[int, int]:
-    """How many sums of these rounds are lost, and how many there are, as the draws will have it.
-
-    Args:
-        plans: the rounds t = 1…T.
-        every_step: whether each local step ends in sums; else those do that models travel past.
-    """
+    """How many sums of the rounds t = 1…T are lost, and how many there are, as the draws will have
+    it, if every local step ends in sums, or else those that models travel past."""
     lost, total = 0, 0
     for number, plan in enumerate(plans, start=1):
         present = draw_participants(network, streams, number)

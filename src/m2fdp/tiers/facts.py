@@ -50,10 +50,6 @@ def _splits(run: Request) -> bool:
     return run.network.splits is not None
 
 
-def _is_exposed(run: Request) -> bool:
-    return bool(exposed_splits(run.network).any())
-
-
 def _averages_nothing(run: Request) -> bool:
     way = way_of(run.config)
     return way is not None and not way.averaged
@@ -102,7 +98,8 @@ def _of_tiers(run: Request) -> Wrong:
 
 # fmt: off
 FEATURES = (
-    Feature("an activation that goes to a server that nobody trusts", _is_exposed,
+    Feature("an activation that goes to a server that nobody trusts",
+        lambda run: bool(exposed_splits(run.network).any()),
         (a.GRADIENT, a.EQUAL_COUNTS, a.OF_RECORDS, a.NOT_BY_CHANCE, a.PLAIN_MEANS),
         values=_of_labels),
     Feature("algorithm: {algorithm}, which splits models,", _splits,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from m2fdp.core.algorithms.base import Plan
-from m2fdp.core.config import Config, SuperNodesConfig
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, heads_of
 
@@ -22,34 +22,19 @@ _VALID = {"crash": "below (m - 1)/2", "byzantine": "at most (m - 1)/3"}
 
 
 def with_elections(plan: Plan, config: Config) -> Plan:
-    """The plan with the lowest servers elected, if they are.
-
-    Raises:
-        InputError: there are no lowest servers, or more of a zone's devices collude than its
-            elections stand.
-    """
+    """The plan with the lowest servers elected, if they are; an `InputError` where there are none,
+    or more of a zone's devices collude than its elections stand."""
     network, elections = plan.network, config.topology.super_nodes
     if elections.kind == "fixed":
         return plan
     if network.tree.depth < 2:
-        raise InputError(
-            f"{_KEY}.kind",
-            elections.kind,
-            "needs servers between cloud and devices, which this network, a star, has not; use "
-            "fixed",
-        )
-    _check_colluding(network, elections, config.threat.colluding)
-    return replace(plan, network=replace(network, elected=True))
-
-
-def _check_colluding(network: Network, config: SuperNodesConfig, colluding: int) -> None:
-    """Too few of a zone's devices collude to decide its elections, those expected on line."""
-    chance = 1.0 if network.chance is None else network.chance
-    on_line = network.present * chance
-    if config.tolerance == "crash":
+        problem = "needs servers between cloud and devices, which this network, a star, has not"
+        raise InputError(f"{_KEY}.kind", elections.kind, f"{problem}; use fixed")
+    chance, colluding = 1.0 if network.chance is None else network.chance, config.threat.colluding
+    on_line = network.present * chance  # those expected
+    too_many = colluding > (on_line - 1) / 3
+    if elections.tolerance == "crash":
         too_many = colluding >= (on_line - 1) / 2
-    else:
-        too_many = colluding > (on_line - 1) / 3
     if too_many.any():
         zone = int(np.argmax(too_many))
         raise InputError(
@@ -57,8 +42,9 @@ def _check_colluding(network: Network, config: SuperNodesConfig, colluding: int)
             colluding,
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
             f"{network.tree.names[-2][zone]} for its elections ({_KEY}.tolerance: "
-            f"{config.tolerance}); valid: {_VALID[config.tolerance]}",
+            f"{elections.tolerance}); valid: {_VALID[elections.tolerance]}",
         )
+    return replace(plan, network=replace(network, elected=True))
 
 
 def zone_read_in_clear(network: Network) -> str | None:

@@ -60,13 +60,8 @@ def zones_table(
     - with uncertain noise: senders may fall silent, or its weight depends on who comes;
     - with noised activations: their noise does not add up in a sum, and labels may cost epsilon.
 
-    Args:
-        colluding: `threat.colluding`.
-
-    Returns:
-        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon;
-        H's, over the root of V, and with secure aggregation over V; then the columns of
-        `m2fdp.zones.views.zone_epsilons`.
+    `COLUMNS` are H's case; V, the variances of one adder in the global sum; the nominal epsilon;
+    H's, over the root of V, and with secure aggregation over V; then those of `zone_epsilons`.
     """
     empty = pd.DataFrame(columns=list(COLUMNS))
     if not mechanism.private or network.tree.depth != 2:
@@ -112,11 +107,7 @@ def _weighs_noise(network: Network) -> bool:
 
 
 def _zones(
-    network: Network,
-    mechanism: CalibratedMechanism,
-    lines: list[Release],
-    steps: bool,
-    rounds: int,
+    network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool, rounds: int
 ) -> Zones:
     """What the mechanism has each node add, and what the ledger says that each device moves."""
     at_zone, at_cloud = network.weights[1], network.weights[0]

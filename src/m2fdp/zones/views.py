@@ -101,11 +101,7 @@ class Zones:
 
     def adders(self, one: float) -> float:
         """V: the noise in the global sum in units of one adder's variance, each adder's as it is
-        over what a device moves its message by.
-
-        Args:
-            one: an adder's noise over that.
-        """
+        over what a device moves its message by; `one` is an adder's noise over that."""
         devices, super_nodes, cloud = self.multipliers
         total = self.on_line @ devices**2 + (super_nodes**2).sum() + cloud**2
         return float(total) / one**2
@@ -131,12 +127,8 @@ _CASES = {
 
 @dataclass(frozen=True)
 class Releases:
-    """What of a device's gets out over a run, in units of what it moves a message by.
-
-    Attributes:
-        told: what those are shown who know in which rounds it took part.
-        unseen: what those are who never do; the same where nobody joins by chance.
-    """
+    """What of a device's gets out over a run, in units of what it moves a message by: to those who
+    are told in which rounds it took part, and to those who never are."""
 
     told: Composition
     unseen: Composition
@@ -164,11 +156,8 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """The devices' noise in a round, as each device may count on it when it is there.
-
-    Attributes:
-        others: float64 (n,), the variance that each adds to its zone's sum for certain.
-    """
+    """The devices' noise in a round, as each may count on it when it is there: the variance
+    float64 (n,) that each adds to its zone's sum for certain."""
 
     zones: Zones
     others: np.ndarray
@@ -244,7 +233,6 @@ def views(zones: Zones) -> list[View]:
 
 
 def _views_of(its_round: _Round) -> list[View]:
-    """Of one round."""
     zones = its_round.zones
     weights, shows = zones.global_weights, zones.devices > 0
     broadcast = its_round.in_all + zones.of_servers
@@ -281,9 +269,8 @@ def _at_the_super_node(its_round: _Round, observer: str, knows: int) -> View:
         return View(observer, f"{WORDS}, and broadcasts", variance, zones.global_weights, told)
     if sent.form == "alone":
         return View(observer, _MESSAGE, zones.in_zone, weights, told)
-    return View(
-        observer, "the sum of the zone's messages", its_round.in_zone - known, weights, told
-    )
+    sees = "the sum of the zone's messages"
+    return View(observer, sees, its_round.in_zone - known, weights, told)
 
 
 def _at_the_cloud(its_round: _Round) -> list[View]:
@@ -327,15 +314,14 @@ def zone_epsilons(
 ) -> pd.DataFrame:
     """What every observer learns of the devices of every kind of zone: a row each.
 
+    Columns: observer; sees; about, who adds noise on the devices' path below the cloud; devices,
+    how many; rounds_known, whether rounds that a device is known to have joined count;
+    noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
+    noise over what it moves.
+
     Args:
         releases: the different ones of devices.
         releases_of: int64 (n,), which of them are a device's; the first, unless given.
-
-    Returns:
-        observer; sees; about, who adds noise on the devices' path below the cloud; devices, how
-        many; rounds_known, whether rounds that a device is known to have joined count;
-        noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
-        noise over what it moves.
     """
     kinds = np.zeros(len(zones.zone_of), dtype=np.int64) if releases_of is None else releases_of
     abouts = _about(zones)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m2fdp.tiers.clock import bytes_per_second, draw_noise, draw_profiles, slowness
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.profiles import bytes_per_second, draw_noise, draw_profiles, slowness
 
 
 def test_what_was_measured_is_met_and_between_it_is_monotone():

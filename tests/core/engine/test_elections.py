@@ -20,8 +20,8 @@ from m2fdp.core.topology.participation import Participation
 from m2fdp.core.topology.sums import SecureSums
 from m2fdp.core.topology.trust import all_untrusted
 from m2fdp.secure_aggregation.survivors import SumRules, draw_survivors
-from m2fdp.zones.elections import draw_offices, draw_super_nodes
 from m2fdp.zones.lots import elect
+from m2fdp.zones.offices import draw_offices, draw_super_nodes
 
 STREAMS = KeyedStreams(0)
 

@@ -19,7 +19,7 @@ from m2fdp.core.streams import seeded
 from m2fdp.experiment import Experiment
 from m2fdp.tiers import split_noise as splits
 from m2fdp.tiers.split_models import SplitChain, SplitModel
-from m2fdp.tiers.split_rounds import overheard
+from m2fdp.tiers.split_steps import overheard
 
 SETTING = {
     "model.name": "cnn12",

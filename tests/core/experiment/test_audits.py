@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from m2fdp import Experiment, load_config
-from m2fdp.adversaries.audits import refuse_broken, tried_condition
+from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import noise

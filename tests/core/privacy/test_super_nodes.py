@@ -16,8 +16,7 @@ from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.zones.elections import draw_offices
-from m2fdp.zones.offices import Offices, in_office
+from m2fdp.zones.offices import Offices, draw_offices, in_office
 
 MECHANISMS = ["gradient", "upload"]
 SUMS = {"secure_aggregation.layers": [2], "secure_aggregation.noise": "shared"}

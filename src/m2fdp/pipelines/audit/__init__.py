@@ -10,7 +10,7 @@ import pandas as pd
 from kedro.pipeline import Pipeline
 from matplotlib.figure import Figure
 
-from m2fdp.adversaries.audits import refuse_broken, tried_condition
+from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
 from m2fdp.reporting.privacy_figures import audit_bounds, neighbours_figure
