@@ -157,8 +157,7 @@ def study(
         if name == REPORT:
             _check_no_options()
         else:
-            from m2fdp.studies.early import check_order
-            from m2fdp.studies.order import Order
+            from m2fdp.studies.order import Order, check_order
 
             order = Order(name, **of_order)
             check_order(_project(), order, only)
@@ -216,7 +215,7 @@ def results() -> None:
 @cli.command()
 def ui() -> None:
     """Open MLflow's pages about the runs; Ctrl-C closes them."""
-    from m2fdp.pipelines.ui import show
+    from m2fdp.pipelines.pages import show
 
     with _one_line_ends():
         show(_project())
@@ -235,7 +234,7 @@ def ui() -> None:
 @click.option("--reason", default=None, help="Needed where the run's promise is not verified.")
 def promote(name: str, alias: str, run_id: str | None, reason: str | None) -> None:
     """Register the model of a run in MLflow as NAME, with what it promises."""
-    from m2fdp.pipelines.promoting import promote as register
+    from m2fdp.pipelines.logged_models import promote as register
 
     with _one_line_ends():
         version = register(_project(), name, alias, run_id, reason)
@@ -262,7 +261,7 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str] = lambda _: ""
     except (click.ClickException, click.exceptions.Exit):
         raise
     except Exception as error:
-        from m2fdp.pipelines.causes import trouble  # imports MLflow
+        from m2fdp.pipelines.tracking import trouble  # imports MLflow
 
         if (line := trouble(error)) is None:
             raise

@@ -37,10 +37,8 @@ from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.core.interruption import Interrupted
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
-from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import tell_beginning
@@ -60,6 +58,7 @@ from m2fdp.pipelines.selection import (
     reading,
 )
 from m2fdp.pipelines.store import check_store
+from m2fdp.pipelines.tracking import first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf

@@ -16,7 +16,7 @@ from m2fdp.core.experiment import promise
 from m2fdp.core.privacy import verdict
 from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
 from m2fdp.pipelines import evaluation, privacy
-from m2fdp.pipelines.evaluation.nodes import changed, check_trained_with
+from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.recording import CatalogEntries
 from m2fdp.pipelines.resuming import Unfinished, resumed_verdict
 

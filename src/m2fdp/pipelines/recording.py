@@ -21,8 +21,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
 from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.core.metrics import ACCURACY, EPSILON_NOMINAL, ROUNDS, SCORE
-from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.pages import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.provenance import SOURCE
 from m2fdp.reporting.cards import Card
 from m2fdp.reporting.tables import promise_line

@@ -17,8 +17,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing
 from m2fdp.core.interruption import deferred
-from m2fdp.pipelines.causes import first_line, why_no_answer
 from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
+from m2fdp.pipelines.tracking import first_line, why_no_answer
 
 KEY = "MLFLOW_TRACKING_URI"
 _GET_EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"  # of MLflow's REST API

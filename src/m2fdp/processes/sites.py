@@ -28,7 +28,7 @@ from m2fdp.processes.connection import (
     wait_for,
 )
 from m2fdp.processes.elsewhere import Piece, Site
-from m2fdp.processes.pending import Pending
+from m2fdp.processes.tasks import Pending
 
 ADDRESS, ENGINE, WORKERS = "execution.address", "execution.engine", "execution.workers"
 # Where all are lost, whoever is not there by then is not waited for.

@@ -15,8 +15,7 @@ from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.formatting import counted, parameter, verified
-from m2fdp.reporting.tables import markdown
-from m2fdp.reporting.terminal import new_table, show
+from m2fdp.reporting.tables import markdown, new_table, show
 
 _PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
 _OF_PAIRS = frozenset(
@@ -51,7 +50,7 @@ def heading(judged: pd.DataFrame) -> str:
 
 
 def pairs_markdown(pairs: pd.DataFrame) -> str:
-    """What `m2fdp.claims.pairs.paired_differences` returns, in Markdown, accuracies in points."""
+    """What `m2fdp.claims.measuring.paired_differences` returns, in Markdown, accuracies in points."""
     places = [name for name in pairs.columns if name not in _OF_PAIRS]
     rows = [
         {name: parameter(row[name]) for name in places}

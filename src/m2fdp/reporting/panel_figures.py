@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from m2fdp.claims.layout import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
+from m2fdp.claims.declared import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.formatting import counted
 from m2fdp.reporting import style

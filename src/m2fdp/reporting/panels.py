@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from m2fdp.claims.declared import DELAY, OVER_A_RUN, ROUND, Layout, Panel, curves
 from m2fdp.claims.frames import ARM, TAGS, comparable, select_runs, swept_columns
-from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout, Panel, curves
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError, among

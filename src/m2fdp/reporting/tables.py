@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +17,6 @@ from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import (
     counted,
-    lower_bound,
     nominal,
     parameter,
     promised_epsilon,
@@ -40,7 +39,37 @@ from m2fdp.core.metrics import (
 )
 from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
-from m2fdp.reporting.terminal import new_table, show
+
+
+def new_table(
+    title: str,
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    caption: str | None = None,
+    digits: int = 0,
+) -> Table:
+    """A table without rows.
+
+    Args:
+        title: what stands above it, as it is: no markup.
+        texts: the names of the first columns.
+        numbers: the names of the others, which never wrap.
+        caption: what stands below it, as it is; None = nothing.
+        digits: characters that a number has room for in the narrowest terminal.
+    """
+    note = None if caption is None else Text(caption)
+    table = Table(title=Text(title), title_justify="left", caption=note, caption_justify="left")
+    for name in texts:
+        table.add_column(name)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(len(name), digits))
+    return table
+
+
+def show(what: RenderableType, console: Console | None = None) -> None:
+    """Print it whole, however narrow the terminal; None = on standard output."""
+    (console or Console(highlight=False)).print(what, crop=False)
+
 
 _MEAN, _STD = "_mean", "_std"  # end the names of columns
 _BOUNDS = names_of((EPSILON_NOMINAL, EPSILON_VERIFIED))
@@ -236,64 +265,11 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     show(result, console)
 
 
-def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
-    """An audit in the terminal: what each observer learns at least, at most, and should.
-
-    Args:
-        bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
-    """
-    first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
-    broken = bounds.loc[bounds["epsilon_lower"] > bounds["epsilon_upper"], "observer"]
-    refuted = [f" The promise against {observer} is REFUTED." for observer in broken]
-    result = new_table(
-        f"Audit at T = {first['rounds']}, δ = {first['delta']:g}",
-        ["observer, and the devices it observes"],
-        ["releases", "copies", "ε at least", "ε at most", "ε nominal"],
-        f"Each lower bound holds at {first['confidence']:.0%} confidence, whenever an audit stops; "
-        f"with {most['repetitions']:,} copies of each world none can pass "
-        f"{lower_bound(most['largest_lower'])}.{''.join(refuted)}",
-    )
-    for row in bounds.to_dict("records"):
-        result.add_row(
-            Text(f"{row['observer']}: {row['position']}"),
-            f"{row['releases']:,}",
-            f"{row['repetitions']:,}",
-            lower_bound(row["epsilon_lower"]),
-            upper_bound(row["epsilon_upper"]),
-            nominal(row["epsilon_nominal"]),
-        )
-    show(result, console)
-
-
-def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> None:
-    """An audit by neighbours in the terminal: what each observer was shown of them, and may be.
-
-    Args:
-        tried: a row an observer, with the columns of `m2fdp.adversaries.neighbours.Tried`.
-    """
-    result = new_table(
-        "Audit by neighbours: shifts in standard deviations of the noise",
-        ["observer, and the devices it observes"],
-        ["tried", "largest shift found", "allowed"],
-        "Of one release, behind the noise that was really drawn, which is known to within "
-        f"{tried['error'].max():.1%}.",
-    )
-    for row in tried.to_dict("records"):
-        observer = f"{row['observer']}: {row['position']}"
-        result.add_row(
-            Text(observer if row["held"] else f"{observer}: DOES NOT HOLD, {row['finding']}"),
-            f"{row['neighbours']:,}",
-            f"{row['found']:.3g}",
-            f"{row['allowed']:.3g}",
-        )
-    show(result, console)
-
-
 def print_result(summary: Mapping[str, Any], console: Console | None = None) -> None:
     """What a run has reached, in the terminal.
 
     Args:
-        summary: what `m2fdp.pipelines.evaluation.nodes.summarise` returns.
+        summary: what `m2fdp.pipelines.evaluation.summarise` returns.
     """
     title = get_algorithm(summary["algorithm"]).title
     result = Table.grid(padding=(0, 2))
@@ -324,39 +300,6 @@ def promise_line(guarantee: str, promise: Mapping[str, Any]) -> str:
     kind = "verified" if guarantee == "verified" else "conditional: privacy_summary.json"
     target = nominal(promise["epsilon_nominal"])
     return f"{bound} ({kind}), nominal {target}, δ = {promise['delta']:g}"
-
-
-def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
-    """The bounds after the last round in the terminal, beside the means that they bound.
-
-    Args:
-        table: rows of `m2fdp.convergence.tables.bound_table`.
-    """
-    last = table.iloc[-1]
-    title = f"Mean squared gradient norm over {counted(int(last['round']), 'round')}"
-    result = new_table(title, ["bound"], ["at most", "measured"])
-    for name, bound, measured in (
-        ("Theorem 1 as printed; plain mean", "bound", "mean_gradient_norm_sq"),
-        ("proven here; mean weighted by step size", "proven_bound", "weighted_gradient_norm_sq"),
-    ):
-        result.add_row(Text(name), upper_bound(last[bound]), f"{last[measured]:.3g}")
-    show(result, console)
-
-
-def print_clock(rounds: pd.DataFrame, console: Console | None = None) -> None:
-    """The mean round of the configured plan.
-
-    Args:
-        rounds: rows of `m2fdp.tiers.tables.rounds_table`.
-    """
-    mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
-    show(
-        f"{counted(len(rounds), 'round')} planned, times of {rounds['model'].iloc[0]}: on average "
-        f"{mean['dtfl_s']:.1f} s (times known before: {mean['oracle_s']:.1f} s, FedAvg "
-        f"{mean['fedavg_s']:.1f} s, SplitFed {mean['splitfed_s']:.1f} s, FedGKT "
-        f"{mean['fedgkt_s']:.1f} s).",
-        console,
-    )
 
 
 def _text_columns(frame: pd.DataFrame) -> list[str]:

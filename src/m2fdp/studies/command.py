@@ -18,16 +18,21 @@ from mlflow.entities import Run
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted
-from m2fdp.pipelines.descriptions import DESCRIPTION
-from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
+from m2fdp.pipelines.pages import DESCRIPTION
+from m2fdp.pipelines.tracking import (
+    END_TAG,
+    PROCESS_TAG,
+    close_stale_runs,
+    forget_end,
+    locked,
+    process_tag,
+)
 from m2fdp.processes.connection import check_installed, connected
 from m2fdp.processes.sites import check_execution
 from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
 from m2fdp.selection.procedures import verified_targets
-from m2fdp.studies.early import part_of, read_study
 from m2fdp.studies.grid import (
     Cell,
     Point,
@@ -39,7 +44,7 @@ from m2fdp.studies.grid import (
     varied_keys,
 )
 from m2fdp.studies.launcher import Launcher, search_runs
-from m2fdp.studies.order import Order
+from m2fdp.studies.order import Order, part_of, read_study
 from m2fdp.studies.report import (
     Findings,
     check_report,

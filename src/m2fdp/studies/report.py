@@ -14,19 +14,17 @@ from mlflow.entities import Run
 from rich.console import Console
 from rich.text import Text
 
-from m2fdp.claims.declared import check_claims
+from m2fdp.claims.declared import Layout, check_claims
 from m2fdp.claims.frames import ARM, TAGS, VERSION
 from m2fdp.claims.judging import judge
-from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure, check_own_metrics
-from m2fdp.claims.measuring import measure_runs
-from m2fdp.claims.pairs import paired_differences
+from m2fdp.claims.measuring import measure_runs, paired_differences
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.files import replacing
 from m2fdp.core.formatting import counted
-from m2fdp.pipelines import views
-from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
-from m2fdp.reporting import attack_figures, claim_tables, panel_figures, panels
+from m2fdp.pipelines import pages
+from m2fdp.pipelines.pages import DESCRIPTION, LONGEST, artifact_link, picture
+from m2fdp.reporting import claim_tables, panel_figures, panels, room_figures
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import (
@@ -86,7 +84,7 @@ class Findings:
         labels, records = _labels(self.study), self.record.board
         names = [name for name in [*labels, ""] if name in records]
         shown = {labels.get(name, name): records[name] for name in names}
-        return attack_figures.board(self.study.board.title, shown)
+        return room_figures.board(self.study.board.title, shown)
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
@@ -302,7 +300,7 @@ def describe_study(
         parts.append("\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines]))
     if found is not None:
         links = {
-            mode: views.view_link(experiment, parent.data.tags["study"], mode)
+            mode: pages.view_link(experiment, parent.data.tags["study"], mode)
             for mode in ("CHART", "TABLE")
         }
         parts += [
@@ -342,7 +340,7 @@ def save_view(
         chosen = f"tags.study = '{study}' and attributes.status = 'FINISHED'"
     columns = [f"{'tags' if key in TAGS else 'params'}.`{key}`" for key in [*keys, "seed"]]
     groups = [{"mode": "tag" if key in TAGS else "param", "groupByData": key} for key in keys]
-    views.save_view(
+    pages.save_view(
         client,
         parent.info.experiment_id,
         study,

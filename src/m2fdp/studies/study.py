@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from m2fdp.claims.declared import Claim
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.declared import Claim, Layout
 from m2fdp.core.blocks import Block, spelled
 from m2fdp.core.config import flatten, overlaid
 from m2fdp.core.config.parsing import refusal

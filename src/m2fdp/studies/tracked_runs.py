@@ -17,7 +17,7 @@ import mlflow
 import pandas as pd
 from mlflow.entities import Run
 
-from m2fdp.claims.declared import TrendClaim
+from m2fdp.claims.declared import OVER_A_RUN, TrendClaim
 from m2fdp.claims.frames import (
     ARM,
     HISTORY_COLUMNS,
@@ -26,7 +26,6 @@ from m2fdp.claims.frames import (
     select_runs,
     swept_columns,
 )
-from m2fdp.claims.layout import OVER_A_RUN
 from m2fdp.claims.measures import MEASURES, tracked
 from m2fdp.claims.measuring import measure_runs, to_target
 from m2fdp.core.blocks import NO_RESULT
@@ -66,7 +65,7 @@ class Record:
             study shows or judges, and `ORIGIN`; its index is the cell's name.
         rounds: one row a run and evaluated round, as figures show it; none where they do not.
         search: rows of `m2fdp.studies.search.search_table`; none without a search.
-        procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
+        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
         board: what attacks have reconstructed, by arm; none where the study shows none of it.
     """
 
@@ -98,7 +97,7 @@ def measures_of(study: Study) -> list[str]:
 
 
 def curves_of(study: Study) -> set[str]:
-    """What the study's figure shows over a run, of `m2fdp.claims.layout.curves`."""
+    """What the study's figure shows over a run, of `m2fdp.claims.declared.curves`."""
     if study.figure is None:
         return {ACCURACY.name}
     return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}

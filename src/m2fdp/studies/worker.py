@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from m2fdp.core.interruption import Interrupted, deferred, interruptible
-from m2fdp.processes.pending import GRACE_S, Pending
+from m2fdp.processes.tasks import GRACE_S, Pending
 
 PARENT_TAG = "mlflow.parentRunId"
 # Figures take longer than all else around a cell's training, and a study draws its own.
@@ -57,7 +57,7 @@ def run_cell(job: Job) -> dict[str, str]:
         except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
             with suppress(OSError):  # the log's disk may be what has failed
                 traceback.print_exc()
-            from m2fdp.pipelines.causes import reason
+            from m2fdp.pipelines.tracking import reason
 
             return {"reason": reason(error)}
 

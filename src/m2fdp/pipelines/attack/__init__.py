@@ -11,8 +11,7 @@ from kedro.pipeline import Pipeline
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
 from m2fdp.progress import items_bar
-from m2fdp.reporting.attack_figures import attack_figure
-from m2fdp.reporting.attack_tables import print_attack
+from m2fdp.reporting.room_figures import attack_figure, print_attack
 
 
 def attack_run(
