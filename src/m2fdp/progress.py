@@ -72,8 +72,6 @@ def items_bar(
     The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
 
     Args:
-        what: the items are.
-        console: place where it is shown; by default on standard error.
         tell: takes a line every 30 seconds where there is no bar.
     """
     bar, counts = _bar(console, TimeRemainingColumn()), (0, 0)
@@ -100,7 +98,6 @@ def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> 
     Args:
         rounds: number of all rounds; `Experiment.calibrate().affordable_rounds`.
         done: rounds of a run that goes on.
-        console: place where it is shown; by default on standard error.
     """
     bar = _bar(console, TextColumn("{task.fields[latest]}"), TimeRemainingColumn())
 

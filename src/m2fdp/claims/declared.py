@@ -122,11 +122,8 @@ def check_claims(
     """Refuse claims that no run could decide; meant to be called before any run starts.
 
     Args:
-        claims: the claims of one study.
         columns: what the study's runs differ in, such as `arm` and dotted keys of parameters.
             `algorithm` is one always; seeds and versions are not for `of` and `over` to select.
-        versions: the study's versions.
-        measures: the measures that the study's runs have.
         values: column -> all its values, of those columns whose values are known.
 
     Raises:

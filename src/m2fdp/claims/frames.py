@@ -61,9 +61,6 @@ def select_runs(runs: pd.DataFrame, selection: Mapping[str, Any]) -> pd.DataFram
     Args:
         selection: each column's value or a list of values, as YAML has them: 1 is the column's
             1.0, and [0.5] the parameter's text "[0.5]". Names of arms and versions are texts.
-
-    Raises:
-        InputError: there is no such column.
     """
     selected = np.ones(len(runs), bool)
     for column, choice in selection.items():

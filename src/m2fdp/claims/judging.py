@@ -82,7 +82,6 @@ def judge(
     otherwise. One seed, and a tie, are open.
 
     Args:
-        claims: the claims of one study.
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
         versions: the study's versions, in its order, those without a finished run, too;
@@ -129,9 +128,6 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     the smallest verified epsilon of those, and is open where it is in a version whose runs keep to
     theirs. It fails if it holds nowhere and nothing is open.
 
-    Args:
-        judged: what `judge` returns.
-
     Returns:
         `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
         or is not judged yet.
@@ -151,17 +147,7 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 def _select(
     claim: ThresholdClaim | TrendClaim, side: str, runs: pd.DataFrame, column: str | None = None
 ) -> pd.DataFrame:
-    """The runs that one side of a claim is about, in the order of their seeds.
-
-    Args:
-        claim: its selection counts.
-        side: `of` or `over`.
-        runs: the runs of one version.
-        column: a trend's column, each value of which has runs of its own.
-
-    Raises:
-        InputError: several runs of one seed (and value of the column).
-    """
+    """The runs that one side of a claim is about, in the order of their seeds."""
     selection = selections(claim)[side]
     chosen = np.ones(len(runs), dtype=bool)
     for name, value in selection.items():

@@ -85,9 +85,6 @@ def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
 
     Args:
         history: one row a run and evaluated round: run_id, round, accuracy, energy and delay.
-
-    Returns:
-        The measures of `TO_TARGET` by run_id, of the runs that reach it.
     """
     reached = history[history[ACCURACY.name] >= target_accuracy].sort_values(["run_id", "round"])
     first = reached.drop_duplicates("run_id").set_index("run_id")

@@ -41,8 +41,6 @@ def check(
     Args:
         min_samples: the fewest training records that a device may hold.
         n_classes: None = a user's own data, of any number.
-        columns: the manifest's columns.
-        splits: the names of its splits.
         cloud: the device that stands for the cloud.
     """
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()

@@ -29,9 +29,6 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     """Refuse to leave the promise of one configuration beside the model and the card of another.
 
     A run that trains replaces the model too.
-
-    Raises:
-        InputError: see `check_trained_with`.
     """
     outputs = pipeline.all_outputs()
     if "model" in outputs or not privacy.create_pipeline().all_outputs() & outputs:
@@ -46,10 +43,6 @@ class CellVerdict:
 
     The run's `assemble` finds what is known at its start as `known` in the catalog: None for a
     training that begins anew.
-
-    Args:
-        private: whether the run has a promise to keep.
-        unfinished: the run as it was left, if it goes on.
     """
 
     def __init__(

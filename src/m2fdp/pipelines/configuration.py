@@ -87,11 +87,7 @@ class StrictConfigLoader(StrictFiles):
             raise InputError(keys, "(twice)", f"is set in {both}; keep one") from None
 
     def content(self, key: str, file: Path) -> dict[str, Any]:
-        """What a file of that kind says.
-
-        Raises:
-            InputError: it is no YAML, holds no keys or sets one twice.
-        """
+        """What a file of that kind says."""
         # A file that can't be read is refused by whoever parses it.
         written = file.read_bytes() if os.access(file, os.R_OK) and file.is_file() else b""
         return _parsed(read_parameters if key == "parameters" else read_block, file, written)
@@ -160,11 +156,7 @@ def _clashes(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]
 
 
 def check_catalog(loader: StrictConfigLoader) -> None:
-    """Refuse a catalog with an entry that no dataset can be made of.
-
-    Raises:
-        InputError: naming file, line and entry.
-    """
+    """Refuse a catalog with an entry that no dataset can be made of."""
     entries = loader["catalog"]
     try:
         credentials = loader["credentials"]

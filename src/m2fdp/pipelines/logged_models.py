@@ -49,19 +49,13 @@ _EXAMPLE, _SERVED_EXAMPLE = "input_example.json", "serving_input_example.json"
 
 @dataclass(frozen=True, eq=False)
 class ServableModel:
-    """A trained model with what others must know of it.
+    """A trained model with what others must know of it."""
 
-    Attributes:
-        config: what `build_model` builds it from, with shape and n_classes.
-        shape: (C, H, W) of one input.
-        state_dict: the parameters by name.
-        metadata: plain values: what privacy it was bought with, and what it reaches.
-    """
-
-    config: ModelConfig
-    shape: Shape
+    config: ModelConfig  # what `build_model` builds it from, with shape and n_classes
+    shape: Shape  # (C, H, W) of one input
     n_classes: int
-    state_dict: Mapping[str, Tensor]
+    state_dict: Mapping[str, Tensor]  # the parameters by name
+    # plain values: what privacy it was bought with, and what it reaches
     metadata: Mapping[str, Any]
 
 

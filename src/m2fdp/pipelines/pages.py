@@ -52,11 +52,7 @@ def artifact_link(experiment_id: str, run_id: str, path: str, shows: str) -> str
 
 
 def described(card: Card, experiment_id: str, run_id: str, files: Sequence[str]) -> str:
-    """A run's card as its description.
-
-    Args:
-        files: names of the artifacts that the run has.
-    """
+    """A run's card as its description."""
     after = [picture(run_id, SHOWN, FIGURES[SHOWN])] if SHOWN in files else []
     links = [
         artifact_link(experiment_id, run_id, name, shows)
@@ -78,9 +74,7 @@ def card_of_parts(
     """The card of a run that has made none itself, as it was not asked to evaluate.
 
     Args:
-        promised: the content of privacy_summary.json.
         round_metrics: None where nothing was trained.
-        pipelines: that ran.
     """
     reached = None
     if round_metrics is not None:
@@ -191,11 +185,7 @@ def tell_once_served(port: int, lines: Sequence[str]) -> subprocess.Popen:
 
 
 def free_port(first: int) -> int:
-    """The first port from `first` on where nobody answers and that can be listened at.
-
-    Raises:
-        click.ClickException: none of a hundred is free.
-    """
+    """The first port from `first` on where nobody answers and that can be listened at."""
     for port in range(first, first + _TRIED):
         with socket.socket() as asked, socket.socket() as offered:
             asked.settimeout(1.0)

@@ -58,7 +58,6 @@ def tell_beginning(
     """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two.
 
     Args:
-        run_params: Kedro's parameters of the run.
         before: the run as it was left, if it goes on.
         round_: after which it goes on.
     """

@@ -33,9 +33,6 @@ def check_names(chosen: Mapping[str, Any]) -> None:
 
     Args:
         chosen: Kedro's options of the run, by Kedro's names.
-
-    Raises:
-        InputError: it names the option and what would be valid.
     """
     # MLflow has an active run for each thread: threads and processes would open runs without end.
     remedy = "a run's files are loaded and saved one after the other; leave it out"
@@ -54,9 +51,6 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
 
     Args:
         chosen: Kedro's options of the run, by Kedro's names.
-
-    Raises:
-        InputError: it names the option and what would be valid.
     """
     filters = _filters(chosen)
     if not filters:
@@ -83,11 +77,7 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
 def check_inputs(
     pipeline: Pipeline, catalog: CatalogProtocol, run_params: Mapping[str, Any]
 ) -> None:
-    """Refuse nodes that read what neither they make nor an earlier run has left.
-
-    Raises:
-        InputError: it names the file, or the node that makes what lives in memory only.
-    """
+    """Refuse nodes that read what neither they make nor an earlier run has left."""
     for name in sorted(pipeline.inputs()):
         if catalog.exists(name) or not (makers := _makers(name)):
             continue
@@ -109,11 +99,7 @@ def asked_for(run_params: Mapping[str, Any]) -> list[str]:
 
 
 def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
-    """Refuse datasets that can't be made under a configuration.
-
-    Raises:
-        InputError: naming the key.
-    """
+    """Refuse datasets that can't be made under a configuration."""
     for name, check in _REFUSING.items():
         if name in made:
             check(config, plan)

@@ -35,9 +35,6 @@ def check_store(uri: str) -> None:
     """Refuse a store that does not answer or is none of MLflow's, and leave it as it was.
 
     MLflow by itself tries a server for minutes, and makes its tables in any database.
-
-    Raises:
-        InputError: naming the store and what is wrong with it.
     """
     kind = uri.partition(":")[0].partition("+")[0]
     if kind in ("http", "https"):

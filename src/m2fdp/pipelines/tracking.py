@@ -246,9 +246,6 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
         key: the kind of what is locked, as the refusal tells it.
         name: which of its kind.
         remedy: what to do instead of waiting.
-
-    Raises:
-        InputError: another process holds it, or its folder can't be made.
     """
     check_folders([path])
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,13 +32,9 @@ _NUMBERS = count()
 
 
 class Piece(NamedTuple):
-    """Some blocks of a simulation, as sites know them.
+    """Some blocks of a simulation, as sites know them."""
 
-    Attributes:
-        simulation: a number that no other simulation of this process has.
-    """
-
-    simulation: int
+    simulation: int  # a number that no other simulation of this process has
     blocks: range
 
 
@@ -61,9 +57,6 @@ class Sites(Protocol):
             drawn: what is drawn of the round, packed.
             kept: what the learners of each piece keep, packed.
             content_of: makes what a site has to hold to compute a piece.
-
-        Raises:
-            SitesLostError: no site is left.
         """
 
 
@@ -99,15 +92,11 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Elsewhere:
-    """The means to have a simulation's blocks computed by sites.
-
-    Attributes:
-        process: the cloud's own.
-        groups: places of each piece's lock-step groups among all, int64 (g,).
-    """
+    """The means to have a simulation's blocks computed by sites."""
 
     sites: Sites
-    process: TreeProcess
+    process: TreeProcess  # the cloud's own
+    # places of each piece's lock-step groups among all, int64 (g,)
     groups: Mapping[Piece, np.ndarray]
 
     def compute(self, drawn: Drawn, slots: Named, sums: Tensor) -> None:
@@ -136,11 +125,7 @@ class Elsewhere:
 
 
 def build_elsewhere(process: TreeProcess, sites: Sites, costs: np.ndarray) -> Elsewhere:
-    """The means to have blocks computed by sites, each about as much.
-
-    Args:
-        costs: float64 (n,), of each block.
-    """
+    """The means to have blocks computed by sites, each about as much."""
     number, ranges = next(_NUMBERS), even_ranges(costs, sites.count)
     simulation = process.simulation
     groups = {Piece(number, blocks): part_of(simulation, blocks).groups for blocks in ranges}

@@ -38,11 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_execution(execution: ExecutionConfig) -> None:
-    """Refuse a cluster that can't be had, before anything is computed.
-
-    Raises:
-        InputError: Ray is not installed, or nothing listens at the address.
-    """
+    """Refuse a cluster that can't be had, before anything is computed."""
     if execution.engine == "ray":
         check_installed(ENGINE, execution.engine)
         check_address(execution.address, ADDRESS)
@@ -51,9 +47,6 @@ def check_execution(execution: ExecutionConfig) -> None:
 @contextmanager
 def sites_of(execution: ExecutionConfig, cores: int) -> Iterator[RaySites | None]:
     """The sites that compute a run's rounds; None where this machine's processes do.
-
-    Args:
-        cores: how many of this machine a cluster of its own has.
 
     Raises:
         InputError: Ray is not installed, no cluster is at the address, or it has fewer cores than
@@ -96,16 +89,11 @@ def _places(workers: int | None) -> Iterator[list[dict[str, Any]]]:
 
 @dataclass(eq=False)
 class _Member:
-    """A site.
-
-    Attributes:
-        node: address of the node that it is on, with its number where several have that address.
-        held: the pieces that it can compute.
-    """
+    """A site."""
 
     actor: Any
-    node: str
-    held: set[Piece] = field(default_factory=set)
+    node: str  # address of the node that it is on, with its number where several have that address
+    held: set[Piece] = field(default_factory=set)  # the pieces that it can compute
 
 
 class RaySites:
@@ -113,9 +101,6 @@ class RaySites:
 
     What a lost one computed goes to those that are left; only where none is left, all are started
     again.
-
-    Args:
-        places: options that place an actor on each of the cores.
 
     Raises:
         SitesLostError: none could be started.

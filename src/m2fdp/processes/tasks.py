@@ -18,11 +18,7 @@ GRACE_S = 5.0
 
 
 class Pending:
-    """The numbers of the tasks that nobody works on; one whose worker has died is tried once more.
-
-    Args:
-        on_loss: a function of the number of a task whose worker has died.
-    """
+    """The numbers of the tasks that nobody works on; a lost worker's task is tried once more."""
 
     def __init__(self, n_tasks: int, on_loss: Callable[[int], None]) -> None:
         self._numbers = deque(range(n_tasks))

@@ -150,8 +150,6 @@ def privacy_card(
         reached: the content of run_summary.json; None where nothing was trained.
         ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`; None where nothing
             is private.
-        command: what repeats the run.
-        split: SHA-256 of the manifest.
     """
     sections = [
         Section("", _lead(subject, promised, reached)),

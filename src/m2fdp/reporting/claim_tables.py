@@ -50,7 +50,7 @@ def heading(judged: pd.DataFrame) -> str:
 
 
 def pairs_markdown(pairs: pd.DataFrame) -> str:
-    """What `m2fdp.claims.measuring.paired_differences` returns, in Markdown, accuracies in points."""
+    """Rows of `m2fdp.claims.measuring.paired_differences` in Markdown, accuracies in points."""
     places = [name for name in pairs.columns if name not in _OF_PAIRS]
     rows = [
         {name: parameter(row[name]) for name in places}

@@ -89,11 +89,7 @@ def draw_dots(axes: Axes, dots: Sequence[Dot], names: Sequence[str], measure: st
 
 
 def _fit(axes: Axes, dots: Sequence[Dot], *, share: bool) -> None:
-    """An axis of the values and, as far as they leave them to be seen, of their intervals.
-
-    Args:
-        share: whether values are shares of one, beyond which no interval is shown.
-    """
+    """An axis of the values and, as far as they leave them to be seen, of their intervals."""
     spread = [0.0 if math.isnan(dot.summary.std) else dot.summary.std for dot in dots]
     means = [dot.summary.mean for dot in dots]
     ends = [dot.interval for dot in dots]

@@ -34,8 +34,6 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
 
     Args:
         round_metrics: one row an evaluated round, with round, accuracy and epsilon.
-        title: what the run is called.
-        guarantee: what its epsilon is, in a word.
     """
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
@@ -67,7 +65,6 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
 
     Args:
         matrix: int (C, C), a row a true label, a column a predicted one.
-        labels: the C labels' names.
     """
     n = len(labels)
     totals = matrix.sum(axis=1, keepdims=True)
@@ -252,7 +249,6 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
 
     Args:
         table: a column `round`, and one for each kind of observer.
-        target: epsilon that distrusted observers must not pass.
     """
     kinds = table.drop(columns="round")
     figure = style.new_figure(7.0, 4.2)
@@ -337,12 +333,7 @@ def neighbours_figure(tried: pd.DataFrame) -> Figure:
 def _observers(
     names: Sequence[str], height: float, series: Sequence[tuple[pd.Series, str, str]]
 ) -> tuple[Figure, Axes]:
-    """Bars of each observer, from above, and what they are in a legend.
-
-    Args:
-        height: inches of the figure.
-        series: values, one an observer, with their colour and what they are.
-    """
+    """Bars of each observer, from above, and what they are in a legend."""
     figure = style.new_figure(7.0, height)
     axes = figure.subplots()
     step, thickness = _BARS[len(series)]

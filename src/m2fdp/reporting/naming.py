@@ -81,9 +81,6 @@ def command(config: Config, pipelines: Iterable[str] = ()) -> str:
     """The `kedro run` that repeats a run, whatever the environments say by then.
 
     Places of files, which differ from machine to machine, are left to the reader as ROOT, EDGES.
-
-    Args:
-        pipelines: that ran; none is the default one.
     """
     changed = {key: value for key, value in differences(config).items() if key != "cell"}
     params = ",".join(f"{key}={_argument(key, value)}" for key, value in changed.items())

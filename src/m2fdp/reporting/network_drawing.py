@@ -96,21 +96,13 @@ class NodeMark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """The nodes of a layer in groups: one a node, or packed by parent and state.
+    """The nodes of a layer in groups: one a node, or packed by parent and state."""
 
-    Attributes:
-        names: the nodes' names.
-        group: int64 (nodes,), the group of each node.
-        states: the groups' states.
-        parents: int64 (groups,), the group above.
-        packed: whether groups hold several nodes.
-    """
-
-    names: Sequence[str]
-    group: np.ndarray
-    states: Sequence[NodeMark]
-    parents: np.ndarray
-    packed: bool
+    names: Sequence[str]  # the nodes' names
+    group: np.ndarray  # int64 (nodes,), the group of each node
+    states: Sequence[NodeMark]  # the groups' states
+    parents: np.ndarray  # int64 (groups,), the group above
+    packed: bool  # whether groups hold several nodes
 
     @property
     def kind(self) -> str:

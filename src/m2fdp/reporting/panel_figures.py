@@ -182,12 +182,7 @@ def _draw_categories(
     tell_seeds: bool,
     named: bool,
 ) -> None:
-    """A row a category, with a dot for each of its lines.
-
-    Args:
-        tell_seeds: beside each dot, as they differ.
-        named: whether the rows have their names beside them.
-    """
+    """A row a category, with a dot for each of its lines."""
     n_dots = 1 if content.names_itself else len(content.lines)
     dots = []
     for number, line in enumerate(content.lines):
@@ -275,11 +270,7 @@ def _with_seeds(label: str, seeds: set[int], tell: bool) -> str:
 
 
 def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
-    """How many they are if all lines have as many, and what lines and dots show of several.
-
-    Args:
-        of_dots: whether there are panels of dots, and whether there are others.
-    """
+    """How many they are if all lines have as many, and what lines and dots show of several."""
     several = max(seeds, default=0) > 1
     notes = [f"n = {counted(n, 'seed')}" for n in seeds if len(seeds) == 1]
     if several and False in of_dots and notes:

@@ -75,9 +75,6 @@ def check_layout(
     Args:
         columns: what the runs differ in: arm, version, dotted keys of parameters.
         target_accuracy: the study's target; None = none.
-
-    Raises:
-        InputError: naming the first wrong key, and what is valid.
     """
     fixed = [*dict.fromkeys((*_ALWAYS, *columns))]
     drawable = [*OVER_A_RUN, *fixed, *SIZES]
@@ -117,10 +114,6 @@ def panel_contents(
         measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
         labels: the arms' texts, in the order in which lines are listed; arms without one are
             listed after them, by their names.
-
-    Raises:
-        InputError: no such column or measure, a panel that would mix runs that differ in more
-            than it shows, or numbers that have no place on a logarithmic axis.
     """
     runs = measured.sort_values("seed", kind="stable")
     return [
@@ -136,11 +129,7 @@ def _content(
     labels: Mapping[str, str],
     names: Mapping[str, str],
 ) -> Content:
-    """A panel's runs by line and x.
-
-    Raises:
-        InputError: naming the key of the panel.
-    """
+    """A panel's runs by line and x."""
     _check_one_of(f"{key}.x", panel.x, [*OVER_A_RUN, *runs.columns])
     _check_one_of(f"{key}.y", panel.y, [measure for measure in MEASURES if measure in runs])
     _check_one_of(f"{key}.lines", panel.lines, runs.columns)

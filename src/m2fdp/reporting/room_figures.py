@@ -190,11 +190,7 @@ def reconstructions(record: Mapping[str, Any]) -> Figure:
 
 
 def board(title: str, records: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """What one observer reconstructs of the first message in several runs, a row each.
-
-    Args:
-        records: each run's record by its row's name.
-    """
+    """What one observer reconstructs of the first message in several runs, a row each."""
     rows = []
     for name, record in records.items():
         message = record["messages"][0]

@@ -24,9 +24,6 @@ def over_seeds(history: pd.DataFrame, measure: str = ACCURACY.name) -> pd.DataFr
 
     Returns:
         round, mean, the energy and std, the measure's sample standard deviation (NaN for one seed).
-
-    Raises:
-        InputError: a seed is there twice.
     """
     refuse_twice("history", history, ["seed", "round"], "{algorithm}, seed {seed}, round {round}")
     # Sorted, so that sums do not depend on the order of the rows.
@@ -42,9 +39,6 @@ def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str
 
     Args:
         row: how a row is called, a format of its columns.
-
-    Raises:
-        InputError: naming the key and the row.
     """
     twice = table[table.duplicated(list(columns))]
     if len(twice):
@@ -58,8 +52,6 @@ def draw_band(
     """A line of means in a band of one standard deviation.
 
     Args:
-        x: the places of the rows of `means`.
-        means: rows of `over_seeds`.
         number: the line's place in its figure, from 0.
     """
     step = max(1, len(means) // 8)

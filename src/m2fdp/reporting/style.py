@@ -45,11 +45,7 @@ class Look:
 
 
 def look(algorithm: str, variant: int = 0) -> Look:
-    """An algorithm's look; its variants differ in line and marker, never in colour.
-
-    Raises:
-        InputError: there is no such algorithm.
-    """
+    """An algorithm's look; its variants differ in line and marker, never in colour."""
     i = position(algorithm)
     return Look(
         ALGORITHM_COLOURS[i % len(ALGORITHM_COLOURS)],
@@ -73,9 +69,6 @@ def palette_look(number: int) -> Look:
 def position(algorithm: str) -> int:
     """The place of an algorithm in tables and legends: J's, baselines first, then H's and D's;
     users' own last.
-
-    Raises:
-        InputError: there is no such algorithm.
     """
     if is_own(algorithm):
         return len(ALGORITHMS)

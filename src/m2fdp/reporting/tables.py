@@ -48,15 +48,7 @@ def new_table(
     caption: str | None = None,
     digits: int = 0,
 ) -> Table:
-    """A table without rows.
-
-    Args:
-        title: what stands above it, as it is: no markup.
-        texts: the names of the first columns.
-        numbers: the names of the others, which never wrap.
-        caption: what stands below it, as it is; None = nothing.
-        digits: characters that a number has room for in the narrowest terminal.
-    """
+    """A table without rows."""
     note = None if caption is None else Text(caption)
     table = Table(title=Text(title), title_justify="left", caption=note, caption_justify="left")
     for name in texts:
@@ -121,7 +113,6 @@ def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFra
 
     Args:
         measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
-        measures: names of them.
 
     Returns:
         algorithm, the swept columns, seeds, and each measure: its mean over the seeds that have

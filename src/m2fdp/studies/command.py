@@ -130,11 +130,7 @@ def study(
 
 
 def report(project: Path) -> None:
-    """Report anew, from their finished runs, on all studies that were ever started here.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Report anew, from their finished runs, on all studies that were ever started here."""
     studies: dict[str, Findings] = {}
     reports = project / "data" / "08_reporting"
     for identity, (order, parent) in sorted(_started(project).items()):
@@ -152,11 +148,7 @@ def report(project: Path) -> None:
 
 
 def finished_record(project: Path, identity: str) -> tuple[Study, Record]:
-    """The study as its file is now, and what the finished runs say that it has here.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The study as its file is now, and what the finished runs say that it has here."""
     started = _started(project)
     if identity not in started:
         raise InputError("study", identity, f"no runs of it are here; {among(identity, started)}")
@@ -179,21 +171,15 @@ def _started(project: Path) -> dict[str, tuple[Order, Run]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a study's points, all of them or a part.
+    """What became of a study's points, all of them or a part."""
 
-    Attributes:
-        cells: those that have finished, in the order of the points.
-        run_ids: MLflow's ids of their runs.
-        failed: names of the others, with their hashes if they ever ran.
-        guarantees: what runs of the searches have promised, by the hashes of their cells.
-    """
-
-    cells: tuple[Cell, ...]
-    run_ids: tuple[str, ...]
-    failed: Mapping[str, str | None]
+    cells: tuple[Cell, ...]  # those that have finished, in the order of the points
+    run_ids: tuple[str, ...]  # MLflow's ids of their runs
+    failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
     schedules: Schedules  # that the searches chose
     tried: Sequence[Candidate]
     table: pd.DataFrame  # of `search_table`
+    # what runs of the searches have promised, by the hashes of their cells
     guarantees: Mapping[str, str]
 
 
@@ -204,11 +190,7 @@ def _launcher(project: Path, order: Order, setting: Setting, parent: Run) -> Lau
 
 
 def _run(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Outcome:
-    """Search and run, as far as the launcher does.
-
-    Raises:
-        InputError: see `check_none_else`.
-    """
+    """Search and run, as far as the launcher does."""
     results: dict[str, Tried] = {}
     guarantees: dict[str, str] = {}
     client = mlflow.MlflowClient()
@@ -287,11 +269,7 @@ def _record(setting: Setting, outcome: Outcome) -> Record:
 
 
 def checked_setting(project: Path, order: Order) -> Setting:
-    """The study that was asked for, known to be valid before anything starts.
-
-    Raises:
-        InputError: it can't be run, searched or reported.
-    """
+    """The study that was asked for, known to be valid before anything starts."""
     setting = load_setting(project, order)
     every = tuple(points(setting.study))
     schedules, _ = search_all(setting, every, first_of)
@@ -305,11 +283,7 @@ def checked_setting(project: Path, order: Order) -> Setting:
 
 
 def load_setting(project: Path, order: Order) -> Setting:
-    """The study that was asked for, with its environment's parameters.
-
-    Raises:
-        InputError: its file, the environment or the parameters are wrong.
-    """
+    """The study that was asked for, with its environment's parameters."""
     loaded, last = read_study(project, order)
     session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:

@@ -103,11 +103,7 @@ def _lines(study: Study) -> Iterator[tuple[Point, Grid]]:
 
 
 def check_size(name: str, study: Study) -> None:
-    """Refuse a study of more runs than anyone waits for, before any of its cells is made.
-
-    Raises:
-        InputError: with the number of its cells and of its searches' runs.
-    """
+    """Refuse a study of more runs than anyone waits for, before any of its cells is made."""
     cells = searched = 0
     for line, grid in _lines(study):
         cells += _n_combinations(grid)
@@ -242,9 +238,6 @@ def build_cell(
     Args:
         searching: what a search's run sets, dotted. It overrides all else, or records that the
             search is to spare would come back.
-
-    Raises:
-        InputError: its configuration is refused, or sets what only the study may.
     """
     study, arm = setting.study, arm_of(setting.study, point)
     version = study.versions[point.version].parameters if point.version is not None else {}
@@ -315,11 +308,7 @@ def _grid_keys(study: Study) -> tuple[str, ...]:
 
 
 def check_keys(setting: Setting) -> None:
-    """Refuse keys that are set in two places.
-
-    Raises:
-        InputError: it names the key.
-    """
+    """Refuse keys that are set in two places."""
     study, arms = setting.study, setting.study.arms.values()
     apart = set(_keys_tried(study.searches))
     blocks: list[Version | Arm] = [*study.versions.values(), *arms]

@@ -49,10 +49,6 @@ class Launcher:
     ) -> dict[str, str]:
         """Run cells, those of one configuration once.
 
-        Args:
-            what: what they are, for the progress.
-            tags: what all their runs are tagged with.
-
         Returns:
             MLflow's ids of the finished runs by the cells' hashes; failures are printed.
         """

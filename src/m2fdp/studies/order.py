@@ -75,15 +75,7 @@ class Order:
         return " ".join(["kedro study", self.name, *over, *words])
 
     def study(self, conf: Path, env: str) -> Study:
-        """The study that it means.
-
-        Args:
-            conf: the folder of the configuration.
-            env: the Kedro environment whose files lie over the base's.
-
-        Raises:
-            InputError: as `load_study`, `scaled` and `sweep`.
-        """
+        """The study that it means."""
         if self.name == SWEEP:
             loaded = sweep(self.over, self.seeds)
         else:
@@ -112,9 +104,6 @@ def sweep(over: Sequence[str], seeds: int | None) -> Study:
     Args:
         over: `KEY=VALUE|VALUE` each, values as `--params` reads them.
         seeds: how many, from 0; None = `DEFAULT_SEEDS`.
-
-    Raises:
-        InputError: none, not of that form, a key that is given twice, or seeds.
     """
     if not over:
         raise InputError(OVER, "(none)", f"what the sweep goes over is missing; {_FORM}")
@@ -174,11 +163,7 @@ ONLY = "--only"
 
 
 def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
-    """The study that is meant, and the parameters that override all others of it: a scale's.
-
-    Raises:
-        InputError: as `Order.study`, or one of more runs than anyone waits for.
-    """
+    """The study that is meant, and the parameters that override all others of it: a scale's."""
     layer = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
     study = order.study(project / settings.CONF_SOURCE, layer)
     check_size(order.name, study)
@@ -191,9 +176,6 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
     Args:
         options: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
             select as in a figure's `where`. All points where it is empty.
-
-    Raises:
-        InputError: not of that form, a key or value that the study has not, or no point at all.
     """
     keys, every = varied_keys(study), tuple(points(study))
     rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
@@ -219,12 +201,6 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
 def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     """Refuse what `kedro study` would refuse for its words alone: of its cells, as they are under
     the schedules that are tried first.
-
-    Args:
-        only: the part to run, as `part_of` reads it.
-
-    Raises:
-        InputError: naming what is wrong.
     """
     study, last = read_study(project, order)
     part_of(study, only)

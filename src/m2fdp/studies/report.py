@@ -91,12 +91,6 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
     """Refuse a figure or claims that ask for what the runs will not have.
 
     They are made from stand-ins for the runs, as they mix runs, or don't, by these columns alone.
-
-    Args:
-        cells: the cells of the whole study.
-
-    Raises:
-        InputError: naming the column, measure or name.
     """
     check_own_metrics()
     columns = varied_keys(study)
@@ -137,15 +131,7 @@ def _labels(study: Study) -> dict[str, str]:
 
 
 def findings(study: Study, record: Record) -> Findings:
-    """Compare the finished runs of a study, and judge its claims.
-
-    Args:
-        study: whose arms, versions and varied keys the runs have.
-        record: what its runs say, read from MLflow or from files.
-
-    Raises:
-        InputError: as `judge`.
-    """
+    """Compare the finished runs of a study, and judge its claims."""
     measured = record.measured
     return Findings(
         study,
@@ -159,10 +145,6 @@ def findings(study: Study, record: Record) -> Findings:
 
 def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
-
-    Args:
-        folder: the place of the study's own files.
-        command: what ran the study.
 
     Returns:
         The files; `report.md` is the last.
@@ -203,7 +185,6 @@ def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
     """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen.
 
     Args:
-        level: what headings begin with.
         pairs: whether every two arms are compared, too.
     """
     record = results.record
@@ -258,11 +239,7 @@ def print_report(found: Findings, files: Sequence[Path]) -> None:
 
 
 def summarise(folder: Path, studies: Mapping[str, Findings]) -> None:
-    """Every study's progress and claims in the terminal, and in `folder`/report.md.
-
-    Args:
-        studies: their findings by name. Each has a folder of that name with its own report.
-    """
+    """Every study's progress and claims in the terminal, and in `folder`/report.md."""
     console, parts = Console(highlight=False), ["# Studies\n"]
     for name, found in studies.items():
         console.print(Text(f"{name}: {found.study.title}", "bold"))
@@ -286,7 +263,6 @@ def describe_study(
     """Write what a study found on the page of its run.
 
     Args:
-        parent: MLflow's run of the study.
         command: what repeats it.
         found: None where no cell has finished.
         failed: why cells have failed, by their names.

@@ -38,14 +38,10 @@ from m2fdp.studies.study import Grid
 
 @dataclass(frozen=True)
 class Tried:
-    """What a candidate's run has shown on the held-out records.
+    """What a candidate's run has shown on the held-out records."""
 
-    Attributes:
-        accuracy: the final accuracy.
-        cost: energy or delay to the target; NaN where it was not reached, or none is asked for.
-    """
-
-    accuracy: float = math.nan
+    accuracy: float = math.nan  # the final accuracy
+    # energy or delay to the target; NaN where it was not reached, or none is asked for
     cost: float = math.nan
 
 
@@ -81,11 +77,6 @@ def next_candidates(
 
     Args:
         chosen: the points whose schedules are to be chosen, if they have any to choose.
-        schedules: the choices made.
-        tried: the candidates that have been run.
-
-    Raises:
-        InputError: a candidate's configuration is refused.
     """
     done = {candidate.choice.place for candidate in tried}
     waiting: dict[str, Choice] = {}
@@ -102,11 +93,7 @@ def search_all(
     chosen: Sequence[Point],
     decide: Callable[[Sequence[Candidate]], Schedules],
 ) -> tuple[Schedules, Sequence[Candidate]]:
-    """The schedules that the searches of some points choose, and all candidates of them.
-
-    Args:
-        decide: chooses among candidates, by place. Those that follow a choice come after it.
-    """
+    """The schedules that the searches of some points choose, and all candidates of them."""
     schedules: dict[str, Mapping[str, Any]] = {}
     tried: list[Candidate] = []
     while candidates := next_candidates(setting, chosen, schedules, tried):
@@ -184,12 +171,6 @@ def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
 
     A counted search has all its candidates from the start. What runs of others have shown, finished
     or not, comes on top, and no ledger has it.
-
-    Args:
-        candidates: those of the searches that wait for a choice.
-
-    Raises:
-        InputError: MLflow has such runs.
     """
     choices = (one.choice.point for one in candidates if one.counted)
     arms = {(point.version, point.arm) for point in choices}

@@ -167,8 +167,6 @@ def whole_table(
     distrusts.
 
     Args:
-        cells: those whose runs are released.
-        tried: what was tried to choose their schedules.
         guarantees: what runs have promised, by the hashes of their cells.
     """
     rows = pd.DataFrame(

@@ -265,11 +265,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
 
 
 def scaled(name: str, study: Study, scale: str) -> Study:
-    """The study at one of its scales.
-
-    Raises:
-        InputError: it has no such scale.
-    """
+    """The study at one of its scales."""
     if scale not in study.scales:
         names = among(scale, study.scales)
         raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")

@@ -104,11 +104,7 @@ def curves_of(study: Study) -> set[str]:
 
 
 def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a board shows.
-
-    Raises:
-        InputError: several of one arm.
-    """
+    """The runs that a board shows."""
     chosen = select_runs(runs, board.where)
     twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
     if len(twice):
@@ -127,15 +123,10 @@ def tracked_record(
     """What the finished runs of a study have found.
 
     Args:
-        study: whose arms, versions and varied keys the runs have.
         names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
             of the study's own.
-        schedules: those that searches have chosen, by the cells' names.
         search: rows of `m2fdp.studies.search.search_table`; None = there was no search.
         procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
-
-    Raises:
-        InputError: as `load_runs`.
     """
     ids = list(names)
     runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
@@ -243,9 +234,6 @@ def load_history(
     Returns:
         `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and one column for each of
         `varied` but algorithm and seed.
-
-    Raises:
-        InputError: as `load_runs`.
     """
     return _history(load_runs(run_ids, varied, by_seed))
 

@@ -161,9 +161,7 @@ def run_tasks(
 
     Args:
         work: a module's function. It must catch its own errors and return plain data.
-        workers: how many processes, at most.
         environment: variables to set in the workers before `work` imports anything.
-        on_loss: a function of the number of a task whose worker has died.
 
     Yields:
         (number of the task, its result; None if its workers died).

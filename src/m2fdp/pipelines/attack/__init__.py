@@ -17,11 +17,7 @@ from m2fdp.reporting.room_figures import attack_figure, print_attack
 def attack_run(
     experiment: Experiment, attack_results: Path, begin_run: Callable[[], object]
 ) -> Mapping[str, Any]:
-    """What the configured observer takes; starts and shadows that are done are kept meanwhile.
-
-    Args:
-        begin_run: what to call when nothing is refused any more.
-    """
+    """What the configured observer takes; starts and shadows that are done are kept meanwhile."""
     what = "shadows" if experiment.config.attack.method == "lira" else "starts"
     with items_bar(what) as show:
 

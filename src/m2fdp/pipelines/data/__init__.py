@@ -41,11 +41,7 @@ def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
 def assemble(
     config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame, known: Verdict | None
 ) -> Experiment:
-    """The experiment on the manifest as it lies on the disk, if it is one for it.
-
-    Args:
-        known: the verdict of the run so far, if there is one.
-    """
+    """The experiment on the manifest as it lies on the disk, if it is one for it."""
     conditions = () if known is None else known.rests_on
     experiment = Experiment(config, dataset, manifest, plan, conditions)
     experiment.check()

@@ -43,10 +43,6 @@ def check_trained_with(made_with: Mapping[str, Any], config: Config, remedy: str
 
     Args:
         made_with: the configuration that it was trained with, by dotted key.
-        remedy: what to do, as the refusal tells it.
-
-    Raises:
-        InputError: it names the first key that differs, with both values.
     """
     for key, (before, value) in changed(made_with, config).items():
         raise InputError(key, value, f"{MODEL} was trained with {before}; {remedy}")
@@ -66,9 +62,6 @@ def check_model(
     state_dict: dict[str, Tensor], made_with: Mapping[str, Any], experiment: Experiment
 ) -> dict[str, Tensor]:
     """The state dict, if it is of a model that this experiment trains.
-
-    Args:
-        made_with: the configuration that it was trained with, by dotted key.
 
     Raises:
         InputError: another configuration, or parameters that the configured model has not.

@@ -62,7 +62,6 @@ def tracked_progress(
     metrics gets each round once.
 
     Args:
-        outbox: of MLflow's run.
         group: what is decided of rounds is logged below.
     """
     console = Console(stderr=True)
@@ -252,9 +251,7 @@ def _begin(
     of the run before.
 
     Args:
-        reached: what the run goes on from, if it does.
         verdict: kept with each checkpoint, and as soon as the run goes on.
-        run_id: MLflow's.
     """
     config, here = experiment.config, computed_by(experiment.config)
     before = () if reached is None else tuple(reached.computed_by)
