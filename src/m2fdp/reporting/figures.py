@@ -18,9 +18,7 @@ from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import lower_bound, parameter, upper_bound
 from m2fdp.core.metrics import ENERGY
-from m2fdp.reporting import style
-from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height
-from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
+from m2fdp.reporting import seeds, style
 from m2fdp.reporting.tables import worst_positions
 
 MARKED_POINTS = 40  # more would run into one another
@@ -152,7 +150,7 @@ def comparison(history: pd.DataFrame) -> Figure:
     if history.empty:
         raise InputError("history", "(none)", "there is nothing to compare yet")
     lines = list(_lines(history))
-    heights = [_LINES_HEIGHT, row_height(1.3 * len(lines))]
+    heights = [_LINES_HEIGHT, seeds.row_height(1.3 * len(lines))]
     figure = style.new_figure(WIDTH, sum(heights))
     grid = figure.add_gridspec(2, 2, height_ratios=heights)
     by_round = figure.add_subplot(grid[0, 0])
@@ -160,18 +158,18 @@ def comparison(history: pd.DataFrame) -> Figure:
     by_energy.tick_params(labelleft=False)
     dots = []
     for number, (label, look, runs) in enumerate(lines):
-        means, name = over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
-        draw_band(by_round, means["round"], means, look, number, name)
-        draw_band(by_energy, means[ENERGY.name], means, look, number, name)
+        means, name = seeds.over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
+        seeds.draw_band(by_round, means["round"], means, look, number, name)
+        seeds.draw_band(by_energy, means[ENERGY.name], means, look, number, name)
         last = runs.sort_values(["seed", "round"]).drop_duplicates("seed", keep="last")
-        dots.append(Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
+        dots.append(seeds.Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
     ends = figure.add_subplot(grid[1, :])
     style.tidy(ends, "", "")
-    draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
-    ends.set_xlabel(f"accuracy in the end ({INTERVAL})")
-    legend_below(figure, *by_round.get_legend_handles_labels())
+    seeds.draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
+    ends.set_xlabel(f"accuracy in the end ({seeds.INTERVAL})")
+    seeds.legend_below(figure, *by_round.get_legend_handles_labels())
     return figure
 
 

@@ -17,9 +17,17 @@ from m2fdp.claims.declared import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.formatting import counted
 from m2fdp.reporting import style
-from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
 from m2fdp.reporting.panels import Content, panel_contents
-from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
+from m2fdp.reporting.seeds import (
+    INTERVAL,
+    Dot,
+    draw_band,
+    draw_dots,
+    legend_below,
+    over_seeds,
+    row_height,
+    summary_of,
+)
 
 _PANEL_HEIGHT = 3.3
 _PANEL_WIDTHS = (6.0, 4.8, 3.8)  # inches, in figures of one, two and more columns
@@ -146,41 +154,19 @@ def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) 
     row = 0
     for line in content.lines:
         look, points = looks[line.label], line.points
-        axes.errorbar(
-            points.index,
-            points["mean"],
-            yerr=points["std"],
-            color=look.colour,
-            linestyle=look.line,
-            linewidth=1.8,
-            marker=look.marker,
-            markersize=5,
-            capsize=3,
-            label=line.label,
-        )
+        bars = {"yerr": points["std"], "capsize": 3, "label": line.label}
+        axes.errorbar(points.index, points["mean"], **bars, **look.of_lines)
         lacking = points[points["measured"] < points["seeds"]]
         for x, point in lacking.iterrows():
-            note = f"{point['measured']:.0f} of {point['seeds']:.0f}"
-            axes.annotate(
-                note,
-                (x, 0),
-                xycoords=axes.get_xaxis_transform(),
-                xytext=(0, 2 + _ROW_POINTS * row),
-                textcoords="offset points",
-                ha="center",
-                color=look.colour,
-                fontsize=_SMALL,
-            )
+            note, height = f"{point['measured']:.0f} of {point['seeds']:.0f}", 2 + _ROW_POINTS * row
+            above = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+            text = {"ha": "center", "color": look.colour, "fontsize": _SMALL}
+            axes.annotate(note, (x, 0), xytext=(0, height), **above, **text)
         row += len(lacking) > 0
 
 
 def _draw_categories(
-    axes: Axes,
-    content: Content,
-    looks: Mapping[str, style.Look],
-    *,
-    tell_seeds: bool,
-    named: bool,
+    axes: Axes, content: Content, looks: Mapping[str, style.Look], *, tell_seeds: bool, named: bool
 ) -> None:
     """A row a category, with a dot for each of its lines."""
     n_dots = 1 if content.names_itself else len(content.lines)

@@ -43,6 +43,12 @@ class Look:
     line: str | tuple[float, tuple[float, ...]]
     marker: str
 
+    @property
+    def of_lines(self) -> dict[str, Any]:
+        """As matplotlib calls it."""
+        line = {"color": self.colour, "linestyle": self.line, "linewidth": 1.8}
+        return line | {"marker": self.marker, "markersize": 5}
+
 
 def look(algorithm: str, variant: int = 0) -> Look:
     """An algorithm's look; its variants differ in line and marker, never in colour."""

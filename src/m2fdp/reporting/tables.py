@@ -37,7 +37,6 @@ from m2fdp.core.metrics import (
     names_of,
     told,
 )
-from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
 
 
@@ -231,6 +230,18 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     ranked = pd.concat([ranked.drop_duplicates("kind"), ranked])
     chosen = ranked["position"].drop_duplicates()[:count]
     return lines[lines["position"].isin(chosen)].reset_index(drop=True)
+
+
+def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str) -> None:
+    """Refuse a table with two rows that are equal in some columns.
+
+    Args:
+        row: how a row is called, a format of its columns.
+    """
+    twice = table[table.duplicated(list(columns))]
+    if len(twice):
+        remedy = "is there more than once; keep one run, or compare by the parameter that differs"
+        raise InputError(key, row.format(**twice.iloc[0]), remedy)
 
 
 def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
