@@ -36,23 +36,18 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
     figure = style.new_figure(7.0, 5.4 if private else 3.8)
-    panels = figure.subplots(
-        2 if private else 1, 1, sharex=True, squeeze=False, height_ratios=[2, 1][: 1 + private]
-    )[:, 0]
+    ratios = [2, 1][: 1 + private]
+    of_rows = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)
+    panels = of_rows[:, 0]
     marker = "o" if len(rounds) <= MARKED_POINTS else ""
-    panels[0].plot(
-        rounds, round_metrics["accuracy"], color=style.COLOURS[3], marker=marker, markersize=4
-    )
+    look = {"color": style.COLOURS[3], "marker": marker, "markersize": 4}
+    panels[0].plot(rounds, round_metrics["accuracy"], **look)
     style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
     style.title(panels[0], title)
     if private:
-        panels[1].plot(
-            [0, *rounds],
-            [0, *round_metrics["epsilon"]],
-            color=style.EPSILON_COLOUR,
-            drawstyle="steps-pre",  # between evaluations rather too much than too little
-            linewidth=1.5,
-        )
+        # Between evaluations rather too much than too little.
+        look = {"color": style.EPSILON_COLOUR, "drawstyle": "steps-pre", "linewidth": 1.5}
+        panels[1].plot([0, *rounds], [0, *round_metrics["epsilon"]], **look)
         panels[1].set_ylim(bottom=0)
         style.tidy(panels[1], "round", f"ε {guarantee} so far", whole_x=True)
     return figure
@@ -104,13 +99,8 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
     figure = style.new_figure(9.0, height + 2.4)
     sizes_axes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height])
     sizes = counts.sum(axis=1).to_numpy()
-    sizes_axes.fill_between(
-        np.arange(n_devices + 1) - 0.5,
-        np.append(sizes, sizes[-1]),
-        step="post",
-        color=style.COLOURS[3],
-        linewidth=0,
-    )
+    edges, look = np.arange(n_devices + 1) - 0.5, {"color": style.COLOURS[3], "linewidth": 0}
+    sizes_axes.fill_between(edges, np.append(sizes, sizes[-1]), step="post", **look)
     sizes_axes.set_ylim(bottom=0)
     style.tidy(sizes_axes, "", "records")
     style.title(
@@ -120,9 +110,8 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
         "not for publication under DP",
         style.LABEL_SIZE,
     )
-    image = axes.imshow(
-        counts.to_numpy().T, cmap="Blues", aspect="auto", vmin=0, interpolation="nearest"
-    )
+    shades = {"cmap": "Blues", "aspect": "auto", "vmin": 0, "interpolation": "nearest"}
+    image = axes.imshow(counts.to_numpy().T, **shades)
     style.tidy(axes, "device", "label", whole_x=True)
     axes.grid(visible=False)
     axes.set_xlim(-0.5, n_devices - 0.5)
@@ -214,12 +203,8 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     finite = values[np.isfinite(values) & (values > 0)]
     low, high = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
     scale = LogNorm(low / 1.5, high * 1.5)
-    image = axes.imshow(
-        np.where(np.isfinite(values), np.maximum(values, low), np.nan),
-        cmap="Oranges",
-        norm=scale,
-        aspect="auto",
-    )
+    shades = np.where(np.isfinite(values), np.maximum(values, low), np.nan)
+    image = axes.imshow(shades, cmap="Oranges", norm=scale, aspect="auto")
     for row, column in product(range(n_rows), range(n_columns)):
         _draw_epsilon(axes, row, column, values[row, column], scale)
     style.tidy(axes, "observer", "")
@@ -257,14 +242,9 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
     for kind in finite:
         groups.setdefault(tuple(kinds[kind]), []).append(str(kind).replace("_", " "))
     for number, (values, names) in enumerate(groups.items()):
-        axes.plot(
-            table["round"],
-            values,
-            color=style.COLOURS[1:][number % (len(style.COLOURS) - 1)],
-            marker=style.MARKERS[number % len(style.MARKERS)],
-            markersize=4,
-            label=", ".join(names),
-        )
+        colour = style.COLOURS[1:][number % (len(style.COLOURS) - 1)]
+        look = {"marker": style.MARKERS[number % len(style.MARKERS)], "markersize": 4}
+        axes.plot(table["round"], values, color=colour, label=", ".join(names), **look)
     axes.axhline(target, color=style.INK, linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_yscale("log")
     style.plain_log(axes.yaxis)
@@ -347,18 +327,10 @@ def _observers(
 def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:
     """The text of one cell, and the look of one that has no colour."""
     if not np.isfinite(value):
-        infinite = np.isinf(value)
-        axes.add_patch(
-            Rectangle(
-                (column - 0.5, row - 0.5),
-                1,
-                1,
-                facecolor=DARK if infinite else "white",
-                edgecolor="#777777" if infinite else style.GRID,
-                hatch="///" if infinite else None,
-                linewidth=0,
-            )
-        )
+        look = {"facecolor": "white", "edgecolor": style.GRID}
+        if np.isinf(value):
+            look = {"facecolor": DARK, "edgecolor": "#777777", "hatch": "///"}
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, linewidth=0, **look))
     text = "–" if np.isnan(value) else upper_bound(value)
     ink = "white" if np.isinf(value) or scale(value) > 0.6 else style.INK
     weight = "bold" if np.isinf(value) else "normal"

@@ -43,14 +43,9 @@ def planned_rounds(plan: pd.DataFrame) -> Figure:
     panels = figure.subplots(2, 2, sharex=True)
     for number, (axes, (title, lines)) in enumerate(zip(panels.flat, _PANELS, strict=True)):
         for colour, (column, label) in zip(style.COLOURS[3:], lines, strict=False):
-            axes.plot(
-                plan["round"],
-                plan[column],
-                color=colour,
-                label=label,
-                drawstyle="default" if column == "eta" else "steps-mid",
-                marker="o" if len(plan) == 1 else "",
-            )
+            steps = "default" if column == "eta" else "steps-mid"
+            look = {"drawstyle": steps, "marker": "o" if len(plan) == 1 else ""}
+            axes.plot(plan["round"], plan[column], color=colour, label=label, **look)
         if number < 3:
             axes.set_ylim(bottom=0)
             axes.yaxis.set_major_locator(MaxNLocator(integer=number < 2))
@@ -87,18 +82,11 @@ def convergence_bounds(table: pd.DataFrame, title: str) -> Figure:
         (panels[1], "proven_", "weighted_gradient_norm_sq", "The proof's steps, the run's noise"),
     ):
         for number, (term, label, colour, line, marker) in enumerate(_TERMS):
-            values = table[f"{prefix}{term}"]
-            axes.plot(
-                table["round"],
-                values.where(values > 0, np.nan),
-                color=colour,
-                linestyle=line,
-                marker=marker,
-                markersize=4,
-                # Staggered, so that lines that coincide show both their markers.
-                markevery=(number * step // len(_TERMS), step),
-                label=label,
-            )
+            values = table[f"{prefix}{term}"].where(lambda value: value > 0, np.nan)
+            # Staggered, so that lines that coincide show both their markers.
+            every = (number * step // len(_TERMS), step)
+            look = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4}
+            axes.plot(table["round"], values, label=label, markevery=every, **look)
         measured = {"color": style.INK, "linewidth": 2, "label": "measured: mean ‖∇F‖²"}
         axes.plot(table["round"], table[mean], **measured)
         axes.set_yscale("log")
@@ -223,14 +211,12 @@ def _pictures(
     title: str, rows: Sequence[tuple[str, Sequence[Mapping[str, Any]]]], note: str
 ) -> Figure:
     width = min(max((len(pictures) for _, pictures in rows), default=1), _MOST_PICTURES)
-    figure = style.new_figure(
-        max(_WORDS + _SIDE * width, 8.0), 1.0 + (2 * _SIDE + 0.15) * max(len(rows), 1)
-    )
+    height = max(len(rows), 1)
+    figure = style.new_figure(max(_WORDS + _SIDE * width, 8.0), 1.0 + (2 * _SIDE + 0.15) * height)
     style.headline(figure, title)
     style.foot(figure, note)
-    grid = figure.add_gridspec(
-        2 * max(len(rows), 1), 1 + width, width_ratios=[_WORDS / _SIDE, *[1.0] * width]
-    )
+    ratios = [_WORDS / _SIDE, *[1.0] * width]
+    grid = figure.add_gridspec(2 * height, 1 + width, width_ratios=ratios)
     for number, (words, pictures) in enumerate(rows):
         margin = figure.add_subplot(grid[2 * number : 2 * number + 2, 0])
         margin.axis("off")
