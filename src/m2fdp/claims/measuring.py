@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp.claims import measures
 from m2fdp.claims.frames import ARM, comparable, swept_columns
 from m2fdp.claims.intervals import summarise
-from m2fdp.claims.measures import (
-    DEVICES,
-    FANOUTS,
-    SECONDS_PER_ROUND,
-    TO_TARGET,
-    VOLATILITY,
-    ZONES,
-    tracked,
-)
 from m2fdp.core.metrics import ACCURACY, DELAY
 
 _LEAST_EVALUATIONS = 3
@@ -61,21 +53,24 @@ def measure_runs(
     """
     history = history.sort_values(["run_id", "round"])
     last = history.drop_duplicates("run_id", keep="last").set_index("run_id")
-    columns: dict[str, pd.Series] = {VOLATILITY.name: _volatility(history)}
+    columns: dict[str, pd.Series] = {measures.VOLATILITY.name: _volatility(history)}
     if target_accuracy is not None:
         first = to_target(history, target_accuracy)
-        columns |= {name: first[name] for name in TO_TARGET.values()}
-    columns[SECONDS_PER_ROUND.name] = last[DELAY.name] / last["round"]
+        columns |= {name: first[name] for name in measures.TO_TARGET.values()}
+    columns[measures.SECONDS_PER_ROUND.name] = last[DELAY.name] / last["round"]
     means = pd.DataFrame(dtype=float)
     if decisions is not None:
         chosen = decisions[decisions["round"] > 1].sort_values(["run_id", "round"])
         means = chosen.groupby("run_id").mean()
-    for measure in tracked(of_rounds=True):
+    for measure in measures.tracked(of_rounds=True):
         columns[measure] = means.get(measure, pd.Series(dtype=float))
-    if FANOUTS in runs:
-        fanouts = runs[FANOUTS].map(comparable)
-        columns |= {DEVICES: fanouts.map(_nodes), ZONES: fanouts.map(lambda x: _nodes(x, 1))}
-    for measure in tracked(of_rounds=False):
+    if measures.FANOUTS in runs:
+        fanouts = runs[measures.FANOUTS].map(comparable)
+        columns |= {
+            measures.DEVICES: fanouts.map(_nodes),
+            measures.ZONES: fanouts.map(lambda x: _nodes(x, 1)),
+        }
+    for measure in measures.tracked(of_rounds=False):
         columns[measure] = pd.DataFrame(known).get(measure, pd.Series(dtype=float))
     return runs.assign(**{k: v.reindex(runs.index).astype(float) for k, v in columns.items()})
 
@@ -88,7 +83,7 @@ def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
     """
     reached = history[history[ACCURACY.name] >= target_accuracy].sort_values(["run_id", "round"])
     first = reached.drop_duplicates("run_id").set_index("run_id")
-    return first[list(TO_TARGET)].rename(columns=TO_TARGET)
+    return first[list(measures.TO_TARGET)].rename(columns=measures.TO_TARGET)
 
 
 def _volatility(history: pd.DataFrame) -> pd.Series:

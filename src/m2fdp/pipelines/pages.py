@@ -20,15 +20,7 @@ import mlflow
 import pandas as pd
 from mlflow import MlflowClient
 
-from m2fdp.core.metrics import (
-    ACCURACY,
-    DELAY,
-    ENERGY,
-    EPSILON_NOMINAL,
-    EPSILON_VERIFIED,
-    names_of,
-    of_last,
-)
+from m2fdp.core import metrics
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.tracking import connect, tracking_uri
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
@@ -79,14 +71,22 @@ def card_of_parts(
     reached = None
     if round_metrics is not None:
         last = round_metrics.iloc[-1]
-        reached = {"rounds": int(last["round"]), **of_last(last)}
+        reached = {"rounds": int(last["round"]), **metrics.of_last(last)}
     repeat = command(experiment.config, pipelines)
     return privacy_card(subject_of(experiment), promised, reached, ledger, repeat)
 
 
 RUNS = "kedro-run"  # the view of the runs that belong to no study
 _VIEW = "mlflow.sharedViewState."  # begins the tag
-_METRICS = names_of((ACCURACY, EPSILON_VERIFIED, EPSILON_NOMINAL, ENERGY, DELAY))
+_METRICS = metrics.names_of(
+    (
+        metrics.ACCURACY,
+        metrics.EPSILON_VERIFIED,
+        metrics.EPSILON_NOMINAL,
+        metrics.ENERGY,
+        metrics.DELAY,
+    )
+)
 
 
 def save_view(

@@ -16,17 +16,8 @@ from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.core.interruption import deferred
+from m2fdp.processes import connection
 from m2fdp.processes.config import ExecutionConfig
-from m2fdp.processes.connection import (
-    Reservation,
-    cause_of,
-    check_address,
-    check_installed,
-    connected,
-    cores_of_cluster,
-    place_in,
-    wait_for,
-)
 from m2fdp.processes.elsewhere import Piece, Site
 from m2fdp.processes.tasks import Pending
 
@@ -40,8 +31,8 @@ logger = logging.getLogger(__name__)
 def check_execution(execution: ExecutionConfig) -> None:
     """Refuse a cluster that can't be had, before anything is computed."""
     if execution.engine == "ray":
-        check_installed(ENGINE, execution.engine)
-        check_address(execution.address, ADDRESS)
+        connection.check_installed(ENGINE, execution.engine)
+        connection.check_address(execution.address, ADDRESS)
 
 
 @contextmanager
@@ -56,7 +47,10 @@ def sites_of(execution: ExecutionConfig, cores: int) -> Iterator[RaySites | None
         yield None
         return
     check_execution(execution)
-    with connected(execution.address, ADDRESS, cores), _places(execution.workers) as places:
+    with (
+        connection.connected(execution.address, ADDRESS, cores),
+        _places(execution.workers) as places,
+    ):
         sites = RaySites(places)
         try:
             yield sites
@@ -73,12 +67,12 @@ def _places(workers: int | None) -> Iterator[list[dict[str, Any]]]:
 
     group = get_current_placement_group()
     if group is not None:
-        yield [place_in(group, number) for number in range(1, group.bundle_count)]
+        yield [connection.place_in(group, number) for number in range(1, group.bundle_count)]
         return
-    there = cores_of_cluster()
+    there = connection.cores_of_cluster()
     if workers is not None and workers > there:
         raise InputError(WORKERS, workers, f"is more than the cluster's {counted(there, 'core')}")
-    reservation = Reservation(workers or there)
+    reservation = connection.Reservation(workers or there)
     try:
         reservation.wait()
         yield [reservation.place(number) for number in range(reservation.cores)]
@@ -141,14 +135,14 @@ class RaySites:
                 there = member.actor.compute
                 result = there.remote(piece, announced_there, kept[piece], content)
                 running[result] = number, member
-            (done,) = wait_for(list(running))
+            (done,) = connection.wait_for(list(running))
             number, member = running.pop(done)
             try:
                 results[every[number]] = ray.get(done)
             except RayTaskError as error:
                 if isinstance(error.cause, InputError):
                     raise error.cause from None
-                refusal = f"a node can't do the work: {cause_of(error)}"
+                refusal = f"a node can't do the work: {connection.cause_of(error)}"
                 raise InputError(ENGINE, "ray", refusal) from None
             except RayError:
                 self._lose(member)
@@ -177,7 +171,7 @@ class RaySites:
             for place in self._places
         ]
         answers = {actor.node.remote(): actor for actor in actors}
-        done = wait_for(list(answers), len(answers), timeout)
+        done = connection.wait_for(list(answers), len(answers), timeout)
         for answer in answers.keys() - set(done):
             ray.kill(answers[answer])
         nodes: dict[Any, tuple[str, str]] = {}
@@ -185,7 +179,7 @@ class RaySites:
             try:
                 nodes[answer] = ray.get(answer)
             except RayError as error:
-                logger.warning("Ray: a core can't be used: %s", cause_of(error))
+                logger.warning("Ray: a core can't be used: %s", connection.cause_of(error))
         alike = Counter(address for address, _ in set(nodes.values()))
         return [
             _Member(answers[answer], address if alike[address] == 1 else f"{address}/{number[:6]}")

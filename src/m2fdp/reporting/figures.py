@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -243,8 +244,8 @@ def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
         groups.setdefault(tuple(kinds[kind]), []).append(str(kind).replace("_", " "))
     for number, (values, names) in enumerate(groups.items()):
         colour = style.COLOURS[1:][number % (len(style.COLOURS) - 1)]
-        look = {"marker": style.MARKERS[number % len(style.MARKERS)], "markersize": 4}
-        axes.plot(table["round"], values, color=colour, label=", ".join(names), **look)
+        marker, label = style.MARKERS[number % len(style.MARKERS)], ", ".join(names)
+        axes.plot(table["round"], values, color=colour, marker=marker, markersize=4, label=label)
     axes.axhline(target, color=style.INK, linestyle="--", linewidth=1, label=f"target {target:g}")
     axes.set_yscale("log")
     style.plain_log(axes.yaxis)
@@ -327,7 +328,7 @@ def _observers(
 def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:
     """The text of one cell, and the look of one that has no colour."""
     if not np.isfinite(value):
-        look = {"facecolor": "white", "edgecolor": style.GRID}
+        look: dict[str, Any] = {"facecolor": "white", "edgecolor": style.GRID}
         if np.isinf(value):
             look = {"facecolor": DARK, "edgecolor": "#777777", "hatch": "///"}
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, linewidth=0, **look))

@@ -300,7 +300,7 @@ def _draw_blocks(
     for x, width, size in zip(centres, widths, layer.sizes, strict=True):
         foot = level - layer.height / 2
         size_of_block = (0.94 * width, layer.height + 0.04)
-        look = {"facecolor": "#F4F4F4", "edgecolor": "none", "zorder": 2}
+        look: dict[str, Any] = {"facecolor": "#F4F4F4", "edgecolor": "none", "zorder": 2}
         axes.add_patch(Rectangle((x - 0.47 * width, foot - 0.02), *size_of_block, **look))
         number = f"×{size:,}"
         if _text_width(number) < width:
@@ -375,12 +375,11 @@ def _legend_entries(states: Sequence[NodeMark]) -> list[Line2D]:
 
     entries = []
     for title, state in {state.title: state for state in sorted(states, key=rank)}.items():
-        edge = {"markeredgecolor": state.colour, "markeredgewidth": 1.2, "linestyle": "none"}
-        mark = {"marker": state.marker, "markersize": SHAPES[state.kind].in_legend}
-        fill = {"markerfacecolor": PALE[state.colour]}
-        entries.append(Line2D([], [], label=title, **edge, **mark, **fill))
+        look: dict[str, Any] = {"marker": state.marker, "linestyle": "none", "markeredgewidth": 1.2}
+        look |= {"markersize": SHAPES[state.kind].in_legend, "markeredgecolor": state.colour}
+        entries.append(Line2D([], [], label=title, markerfacecolor=PALE[state.colour], **look))
     if any(state.adds_noise for state in states):
-        line = {"color": NOISE, "linewidth": 1.3, "marker": "o", "markersize": 8}
+        look = {"color": NOISE, "linewidth": 1.3, "marker": "o", "markersize": 8}
         label = "solid: its message carries fresh noise"
-        entries.append(Line2D([], [], label=label, markeredgecolor=NOISE, **line))
+        entries.append(Line2D([], [], label=label, markeredgecolor=NOISE, **look))
     return entries

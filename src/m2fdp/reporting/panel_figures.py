@@ -154,14 +154,13 @@ def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) 
     row = 0
     for line in content.lines:
         look, points = looks[line.label], line.points
-        bars = {"yerr": points["std"], "capsize": 3, "label": line.label}
-        axes.errorbar(points.index, points["mean"], **bars, **look.of_lines)
+        label, bars = line.label, points["std"]
+        axes.errorbar(points.index, points["mean"], bars, capsize=3, label=label, **look.of_lines)
         lacking = points[points["measured"] < points["seeds"]]
         for x, point in lacking.iterrows():
             note, height = f"{point['measured']:.0f} of {point['seeds']:.0f}", 2 + _ROW_POINTS * row
-            above = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
             text = {"ha": "center", "color": look.colour, "fontsize": _SMALL}
-            axes.annotate(note, (x, 0), xytext=(0, height), **above, **text)
+            style.note(axes, note, (x, 0), (0, height), axes.get_xaxis_transform(), **text)
         row += len(lacking) > 0
 
 

@@ -123,11 +123,7 @@ def panel_contents(
 
 
 def _content(
-    panel: Panel,
-    key: str,
-    runs: pd.DataFrame,
-    labels: Mapping[str, str],
-    names: Mapping[str, str],
+    panel: Panel, key: str, runs: pd.DataFrame, labels: Mapping[str, str], names: Mapping[str, str]
 ) -> Content:
     """A panel's runs by line and x."""
     _check_one_of(f"{key}.x", panel.x, [*OVER_A_RUN, *runs.columns])
@@ -158,35 +154,16 @@ def _content(
         lines = f"{names.get(panel.lines, panel.lines)} = " + lines
     drawn = selected.assign(**{_X: x, _LINE: lines}).dropna(subset=_X)
     _check_unmixed(drawn, key)
-    return Content(
-        panel,
-        x_label,
-        tuple(
-            sorted(
-                (_line(str(label), rows, panel, labels) for label, rows in drawn.groupby(_LINE)),
-                key=lambda line: (line.order, line.label),
-            )
-        ),
-        categories,
-    )
+    shown = [_line(str(label), rows, panel, labels) for label, rows in drawn.groupby(_LINE)]
+    shown.sort(key=lambda line: (line.order, line.label))
+    return Content(panel, x_label, tuple(shown), categories)
 
 
 def _line(label: str, runs: pd.DataFrame, panel: Panel, labels: Mapping[str, str]) -> Curve:
-    values = runs.groupby(_X)[panel.y]
-    return Curve(
-        label,
-        min(_order(run, panel.lines, labels) for _, run in runs.iterrows()),
-        frozenset(runs["algorithm"]),
-        runs.index,
-        pd.DataFrame(
-            {
-                "mean": values.mean(),
-                "std": values.std(),
-                "seeds": values.size(),
-                "measured": values.count(),
-            }
-        ),
-    )
+    points = runs.groupby(_X)[panel.y].agg(["mean", "std", "size", "count"])
+    points.columns = ["mean", "std", "seeds", "measured"]
+    order = min(_order(run, panel.lines, labels) for _, run in runs.iterrows())
+    return Curve(label, order, frozenset(runs["algorithm"]), runs.index, points)
 
 
 def _check_unmixed(runs: pd.DataFrame, key: str) -> None:

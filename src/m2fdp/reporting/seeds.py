@@ -111,12 +111,11 @@ def draw_dots(axes: Axes, dots: Sequence[Dot], names: Sequence[str], measure: st
             capsize=3,
             **of_label[0].look.of_lines | {"linestyle": "none", "markersize": 5.5},
         )
-    beside = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points"}
     look = {"va": "center", "color": style.INK, "fontsize": style.TICK_SIZE}
     for dot in dots:
         number = written(measure, dot.summary.mean)
         text = number if not dot.note else f"{number} ({dot.note})"
-        axes.annotate(text, (1, dot.place), xytext=(8, 0), **beside, **look)
+        style.note(axes, text, (1, dot.place), (8, 0), axes.get_yaxis_transform(), **look)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)

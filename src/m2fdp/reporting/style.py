@@ -125,6 +125,13 @@ def write(
     axes.text(x, y, text, fontsize=size, color=colour, va="center", **options)
 
 
+def note(
+    axes: Axes, text: str, at: tuple, points: tuple[float, float], transform: Any, **look: Any
+) -> None:
+    """A text so many points beside a place in some coordinates."""
+    axes.annotate(text, at, points, xycoords=transform, textcoords="offset points", **look)
+
+
 def headline(figure: Figure, text: str) -> None:
     """What the whole figure shows, above all panels."""
     figure.suptitle(text, fontsize=TITLE_SIZE, color=INK, x=0.01, ha="left")
