@@ -26,9 +26,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 @contextmanager
 def telling(
-    tell: Callable[[str], object],
-    line: Callable[[float], str],
-    first_after_s: float | None = None,
+    tell: Callable[[str], object], line: Callable[[float], str], first_after_s: float | None = None
 ) -> Iterator[None]:
     """While the block runs, a line every 30 seconds.
 

@@ -31,12 +31,7 @@ class Measure(Metric):
 
 
 def _measure(
-    name: str,
-    label: str,
-    tracked: str = "",
-    digits: int | None = None,
-    unit: str = "",
-    **more: Any,
+    name: str, label: str, tracked: str = "", digits: int | None = None, unit: str = "", **more: Any
 ) -> Measure:
     return Measure(name=name, label=label, tracked=tracked, digits=digits, unit=unit, **more)
 

@@ -1,5 +1,5 @@
-"""Kedro's configuration files and its catalog: what is wrong in them ends in one line that names
-the file."""
+"""Kedro's project, its configuration files and its catalog: what is wrong in them ends in one line
+that names the file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 from kedro.config import MissingConfigException
 from kedro.io import DataCatalog, DatasetError
+from kedro.utils import find_kedro_project
 from omegaconf.errors import (
     ConfigTypeError,
     GrammarParseError,
@@ -27,6 +28,20 @@ from m2fdp.core.files import shown
 from m2fdp.core.interruption import deferred
 from m2fdp.core.yaml_files import line_of, read_block
 from m2fdp.pipelines.kedro_internals import StrictFiles
+
+
+def project_of(folder: Path) -> Path:
+    """The project that a folder, such as a notebook's, is in.
+
+    Raises:
+        InputError: it is in none; MLflow would begin a store of its own there.
+    """
+    project = find_kedro_project(folder)
+    if project is None:
+        remedy = "is in no project of m2fdp; start from the project's folder or one below it"
+        raise InputError("folder", str(folder), remedy)
+    return project
+
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 # By the kind of configuration without which nothing runs: the file of the base environment.

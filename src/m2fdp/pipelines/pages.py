@@ -90,12 +90,7 @@ _METRICS = metrics.names_of(
 
 
 def save_view(
-    client: MlflowClient,
-    experiment_id: str,
-    key: str,
-    chosen: str,
-    columns: list[str],
-    **more: Any,
+    client: MlflowClient, experiment_id: str, key: str, chosen: str, columns: list[str], **more: Any
 ) -> None:
     """Keep a view as `key`, in the place of an older one.
 

@@ -46,10 +46,7 @@ class Sites(Protocol):
         """How many of them compute at a time."""
 
     def compute(
-        self,
-        drawn: bytes,
-        kept: Mapping[Piece, bytes],
-        content_of: Callable[[Piece], bytes],
+        self, drawn: bytes, kept: Mapping[Piece, bytes], content_of: Callable[[Piece], bytes]
     ) -> Mapping[Piece, bytes]:
         """Have every piece computed by a site (`Site.compute`).
 

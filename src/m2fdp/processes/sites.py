@@ -109,10 +109,7 @@ class RaySites:
         logger.info("Ray: %s compute the rounds", self._present())
 
     def compute(
-        self,
-        announced: bytes,
-        kept: Mapping[Piece, bytes],
-        content_of: Callable[[Piece], bytes],
+        self, announced: bytes, kept: Mapping[Piece, bytes], content_of: Callable[[Piece], bytes]
     ) -> Mapping[Piece, bytes]:
         """See `m2fdp.processes.elsewhere.Sites`.
 

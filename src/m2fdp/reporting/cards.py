@@ -12,13 +12,7 @@ import pandas as pd
 
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.formatting import (
-    counted,
-    hardly_protects,
-    nominal,
-    promised_epsilon,
-    upper_bound,
-)
+from m2fdp.core.formatting import counted, hardly_protects, nominal, promised_epsilon, upper_bound
 from m2fdp.core.metrics import ACCURACY, told
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.sight import KINDS

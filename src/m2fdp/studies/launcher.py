@@ -140,9 +140,7 @@ class Launcher:
 def search_runs(filter_string: str) -> list[Run]:
     """Runs of the project's experiment, the latest first."""
     return mlflow.search_runs(
-        filter_string=filter_string,
-        order_by=["attributes.start_time DESC"],
-        output_format="list",
+        filter_string=filter_string, order_by=["attributes.start_time DESC"], output_format="list"
     )
 
 

@@ -192,10 +192,7 @@ def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
     if results.measures is not None:
         yield measures_to_markdown(results.measures, results.study.table)
     if pairs and len(results.pairs):
-        yield from (
-            f"{level} Paired differences\n",
-            claim_tables.pairs_markdown(results.pairs),
-        )
+        yield from (f"{level} Paired differences\n", claim_tables.pairs_markdown(results.pairs))
     if results.judged is not None:
         yield f"{level} {claim_tables.heading(results.judged)}\n"
         yield claim_tables.to_markdown(results.judged)

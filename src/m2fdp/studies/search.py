@@ -68,10 +68,7 @@ class Candidate:
 
 
 def next_candidates(
-    setting: Setting,
-    chosen: Iterable[Point],
-    schedules: Schedules,
-    tried: Sequence[Candidate],
+    setting: Setting, chosen: Iterable[Point], schedules: Schedules, tried: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
     """The candidates of all choices that nothing was tried for yet and that wait for no other.
 
@@ -89,9 +86,7 @@ def next_candidates(
 
 
 def search_all(
-    setting: Setting,
-    chosen: Sequence[Point],
-    decide: Callable[[Sequence[Candidate]], Schedules],
+    setting: Setting, chosen: Sequence[Point], decide: Callable[[Sequence[Candidate]], Schedules]
 ) -> tuple[Schedules, Sequence[Candidate]]:
     """The schedules that the searches of some points choose, and all candidates of them."""
     schedules: dict[str, Mapping[str, Any]] = {}
@@ -245,10 +240,7 @@ def _tried(
 
 
 def _within_target(
-    setting: Setting,
-    choice: Choice,
-    to_try: Sequence[dict[str, Any]],
-    searching: Mapping[str, Any],
+    setting: Setting, choice: Choice, to_try: Sequence[dict[str, Any]], searching: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Schedules, and what runs of the search set, with the epsilon that each run may spend."""
     searched, released, point = [], [], choice.point

@@ -152,10 +152,7 @@ def _held_out(row: pd.Series) -> str:
 
 
 def whole_table(
-    study: Study,
-    cells: Sequence[Cell],
-    tried: Sequence[Candidate],
-    guarantees: Mapping[str, str],
+    study: Study, cells: Sequence[Cell], tried: Sequence[Candidate], guarantees: Mapping[str, str]
 ) -> pd.DataFrame:
     """One row an arm of a version, whose runs are private and whose schedule was searched, and an
     observer: the largest epsilon over seeds, of the released run and of it with its search.
@@ -190,11 +187,7 @@ def _rows(
     if not candidates or not cell.private:
         return
     own = lowest([guarantees.get(cell.hash, "")])
-    names = {
-        "version": cell.point.version or "",
-        "arm": cell.point.arm,
-        "guarantee_released": own,
-    }
+    names = {"version": cell.point.version or "", "arm": cell.point.arm, "guarantee_released": own}
     if candidates[0].counted:
         of_search = [each.cells[0] for each in candidates]
         lines = procedure_of(cell.config, [each.config for each in of_search]).lines()

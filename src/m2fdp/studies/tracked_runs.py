@@ -18,14 +18,7 @@ import pandas as pd
 from mlflow.entities import Run
 
 from m2fdp.claims.declared import OVER_A_RUN, TrendClaim
-from m2fdp.claims.frames import (
-    ARM,
-    HISTORY_COLUMNS,
-    RUN_COLUMNS,
-    TAGS,
-    select_runs,
-    swept_columns,
-)
+from m2fdp.claims.frames import ARM, HISTORY_COLUMNS, RUN_COLUMNS, TAGS, select_runs, swept_columns
 from m2fdp.claims.measures import MEASURES, tracked
 from m2fdp.claims.measuring import measure_runs, to_target
 from m2fdp.core.blocks import NO_RESULT

@@ -68,8 +68,5 @@ def create_pipeline() -> Pipeline:
 def from_disk() -> Pipeline:
     """The same and a manifest, which may be the user's own, to the experiment."""
     return Pipeline(
-        [
-            node(load, "config", "dataset", "load_dataset"),
-            node(assemble, _ASSEMBLED, "experiment"),
-        ]
+        [node(load, "config", "dataset", "load_dataset"), node(assemble, _ASSEMBLED, "experiment")]
     )

@@ -230,11 +230,7 @@ def create_pipeline() -> Pipeline:
     return Pipeline(
         [
             node(check_model, model, "checked_model"),
-            node(
-                count_confusions,
-                ["checked_model", "prepared_experiment"],
-                "confusion_matrix",
-            ),
+            node(count_confusions, ["checked_model", "prepared_experiment"], "confusion_matrix"),
             node(check_rounds, _ROUNDS, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(draw_accuracy, _RUN, "accuracy_curve"),

@@ -239,11 +239,7 @@ def _verdict(cell: Path, experiment: Experiment) -> Verdict:
 
 
 def _begin(
-    folder: Path,
-    experiment: Experiment,
-    reached: Checkpoint | None,
-    verdict: Verdict,
-    run_id: str,
+    folder: Path, experiment: Experiment, reached: Checkpoint | None, verdict: Verdict, run_id: str
 ) -> Checkpointing | None:
     """Where checkpoints go, if any are kept.
 
