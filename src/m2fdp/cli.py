@@ -1,7 +1,5 @@
 """What this project changes in Kedro's command line: `run`, `study`, `results`, `ui`, `promote`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What happens around every run: its configuration is checked and its provenance recorded."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """How far work is: a bar in a terminal or a notebook, lines elsewhere."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

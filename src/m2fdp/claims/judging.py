@@ -1,7 +1,5 @@
 """A paper's claims judged against the runs of a study: numbers, and a verdict on each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields

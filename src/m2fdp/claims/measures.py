@@ -4,8 +4,6 @@
 from several rounds, and those that rooms beside the core bring.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The measures of runs, computed from what the runs have told, and every two arms compared."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 To load the library takes seconds, so nobody waits for that before there is a question.
 """
 
-from __future__ import annotations
-
 import atexit
 import pickle
 import subprocess

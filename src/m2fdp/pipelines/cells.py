@@ -1,8 +1,6 @@
 """What lies in a cell is of one configuration: that of its model, where it has one. So is what is
 said of the run, by whatever command: its verdict can only be lowered until the next training."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """Kedro's project, its configuration files and its catalog: what is wrong in them ends in one line
 that names the file."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """How files reach the disk: whole, and with the same bytes for the same content; and how those
 that can't be read are refused."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -6,8 +6,6 @@ MLflow's own writers compare the requirements with all that is installed, which 
 it is put together here, of what MLflow documents (`mlflow.models`, `mlflow.pyfunc.add_to_model`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

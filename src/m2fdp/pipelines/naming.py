@@ -1,7 +1,5 @@
 """Nodes that are called as what they do is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from typing import Any

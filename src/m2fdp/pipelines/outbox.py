@@ -1,7 +1,5 @@
 """What a run tells MLflow while it computes; a store that fails ends no run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ MLflow 3 has no views in its Python API. What its pages save when somebody share
 the experiment, JSON, and `viewStateShareKey` in an address names it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

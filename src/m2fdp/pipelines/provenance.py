@@ -1,7 +1,5 @@
 """Where a run's results come from, as MLflow is told when it begins: configuration, code, data."""
 
-from __future__ import annotations
-
 import logging
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """Which unfinished run `resume` goes on with, and when it must not."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """What `kedro run` is asked to run: is there such a thing, can it be made, and is there all that it
 reads."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn

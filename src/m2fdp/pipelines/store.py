@@ -1,7 +1,5 @@
 """Whether MLflow's store can keep a run, asked before anything is computed for it."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sqlite3

@@ -1,7 +1,5 @@
 """Where MLflow keeps the runs, which process owns each and what it locks; how runs end and fail."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

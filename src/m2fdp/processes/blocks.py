@@ -1,7 +1,5 @@
 """Rounds whose blocks of subtrees several processes compute, of this machine or of others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The block of where rounds are computed."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema

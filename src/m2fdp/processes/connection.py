@@ -1,8 +1,6 @@
 """This process as a driver of a Ray cluster: its connection, the cores that it reserves, and what
 of Ray's ways is mended for a terminal."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

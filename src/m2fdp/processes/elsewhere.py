@@ -7,8 +7,6 @@ stays here. A round of a part follows from these values alone, so it can be comp
 somebody else, to the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count

@@ -7,8 +7,6 @@ by block, and blocks follow the tree alone, never who computes them: so the resu
 however a simulation is cut, and wherever its parts run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """A study's cells as tasks of a Ray cluster: tasks, tries and results as in the local pool."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """The privacy card of a run: one page for whoever must judge it, a reviewer or a data protection
 officer, in Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

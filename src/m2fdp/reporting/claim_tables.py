@@ -1,7 +1,5 @@
 """Judged claims in Markdown and in the terminal, and what each one measured as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from typing import Any

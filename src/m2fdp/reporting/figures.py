@@ -1,7 +1,5 @@
 """Figures of runs, of the privacy ledger and of audits; each saves to the same bytes always."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run is called, and the command that repeats it: how it differs from the defaults."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

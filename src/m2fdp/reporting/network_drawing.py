@@ -5,8 +5,6 @@ an edge each are packed: the nodes of one kind below one parent become a block o
 with their number. All coordinates are inches, so nothing moves when the figure is saved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

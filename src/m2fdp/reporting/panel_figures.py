@@ -1,7 +1,5 @@
 """Figures of many runs in a layout that a study's file declares, such as a paper's."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What each panel of a figure shows of the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 

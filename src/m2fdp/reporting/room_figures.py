@@ -1,8 +1,6 @@
 """Figures and tables of what rooms beside the core bring: a controller's plan, bounds, the clock,
 audits and attacks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Means over seeds: lines in bands, and dots in Student's intervals of named things."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

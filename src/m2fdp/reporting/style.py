@@ -1,7 +1,5 @@
 """How all figures look: sizes, and colours per algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

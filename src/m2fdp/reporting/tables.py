@@ -1,7 +1,5 @@
 """Tables of runs and of privacy ledgers: numbers first, text only where it is shown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`kedro study`: schedules chosen, a grid of cells run under one MLflow run, then a report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """The processes that run a study's cells, each as an MLflow run below the study's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass

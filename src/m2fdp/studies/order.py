@@ -1,8 +1,6 @@
 """What was asked for when a study is run, the study that it means, and what is wrong with it: found
 before Kedro's session, MLflow and torch are imported."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

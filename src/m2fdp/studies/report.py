@@ -1,8 +1,6 @@
 """What a study ends with: its runs compared, its figure, its claims judged, its searches listed; in
 files, in the terminal and on the page of its run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

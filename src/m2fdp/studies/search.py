@@ -5,8 +5,6 @@ The choice looks at data: at the study's own, which no epsilon counts; at others
 own behind noise, so that all together keeps epsilon.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,8 +1,6 @@
 """What a study's searches have chosen, from what, and at what price of privacy: epsilon of whole
 procedures, of a run that is released and of the search that chose it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf

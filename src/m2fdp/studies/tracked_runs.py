@@ -1,7 +1,5 @@
 """A study's runs as tables: what its figures, tables and verdicts are made from."""
 
-from __future__ import annotations
-
 import json
 import math
 from ast import literal_eval

@@ -4,8 +4,6 @@ cell in a worker, which is an MLflow run around a Kedro session.
 Only light imports here: a worker imports this module before its number of threads is set.
 """
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Try what an observer can take: reconstruction and membership from the run's own messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Test the promise in the engine's own rounds: canaries against the ledger's bounds, or pairs of
 runs that differ in one record against its shifts."""
 
-from __future__ import annotations
-
 from math import nan
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Train, and hold the convergence bound against what is measured."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Load a data set and deal its records to the devices: who holds which record."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from functools import partial

@@ -3,8 +3,6 @@
 What is evaluated may be of an earlier run, so it is checked before anything is written.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

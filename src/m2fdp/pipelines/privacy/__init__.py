@@ -1,7 +1,5 @@
 """What a run promises, and who learns how much: before any training."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

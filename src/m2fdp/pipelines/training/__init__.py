@@ -1,7 +1,5 @@
 """Calibrate the mechanism and train; progress in the terminal, metrics in MLflow meanwhile."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time
