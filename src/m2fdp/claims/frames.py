@@ -29,11 +29,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 def swept_columns(frame_columns: Iterable[str], fixed: Collection[str] = ()) -> list[str]:
-    """The columns that tell runs apart: arm, version and parameters in which they differ.
-
-    Args:
-        fixed: more columns that do not, beside those of every frame and the measures.
-    """
+    """The columns that tell runs apart: arm, version and parameters in which they differ."""
     known = {*RUN_COLUMNS, *HISTORY_COLUMNS, *MEASURES, *fixed}
     return [column for column in frame_columns if column not in known]
 

@@ -109,9 +109,6 @@ _NUMBERS = ["seeds", "difference", "low", "high"]
 def paired_differences(measured: pd.DataFrame) -> pd.DataFrame:
     """Final accuracies of every two arms under the same version and grid values, seed by seed.
 
-    Args:
-        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
-
     Returns:
         A row a pair: the swept columns other than the arm; algorithm and, where there are any, arm
         of the first, then `algorithm_over` and `arm_over` of the other; seeds, how many both have;

@@ -136,11 +136,7 @@ def conclude(wait: Callable[[], None]) -> None:
 
 
 def settle() -> None:
-    """Wait for the verdicts that are due, before anything is written that rests on them.
-
-    Raises:
-        Exception: a refusal; another call raises it again.
-    """
+    """Wait for the verdicts that are due, before anything is written that rests on them."""
     while _pending:
         _pending[0]()
         del _pending[0]

@@ -29,11 +29,7 @@ from m2fdp.pipelines.kedro_internals import StrictFiles
 
 
 def project_of(folder: Path) -> Path:
-    """The project that a folder, such as a notebook's, is in.
-
-    Raises:
-        InputError: it is in none; MLflow would begin a store of its own there.
-    """
+    """The project that a folder, such as a notebook's, is in."""
     project = find_kedro_project(folder)
     if project is None:
         remedy = "is in no project of m2fdp; start from the project's folder or one below it"

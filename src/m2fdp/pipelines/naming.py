@@ -15,11 +15,7 @@ def node(
     outputs: str | list[str] | None,
     name: str | None = None,
 ) -> Node:
-    """A node of a pipeline.
-
-    Args:
-        name: what `--nodes` calls it; None = as the function is called.
-    """
+    """A node of a pipeline."""
     return Node(function, inputs, outputs, name=name or function.__name__)
 
 

@@ -61,11 +61,7 @@ def card_of_parts(
     ledger: pd.DataFrame | None,
     pipelines: Sequence[str],
 ) -> Card:
-    """The card of a run that has made none itself, as it was not asked to evaluate.
-
-    Args:
-        round_metrics: None where nothing was trained.
-    """
+    """The card of a run that has made none itself, as it was not asked to evaluate."""
     reached = None
     if round_metrics is not None:
         last = round_metrics.iloc[-1]

@@ -82,12 +82,7 @@ class CatalogEntries:
 
 
 class Recorder:
-    """Sends MLflow what a run's datasets say about it.
-
-    Args:
-        before: the run as MLflow knows it, if it goes on.
-        trains: whether it trains, so that its accuracy is yet to come.
-    """
+    """Sends MLflow what a run's datasets say about it."""
 
     def __init__(
         self,

@@ -27,11 +27,7 @@ _REFUSING = {"audit": check_audit, "attack": check_attack, "bound": check_bound}
 
 
 def check_names(chosen: Mapping[str, Any]) -> None:
-    """Refuse what is known without the pipelines' nodes, whose imports take seconds.
-
-    Args:
-        chosen: Kedro's options of the run, by Kedro's names.
-    """
+    """Refuse what is known without the pipelines' nodes, whose imports take seconds."""
     # MLflow has an active run for each thread: threads and processes would open runs without end.
     remedy = "a run's files are loaded and saved one after the other; leave it out"
     if chosen["is_async"]:
@@ -45,11 +41,7 @@ def check_names(chosen: Mapping[str, Any]) -> None:
 
 
 def check_selection(chosen: Mapping[str, Any]) -> None:
-    """Refuse what the pipelines have not, of which `check_names` knows the names.
-
-    Args:
-        chosen: Kedro's options of the run, by Kedro's names.
-    """
+    """Refuse what the pipelines have not, of which `check_names` knows the names."""
     filters = _filters(chosen)
     if not filters:
         return

@@ -239,11 +239,6 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
     """Hold the lock of the file at `path`, in which stands which process holds it.
 
     However the process ends, its lock goes with it, so that none is ever stale. The file stays.
-
-    Args:
-        key: the kind of what is locked, as the refusal tells it.
-        name: which of its kind.
-        remedy: what to do instead of waiting.
     """
     check_folders([path])
     path.parent.mkdir(parents=True, exist_ok=True)

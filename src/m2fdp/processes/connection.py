@@ -116,9 +116,6 @@ def cause_of(error: Exception) -> str:
 class Reservation:
     """Cores of the connected cluster, one a place, which are taken together or not at all, so that
     runs never wait for each other with a part of what they need.
-
-    Args:
-        cores: how many; no more than the cluster has.
     """
 
     def __init__(self, cores: int) -> None:

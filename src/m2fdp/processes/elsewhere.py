@@ -97,9 +97,6 @@ class Elsewhere:
     def compute(self, drawn: Drawn, slots: Named, sums: Tensor) -> None:
         """Have all blocks computed, and put what they add to the cloud's sum, (n, M), and what
         learners keep, where the cloud has them.
-
-        Raises:
-            SitesLostError: no site is left.
         """
         rows = {piece: torch.as_tensor(groups) for piece, groups in self.groups.items()}
         kept = {

@@ -95,9 +95,6 @@ class RaySites:
 
     What a lost one computed goes to those that are left; only where none is left, all are started
     again.
-
-    Raises:
-        SitesLostError: none could be started.
     """
 
     def __init__(self, places: Sequence[dict[str, Any]]) -> None:

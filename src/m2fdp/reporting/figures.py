@@ -27,11 +27,7 @@ _LINES_HEIGHT = 4.2
 
 
 def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
-    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it.
-
-    Args:
-        round_metrics: one row an evaluated round, with round, accuracy and epsilon.
-    """
+    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it."""
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
     figure = style.new_figure(7.0, 5.4 if private else 3.8)
@@ -53,11 +49,7 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
 
 
 def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Counts, shaded by the share of the true label's records.
-
-    Args:
-        matrix: int (C, C), a row a true label, a column a predicted one.
-    """
+    """Counts, shaded by the share of the true label's records."""
     n = len(labels)
     totals = matrix.sum(axis=1, keepdims=True)
     shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
@@ -89,9 +81,6 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
 
     The counts are un-noised: they show what a simulation dealt, and the title says that they
     are not for publication under DP.
-
-    Args:
-        counts: int, a row a device and a column a label.
     """
     n_devices, n_labels = counts.shape
     height = float(np.clip(0.24 * n_labels, 2.0, 7.0))

@@ -41,9 +41,6 @@ def run_name(config: Config, typed: Iterable[str] = ()) -> str:
 
     Runs of different configurations have different names: what the name can't say in full, it ends
     with a digest of.
-
-    Args:
-        typed: dotted keys that come first, as those that a user has typed do.
     """
     changed = {key: value for key, value in differences(config).items() if key not in _ALWAYS}
     first = [key for key in dict.fromkeys(typed) if key in changed]

@@ -32,11 +32,7 @@ _PANELS = (
 
 
 def planned_rounds(plan: pd.DataFrame) -> Figure:
-    """K, participation, step size and the three prices over the rounds.
-
-    Args:
-        plan: rows of `m2fdp.control.assembly.planned_rounds`, with at least one round.
-    """
+    """K, participation, step size and the three prices over the rounds."""
     figure = style.new_figure(9.0, 6.0)
     panels = figure.subplots(2, 2, sharex=True)
     for number, (axes, (title, lines)) in enumerate(zip(panels.flat, _PANELS, strict=True)):
@@ -106,11 +102,7 @@ LINES = (
 
 
 def tiers_over_rounds(table: pd.DataFrame) -> Figure:
-    """Who trains how much, and what the rounds take, over the rounds of the plan.
-
-    Args:
-        table: rows of `m2fdp.tiers.tables.rounds_table`.
-    """
+    """Who trains how much, and what the rounds take, over the rounds of the plan."""
     figure = style.new_figure(8.0, 6.0)
     times, tiers = figure.subplots(2, 1, sharex=True)
     plot_lines(times, table, "round", marker="")
@@ -359,11 +351,7 @@ def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> Non
 
 
 def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
-    """The bounds after the last round in the terminal, beside the means that they bound.
-
-    Args:
-        table: rows of `m2fdp.convergence.tables.bound_table`.
-    """
+    """The bounds after the last round in the terminal, beside the means that they bound."""
     last = table.iloc[-1]
     title = f"Mean squared gradient norm over {counted(int(last['round']), 'round')}"
     result = new_table(title, ["bound"], ["at most", "measured"])
@@ -376,11 +364,7 @@ def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
 
 
 def print_clock(rounds: pd.DataFrame, console: Console | None = None) -> None:
-    """The mean round of the configured plan.
-
-    Args:
-        rounds: rows of `m2fdp.tiers.tables.rounds_table`.
-    """
+    """The mean round of the configured plan."""
     columns = ["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]
     dtfl, *others = (f"{seconds:.1f} s" for seconds in rounds[columns].mean())
     show(
@@ -391,11 +375,7 @@ def print_clock(rounds: pd.DataFrame, console: Console | None = None) -> None:
 
 
 def print_attack(record: Mapping[str, Any], console: Console | None = None) -> None:
-    """What was taken, with epsilon beside every number, and what it does not show.
-
-    Args:
-        record: the record of an `m2fdp.adversaries.attacked.Attacked`.
-    """
+    """What was taken, with epsilon beside every number, and what it does not show."""
     who = ", ".join(record["observers"].values())
     bound = upper_bound(promised_epsilon(record))
     title = f"{record['method']} by {who}; the run's {record['guarantee']} ε is {bound}"

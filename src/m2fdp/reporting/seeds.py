@@ -45,11 +45,7 @@ def over_seeds(history: pd.DataFrame, measure: str = ACCURACY.name) -> pd.DataFr
 def draw_band(
     axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, number: int, label: str
 ) -> None:
-    """A line of means in a band of one standard deviation.
-
-    Args:
-        number: the line's place in its figure, from 0.
-    """
+    """A line of means in a band of one standard deviation."""
     step = max(1, len(means) // 8)
     # Staggered, so that lines that coincide show both their markers.
     axes.plot(x, means["mean"], label=label, markevery=(number % step, step), **look.of_lines)

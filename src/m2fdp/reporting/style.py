@@ -143,11 +143,7 @@ def foot(figure: Figure, text: str) -> None:
 def legend_below(
     figure: Figure, entries: tuple[Sequence[Artist], Sequence[str]], columns: int, **options: Any
 ) -> None:
-    """One legend below all panels.
-
-    Args:
-        entries: handles and labels, as `Axes.get_legend_handles_labels` returns them.
-    """
+    """One legend below all panels."""
     handles, labels = entries
     options |= {"ncols": columns, "fontsize": TICK_SIZE, "frameon": False}
     figure.legend(handles, labels, loc="outside lower center", **options)

@@ -266,11 +266,7 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
 
 
 def print_result(summary: Mapping[str, Any], console: Console | None = None) -> None:
-    """What a run has reached, in the terminal.
-
-    Args:
-        summary: what `m2fdp.pipelines.evaluation.summarise` returns.
-    """
+    """What a run has reached, in the terminal."""
     title = get_algorithm(summary["algorithm"]).title
     result = Table.grid(padding=(0, 2))
     result.title = Text(
@@ -289,11 +285,7 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
 
 
 def promise_line(guarantee: str, promise: Mapping[str, Any]) -> str:
-    """Epsilon as it is verified, beside the one that was asked for.
-
-    Args:
-        promise: epsilons and delta, as a run's files name them.
-    """
+    """Epsilon as it is verified, beside the one that was asked for."""
     if guarantee == "none":
         return "∞ for everybody, no privacy"
     bound = upper_bound(promised_epsilon(promise))

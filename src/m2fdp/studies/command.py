@@ -68,8 +68,6 @@ def study(
         only: the part to run, as `part_of` reads it; all where it is empty.
         resume: skip the cells that have a finished run of the same configuration, and report on
             all finished cells, of whatever part.
-        workers: how many processes at most; None = one a core.
-        ray_address: the Ray cluster that runs the cells; None = processes of this machine.
 
     Raises:
         InputError: a study that can't be run; nothing has been started then.

@@ -180,11 +180,7 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
 
 
 def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
-    """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen.
-
-    Args:
-        pairs: whether every two arms are compared, too.
-    """
+    """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen."""
     record = results.record
     yield to_markdown(results.table)
     if results.measures is not None:
@@ -255,13 +251,7 @@ def describe_study(
     found: Findings | None,
     failed: Mapping[str, str],
 ) -> None:
-    """Write what a study found on the page of its run.
-
-    Args:
-        command: what repeats it.
-        found: None where no cell has finished.
-        failed: why cells have failed, by their names.
-    """
+    """Write what a study found on the page of its run."""
     run_id, experiment = parent.info.run_id, parent.info.experiment_id
     parts, sections = [title], []
     if failed:
@@ -297,12 +287,7 @@ def describe_study(
 def save_view(
     client: MlflowClient, parent: Run, run_ids: Sequence[str], varied: Sequence[str]
 ) -> None:
-    """Keep the comparison of a study's runs as a view of MLflow's, which the study's page links.
-
-    Args:
-        run_ids: MLflow's ids of the runs that the study reports on.
-        varied: what tells them apart besides algorithm and seed.
-    """
+    """Keep the comparison of a study's runs as a view of MLflow's, which the study's page links."""
     keys = ["algorithm", *(key for key in varied if key not in ("algorithm", "seed"))]
     study = parent.data.tags["study"]
     listed = ", ".join(f"'{run_id}'" for run_id in run_ids)

@@ -68,11 +68,7 @@ class Candidate:
 def next_candidates(
     setting: Setting, chosen: Iterable[Point], schedules: Schedules, tried: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    """The candidates of all choices that nothing was tried for yet and that wait for no other.
-
-    Args:
-        chosen: the points whose schedules are to be chosen, if they have any to choose.
-    """
+    """The candidates of all choices that nothing was tried for yet and that wait for no other."""
     done = {candidate.choice.place for candidate in tried}
     waiting: dict[str, Choice] = {}
     for choice in filter(None, (choice_of(setting.study, point) for point in chosen)):

@@ -73,9 +73,6 @@ def at_ends(table: pd.DataFrame) -> str:
 
     An arm whose best step is the longest of its grid may do better with a longer one, and a
     comparison with it says little.
-
-    Args:
-        table: a row a candidate, as `m2fdp.studies.search.search_table` has it.
     """
     if table.empty:
         return ""
@@ -160,9 +157,6 @@ def whole_table(
     are in clear, and the guarantee is the lowest.
     Rows whose search is counted name observers; others have one row, of whomever the study
     distrusts.
-
-    Args:
-        guarantees: what runs have promised, by the hashes of their cells.
     """
     rows = pd.DataFrame(
         [row for cell in cells for row in _rows(study, cell, tried, guarantees)],

@@ -116,8 +116,6 @@ def tracked_record(
     Args:
         names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
             of the study's own.
-        search: rows of `m2fdp.studies.search.search_table`; None = there was no search.
-        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
     """
     ids = list(names)
     runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
@@ -207,9 +205,6 @@ def load_runs(
 def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     """What finished runs of one algorithm differ in besides their seed: `varied` for runs that are
     of no study, of which nobody has said it.
-
-    Raises:
-        InputError: none of the runs is finished.
     """
     by_algorithm: dict[str, list[Run]] = defaultdict(list)
     for run in _finished(run_ids):

@@ -37,11 +37,7 @@ NUMBERS = ("round", *names_of(EVALUATED))
 
 
 def check_trained_with(made_with: Mapping[str, Any], config: Config, remedy: str) -> None:
-    """Refuse another configuration than the model's.
-
-    Args:
-        made_with: the configuration that it was trained with, by dotted key.
-    """
+    """Refuse another configuration than the model's."""
     for key, (before, value) in changed(made_with, config).items():
         raise InputError(key, value, f"{MODEL} was trained with {before}; {remedy}")
 

@@ -58,9 +58,6 @@ def tracked_progress(
     with the accuracy; what has been measured goes there even when training is interrupted. A run
     that goes on from `start` may have logged less than was kept of it, or more: each of its
     metrics gets each round once.
-
-    Args:
-        group: what is decided of rounds is logged below.
     """
     console = Console(stderr=True)
     logged = frozenset() if start is None else _logged(outbox.run_id)
@@ -144,9 +141,6 @@ def train_model(
     never again.
 
     The split's verdict is waited for before the first file: a checkpoint, or what is returned.
-
-    Args:
-        begin_run: what opens MLflow's run, called when nothing is refused any more.
     """
     rounds = experiment.calibrate().affordable_rounds
     config = experiment.config
@@ -243,9 +237,6 @@ def _begin(
 
     `folder` holds checkpoints of this run only from here on; a split that is refused leaves those
     of the run before.
-
-    Args:
-        verdict: kept with each checkpoint, and as soon as the run goes on.
     """
     config, here = experiment.config, computed_by(experiment.config)
     before = () if reached is None else tuple(reached.computed_by)
