@@ -34,23 +34,15 @@ from m2fdp.core.experiment.surprises import surprises
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.core.interruption import Interrupted
 from m2fdp.expectations.process import UncheckedError, beside, settle
-from m2fdp.pipelines import (
-    clock,
-    data,
-    evaluation,
-    features,
-    privacy,
-    resuming,
-    selection,
-    topology,
-    tracking,
-)
+from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
+from m2fdp.pipelines.resuming import Unfinished, check_continues, check_own_code, find_unfinished
+from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
 from m2fdp.pipelines.store import check_store
 from m2fdp.pipelines.tracking import first_line, locked, reason
 from m2fdp.processes.sites import check_execution
@@ -80,7 +72,7 @@ class RunHooks:
         try:
             self._config = parse_config(context.config_loader["parameters"])
             # Which of them are to run is known when the pipeline is.
-            self._plan = check_config(self._config, frozenset(selection.READING))
+            self._plan = check_config(self._config, frozenset(READING))
             loader = cast(StrictConfigLoader, context.config_loader)  # settings.py says so
             unread = loader.unread()
             check_catalog(loader)
@@ -108,11 +100,8 @@ class RunHooks:
         """Hand the nodes the configuration that is checked, so that none checks it again, and what
         they call when they have nothing more to refuse."""
         self._entries = CatalogEntries.of(conf_catalog)
-        for name, value in (
-            ("config", self._config),
-            ("plan", self._plan),
-            ("begin_run", self._begin),
-        ):
+        given = {"config": self._config, "plan": self._plan, "begin_run": self._begin}
+        for name, value in given.items():
             catalog[name] = MemoryDataset(value, copy_mode="assign")
         if not self._config.figures:
             kedro = logging.getLogger(DataCatalog.__module__)
@@ -202,7 +191,7 @@ class RunHooks:
             seconds = time.perf_counter() - self._started
             folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
             logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-            self._recorder.end(selection.asked_for(self._run_params))
+            self._recorder.end(asked_for(self._run_params))
             unsent = outbox.close()
         if unsent is not None:
             goes_on = self._trains and self._config.training.checkpoint_every is not None
@@ -293,9 +282,7 @@ class RunHooks:
             with outside_notebooks():
                 mlflow.start_run(
                     run_id=self._asked.id,
-                    run_name=self._asked.name
-                    or "+".join(selection.asked_for(self._run_params))
-                    or selection.DEFAULT,
+                    run_name=self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT,
                     nested=self._asked.nested,
                 )
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
@@ -312,13 +299,13 @@ class RunHooks:
         self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]
     ) -> None:
         """Refuse what these nodes can't do under this configuration."""
-        selection.check_inputs(pipeline, catalog, run_params)
+        check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
-            resuming.check_continues(self._unfinished, pipeline)
-        refuse_idle(Request(self._config, self._plan, selection.reading(pipeline)))
+            check_continues(self._unfinished, pipeline)
+        refuse_idle(Request(self._config, self._plan, reading(pipeline)))
         if "round_metrics" in pipeline.all_outputs():
             check_execution(self._config.execution)
-        selection.check_made(self._config, self._plan, pipeline.all_outputs())
+        check_made(self._config, self._plan, pipeline.all_outputs())
 
     def _print(self, drawing: Drawing, drawn: Path, printed: Path) -> None:
         """A figure as PDF, if the run wants it; an earlier run's goes."""
@@ -345,12 +332,12 @@ def _nodes(*pipelines: ModuleType) -> frozenset[str]:
     return frozenset(node.name for each in pipelines for node in each.create_pipeline().nodes)
 
 
-def _unfinished(context: KedroContext, config: Config) -> resuming.Unfinished | None:
+def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:
     """The run to go on with, if `resume` asks for it."""
     if not config.resume:
         return None
     project = context.project_path
     folder = project / context.config_loader["catalog"]["checkpoints"]["path"]
-    unfinished = resuming.find_unfinished(folder, config, tracking.tracking_uri(project))
-    resuming.check_own_code(unfinished, config)
+    unfinished = find_unfinished(folder, config, tracking.tracking_uri(project))
+    check_own_code(unfinished, config)
     return unfinished

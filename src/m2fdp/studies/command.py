@@ -83,13 +83,8 @@ def study(
         context.with_resource(connected(ray_address, OPTION))
     tracking.close_stale_runs()
     parent = _open_parent(order, setting.study.title, resume)
-    launcher = replace(
-        _launcher(project, order, setting, parent),
-        workers=workers,
-        on_ray=ray_address is not None,
-        resume=resume,
-        only_finished=False,
-    )
+    env, on_ray = order.env or setting.study.env, ray_address is not None
+    launcher = Launcher(project, env, order.identity, parent, workers, on_ray, resume)
     outcome = _run(setting, launcher, chosen)
     whole = _finished(setting, launcher) if only and resume else outcome
     client, found = mlflow.MlflowClient(), None
@@ -163,12 +158,6 @@ class Outcome:
     guarantees: Mapping[str, str]
 
 
-def _launcher(project: Path, order: Order, setting: grid.Setting, parent: Run) -> Launcher:
-    """One that finds the study's finished runs, and runs nothing."""
-    env = order.env or setting.study.env
-    return Launcher(project, env, order.identity, parent, only_finished=True)
-
-
 def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]) -> Outcome:
     """Search and run, as far as the launcher does."""
     results: dict[str, Tried] = {}
@@ -178,9 +167,8 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
     def tried_out(candidates: Sequence[Candidate]) -> grid.Schedules:
         if launcher.resume and not launcher.only_finished:
             check_none_else(setting, candidates)
-        run_ids = launcher.run(
-            "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
-        )
+        cells = [cell for one in candidates for cell in one.cells]
+        run_ids = launcher.run("runs of the search", cells, SEARCHING)
         candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
         costs: dict[float | None, pd.DataFrame] = {
             target: load_costs(list(run_ids.values()), target)
@@ -216,10 +204,8 @@ def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
     of_study = f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'"
     endings: dict[str, str] = {}
     for run in search_runs(f"{of_study} and attributes.status != 'FINISHED'"):
-        tags = run.data.tags
-        endings.setdefault(
-            tags.get("cell_hash", ""), tags.get(tracking.END_TAG, "its worker process died")
-        )
+        why = run.data.tags.get(tracking.END_TAG, "its worker process died")
+        endings.setdefault(run.data.tags.get("cell_hash", ""), why)
     return {
         name: endings.get(cell_hash, "did not start") if cell_hash else "no candidate finished"
         for name, cell_hash in failed.items()
@@ -234,7 +220,7 @@ def _finished(setting: grid.Setting, launcher: Launcher) -> Outcome:
 def _finished_record(project: Path, order: Order, parent: Run) -> tuple[Study, Record] | None:
     """The study, and what its finished runs say; None without any."""
     setting = checked_setting(project, order)
-    outcome = _finished(setting, _launcher(project, order, setting, parent))
+    outcome = _finished(setting, Launcher(project, None, order.identity, parent))
     return (setting.study, _record(setting, outcome)) if outcome.run_ids else None
 
 
