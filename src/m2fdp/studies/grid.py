@@ -242,16 +242,8 @@ def build_cell(
     study, arm = setting.study, arm_of(setting.study, point)
     version = study.versions[point.version].parameters if point.version is not None else {}
     flat: dict[str, Any] = {}
-    for layer in (
-        study.parameters,
-        version,
-        arm.parameters if arm is not None else {},
-        point.values,
-        schedule,
-        setting.last,
-        setting.extra,
-        searching or {},
-    ):
+    layers = [study.parameters, version, {} if arm is None else arm.parameters, point.values]
+    for layer in (*layers, schedule, setting.last, setting.extra, searching or {}):
         flat = _over(flat, flatten(dict(layer)))
     for key, remedy in _STUDYS_OWN.items():
         if key in flat:
@@ -268,16 +260,12 @@ def build_cell(
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys with a layer over them; a block takes the place of null, and null a block's."""
-    lasting = {
-        key: value
-        for key, value in flat.items()
-        if not any(
-            (new.startswith(f"{key}.") and value is None)
-            or (key.startswith(f"{new}.") and layer[new] is None)
-            for new in layer
-        )
-    }
-    return lasting | dict(layer)
+
+    def goes(key: str) -> bool:
+        in_block = flat[key] is None and any(new.startswith(f"{key}.") for new in layer)
+        return in_block or any(key.startswith(f"{new}.") for new in layer if layer[new] is None)
+
+    return {key: value for key, value in flat.items() if not goes(key)} | dict(layer)
 
 
 def varied_keys(study: Study) -> tuple[str, ...]:

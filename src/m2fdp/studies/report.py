@@ -148,15 +148,10 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
         The files; `report.md` is the last.
     """
     study, record = found.study, found.record
-    files = [
-        _write(folder / "comparison.csv", found.table),
-        _write(folder / "comparison.md", to_markdown(found.table)),
-    ]
-    parts = [
-        f"# {study.title}\n",
-        f"```\n{command}\n```\n",
-        f"{found.progress}; {found.run_time}.\n",
-    ]
+    files = [_write(folder / "comparison.csv", found.table)]
+    files.append(_write(folder / "comparison.md", to_markdown(found.table)))
+    parts = [f"# {study.title}\n", f"```\n{command}\n```\n"]
+    parts.append(f"{found.progress}; {found.run_time}.\n")
     figures = {"comparison": (study.title, found.figure)}
     if (board := found.board) is not None:
         figures["board"] = ("What is reconstructed", board)
@@ -166,14 +161,8 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
         names = [file.name for file in drawn]
         parts.append("![{}]({})\n\nThe same as [PDF]({}).\n".format(title, *names))
     parts += tables(found, "##", pairs=True)
-    kept = {
-        "measures": found.measures,
-        "paired": found.pairs,
-        "claims": found.judged,
-        "search": record.search,
-        "procedures": record.procedures,
-    }
-    for name, table in kept.items():
+    kept = {"measures": found.measures, "paired": found.pairs, "claims": found.judged}
+    for name, table in (kept | {"search": record.search, "procedures": record.procedures}).items():
         if table is not None and len(table):
             files.append(_write(folder / f"{name}.csv", table))
     return (*files, _write(folder / REPORT, "\n".join(parts)))
@@ -260,20 +249,17 @@ def describe_study(
             lines.append(f"- and {omitted} more")
         parts.append("\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines]))
     if found is not None:
-        links = {
-            mode: pages.view_link(experiment, parent.data.tags["study"], mode)
-            for mode in ("CHART", "TABLE")
-        }
+        study = parent.data.tags["study"]
+        charts, table = (pages.view_link(experiment, study, mode) for mode in ("CHART", "TABLE"))
         parts += [
-            f"{found.progress}. Their comparison: [as charts]({links['CHART']}), "
-            f"[as a table]({links['TABLE']}); "
+            f"{found.progress}. Their comparison: [as charts]({charts}), [as a table]({table}); "
             f"{artifact_link(experiment, run_id, REPORT, 'the whole report')}.",
             to_markdown(found.table).rstrip(),
             picture(run_id, FIGURE, title),
         ]
-        if found.judged is not None:
-            heading, table = claim_tables.heading(found.judged), found.judged
-            sections.append(f"## {heading}\n\n{claim_tables.to_markdown(table).rstrip()}")
+        if (judged := found.judged) is not None:
+            verdicts = claim_tables.to_markdown(judged).rstrip()
+            sections.append(f"## {claim_tables.heading(judged)}\n\n{verdicts}")
         if len(found.pairs):
             table_of_pairs = claim_tables.pairs_markdown(found.pairs).rstrip()
             sections.append(f"## Paired differences\n\n{table_of_pairs}")
@@ -296,12 +282,6 @@ def save_view(
         chosen = f"tags.study = '{study}' and attributes.status = 'FINISHED'"
     columns = [f"{'tags' if key in TAGS else 'params'}.`{key}`" for key in [*keys, "seed"]]
     groups = [{"mode": "tag" if key in TAGS else "param", "groupByData": key} for key in keys]
-    pages.save_view(
-        client,
-        parent.info.experiment_id,
-        study,
-        chosen,
-        columns,
-        orderByKey="metrics.`accuracy`",
-        groupBy={"aggregateFunction": "average", "groupByKeys": groups},
-    )
+    grouped = {"aggregateFunction": "average", "groupByKeys": groups}
+    more = {"orderByKey": "metrics.`accuracy`", "groupBy": grouped}
+    pages.save_view(client, parent.info.experiment_id, study, chosen, columns, **more)
