@@ -85,9 +85,8 @@ class StrictConfigLoader(StrictFiles):
             if key == "parameters":
                 contents.insert(0, self.runtime_params or {})
             for dotted, value in _clashes(contents):
-                raise InputError(
-                    self.place(key, dotted), value, "is a list in one place, keys in another"
-                ) from None
+                clash = "is a list in one place, keys in another"
+                raise InputError(self.place(key, dotted), value, clash) from None
             two_files, colon, keys = str(error).partition("\n")[0].rpartition(": ")
             if not (colon and two_files.startswith("Duplicate keys found in ")):
                 raise
@@ -181,14 +180,11 @@ def check_catalog(loader: StrictConfigLoader) -> None:
             reason = str(error).split("\nHint")[0].split(". Please install")[0]
             reason = " ".join(reason.rpartition("for dataset")[2].split())
             raise InputError(loader.place("catalog", name), kind, reason) from None
-    for keys in (
-        ("manifest", "dataset", "filepath"),
-        ("manifest", "validator", "options", "filepath"),
-        ("checkpoints", "path"),
-    ):
-        value = _value_at(entries, keys)
+    manifest = "manifest.dataset.filepath", "manifest.validator.options.filepath"
+    for dotted in (*manifest, "checkpoints.path"):
+        value = _value_at(entries, dotted.split("."))
         if not isinstance(value, str):
-            place = loader.place("catalog", ".".join(keys))
+            place = loader.place("catalog", dotted)
             raise InputError(place, value, "must be a path; the entry in conf/base has it")
 
 

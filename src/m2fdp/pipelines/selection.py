@@ -76,10 +76,8 @@ def check_inputs(
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
             raise InputError("file", shown(file), remedy)
         node = next(node for node in all_pipelines()[makers[0]].nodes if name in node.outputs)
-        _refuse(
-            _filters(run_params),
-            f"{name} lives in memory only; select {node.name}, which makes it, too",
-        )
+        remedy = f"{name} lives in memory only; select {node.name}, which makes it, too"
+        _refuse(_filters(run_params), remedy)
 
 
 def asked_for(run_params: Mapping[str, Any]) -> list[str]:

@@ -30,10 +30,8 @@ _VERSION, _UNFINISHED = "alembic_version", "_alembic_tmp_"
 
 
 def check_store(uri: str) -> None:
-    """Refuse a store that does not answer or is none of MLflow's, and leave it as it was.
-
-    MLflow by itself tries a server for minutes, and makes its tables in any database.
-    """
+    """Refuse a store that does not answer or is none of MLflow's, and leave it as it was: MLflow
+    itself tries a server for minutes, and makes its tables in any database."""
     kind = uri.partition(":")[0].partition("+")[0]
     if kind in ("http", "https"):
         _check_server(uri)

@@ -157,16 +157,11 @@ def held_by_another_process(run: Run) -> bool:
 
 def close_stale_runs() -> list[str]:
     """Mark as KILLED the running runs of this host whose process is gone; returns their ids."""
-    stale = [
-        run
-        for run in mlflow.search_runs(
-            search_all_experiments=True,
-            filter_string=f"attributes.status = 'RUNNING' and "
-            f"tags.{PROCESS_TAG} LIKE '{_host()}:%'",
-            output_format="list",
-        )
-        if not _lives(run.data.tags[PROCESS_TAG])
-    ]
+    here = f"attributes.status = 'RUNNING' and tags.{PROCESS_TAG} LIKE '{_host()}:%'"
+    running = mlflow.search_runs(
+        search_all_experiments=True, filter_string=here, output_format="list"
+    )
+    stale = [run for run in running if not _lives(run.data.tags[PROCESS_TAG])]
     for run in stale:
         tell_end(run, "its process was killed, or the machine was switched off")
         MlflowClient().set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.KILLED))
@@ -193,11 +188,8 @@ def outages_tolerated(run: Run) -> Iterator[None]:
     except Exception as error:
         if not is_outage(error):
             raise
-        logger.warning(
-            "MLflow at %s does not know that run %s has ended; the next run there tells it.",
-            mlflow.get_tracking_uri(),
-            run.info.run_name,
-        )
+        line = "MLflow at %s does not know that run %s has ended; the next run there tells it."
+        logger.warning(line, mlflow.get_tracking_uri(), run.info.run_name)
 
 
 @contextmanager

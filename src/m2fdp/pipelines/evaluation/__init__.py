@@ -45,11 +45,8 @@ def check_trained_with(made_with: Mapping[str, Any], config: Config, remedy: str
 def changed(made_with: Mapping[str, Any], config: Config) -> dict[str, tuple[object, object]]:
     """The keys in which a configuration is not the model's, with both values."""
     every = differences(completed(made_with), completed(essentials(config)))
-    return {
-        key: values
-        for key, values in every.items()
-        if key not in FREE_KEYS and not key.startswith(FREE_BLOCKS)
-    }
+    free = FREE_KEYS.union(key for key in every if key.startswith(FREE_BLOCKS))
+    return {key: values for key, values in every.items() if key not in free}
 
 
 def check_model(
@@ -111,13 +108,11 @@ def check_rounds(
     evaluate_on = experiment.config.training.evaluate_on
     # Another device than the one that trained may round a record over a tie.
     if abs(accuracy - last[ACCURACY.name]) > max(0.005, 1.5 / n_records):
-        raise InputError(
-            file,
-            f"accuracy {last['accuracy']:.4g} in the last round",
-            f"{MODEL} has {accuracy:.4g} on the {evaluate_on} records; both must be of "
-            "one run and one training.evaluate_on (--to-outputs=confusion_matrix_figure needs no "
-            "metrics)",
+        problem = (
+            f"{MODEL} has {accuracy:.4g} on the {evaluate_on} records; both must be of one run and "
+            "one training.evaluate_on (--to-outputs=confusion_matrix_figure needs no metrics)"
         )
+        raise InputError(file, f"accuracy {last['accuracy']:.4g} in the last round", problem)
     _check_summary(privacy_summary, float(last["epsilon"]))
     return round_metrics
 
@@ -129,20 +124,15 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         valid = "valid: none, verified, conditional; train anew"
         raise InputError(SUMMARY, f"guarantee {guarantee}", valid)
     name = EPSILON_NAMES.get(guarantee, "epsilon")
-    promised = summary.get(name)
-    if guarantee == "none":
-        agrees = math.isnan(epsilon)
-    else:
-        try:
-            agrees = promised is not None and math.isclose(float(promised), epsilon, rel_tol=1e-6)
-        except (TypeError, ValueError):
-            agrees = False
-    if not agrees:
+    promised: Any = summary.get(name)
+    try:
+        agrees = math.isclose(float(promised), epsilon, rel_tol=1e-6)
+    except (TypeError, ValueError):  # such as None
+        agrees = False
+    if not (math.isnan(epsilon) if guarantee == "none" else agrees):
+        last = f"the last round of round_metrics.csv has {epsilon:g}"
         raise InputError(
-            SUMMARY,
-            f"{name} {promised}",
-            f"the last round of round_metrics.csv has {epsilon:g}: they are not of one run; "
-            "train anew",
+            SUMMARY, f"{name} {promised}", f"{last}: they are not of one run; train anew"
         )
 
 
@@ -195,14 +185,9 @@ def fill_card(
     ledger: pd.DataFrame,
 ) -> Card:
     """What a reviewer must know of the run."""
-    return privacy_card(
-        subject_of(experiment),
-        privacy_summary,
-        summary,
-        ledger,
-        command(experiment.config),
-        experiment.manifest.attrs.get(DIGEST, ""),
-    )
+    subject, split = subject_of(experiment), experiment.manifest.attrs.get(DIGEST, "")
+    repeat = command(experiment.config)
+    return privacy_card(subject, privacy_summary, summary, ledger, repeat, split)
 
 
 def write_card(card: Card, drawn: bool) -> str:

@@ -71,20 +71,19 @@ def tracked_progress(
         outbox.take_up()
         written = clock()
 
-    def log(name: str, value: float, round_: int) -> None:
-        if (name, round_) not in logged:
-            outbox.leave([Metric(name, value, int(time.time() * 1000), round_)])
+    def log(values: Mapping[str, float], round_: int, prefix: str = "") -> None:
+        now = int(time.time() * 1000)
+        named = {f"{prefix}{name}": value for name, value in values.items()}
+        new = {name: value for name, value in named.items() if (name, round_) not in logged}
+        outbox.leave(Metric(name, value, now, round_) for name, value in new.items())
 
     def log_evaluation(record: RoundRecord) -> None:
-        values = record.row
-        round_ = values.pop("round")
-        for name, value in values.items():
-            if math.isfinite(value):
-                log(name, value, round_)
+        finite = {name: value for name, value in record.row.items() if math.isfinite(value)}
+        round_ = finite.pop("round")
+        log(finite, round_)
 
     def log_decisions(decisions: Mapping[str, float], round_: int) -> None:
-        for name, value in decisions.items():
-            log(f"{group}/{name}", value, round_)
+        log(decisions, round_, f"{group}/")
 
     def print_line(round_: int) -> None:
         nonlocal printed
@@ -97,7 +96,7 @@ def tracked_progress(
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
         bar.on_round(round_, decisions, seconds)
         print_line(round_)
-        log(WALL.name, seconds, round_)
+        log({WALL.name: seconds}, round_)
         log_decisions(decisions, round_)
         if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
