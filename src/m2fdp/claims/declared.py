@@ -133,9 +133,8 @@ def check_claims(
     selectable = [column for column in columns if column not in ("algorithm", "seed", VERSION)]
     for words, count in Counter(claim.claim for claim in claims).items():
         if count > 1:
-            raise InputError(
-                "claims", words, f"is there {count} times; word each claim differently"
-            )
+            problem = f"is there {count} times; word each claim differently"
+            raise InputError("claims", words, problem)
     for claim in claims:
         _check_known(claim, "measure", claim.measure, measures)
         for version in claim.versions or ():

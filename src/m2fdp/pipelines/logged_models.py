@@ -81,13 +81,9 @@ def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
         return
     described = Model.load(str(folder))
     about = {key: str(value) for key, value in (described.metadata or {}).items()}
-    model = next(iter(logged), None) or client.create_logged_model(
-        run.info.experiment_id,
-        NAME,
-        source_run_id=run_id,
-        params=about,
-        model_type=about.get("model"),
-    )
+    kind = {"source_run_id": run_id, "params": about, "model_type": about.get("model")}
+    model = next(iter(logged), None)
+    model = model or client.create_logged_model(run.info.experiment_id, NAME, **kind)
     described.model_id, described.run_id = model.model_id, run_id
     described.save(str(folder / "MLmodel"))
     client.log_model_artifacts(model.model_id, str(folder))
@@ -145,19 +141,10 @@ def _write_environment(folder: Path) -> None:
     pinned.append(f"mlflow=={mlflow.__version__}")
     python = platform.python_version()
     (folder / "requirements.txt").write_text("\n".join(pinned) + "\n", encoding="utf-8")
-    environments = {
-        "python_env.yaml": {
-            "python": python,
-            "build_dependencies": ["pip", "setuptools", "wheel"],
-            "dependencies": ["-r requirements.txt"],
-        },
-        "conda.yaml": {
-            "name": "mlflow-env",
-            "channels": ["conda-forge"],
-            "dependencies": [f"python={python}", "pip", {"pip": pinned}],
-        },
-    }
-    for name, content in environments.items():
+    tools, packages = ["pip", "setuptools", "wheel"], [f"python={python}", "pip", {"pip": pinned}]
+    pip = {"python": python, "build_dependencies": tools, "dependencies": ["-r requirements.txt"]}
+    conda = {"name": "mlflow-env", "channels": ["conda-forge"], "dependencies": packages}
+    for name, content in {"python_env.yaml": pip, "conda.yaml": conda}.items():
         text = yaml.safe_dump(content, sort_keys=False)
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -253,12 +240,8 @@ def _run(client: MlflowClient, run_id: str) -> Run:
 
 def _latest(client: MlflowClient, experiment: str) -> Run:
     """Of the cell `single`, the latest finished run that has a model."""
-    found = client.search_runs(
-        [experiment],
-        f"tags.cell = '{CELL}' and attributes.status = 'FINISHED'",
-        order_by=["attributes.start_time DESC"],
-    )
-    for run in found:
+    finished, latest = f"tags.cell = '{CELL}' and attributes.status = 'FINISHED'", "start_time DESC"
+    for run in client.search_runs([experiment], finished, order_by=[f"attributes.{latest}"]):
         if run.outputs.model_outputs:
             return run
     remedy = f"no finished run of the cell {CELL} has a model; train one, or name a run"

@@ -175,13 +175,12 @@ def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
     if others(candidates) and (
         names := others(next_candidates(setting, tuple(points(setting.study)), {}, ()))
     ):
-        raise InputError(
-            f"study.{setting.name}.search.counted",
-            True,
+        problem = (
             f"counts the candidates that there are now, and {counted(len(names), 'run')} of this "
             f"search had other settings, such as {names[0]}: restore them, or leave --resume out, "
-            "which searches anew on top of what was seen",
+            "which searches anew on top of what was seen"
         )
+        raise InputError(f"study.{setting.name}.search.counted", True, problem)
 
 
 def _candidates(setting: Setting, choice: Choice, schedules: Schedules) -> Iterator[Candidate]:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import mlflow
@@ -299,11 +299,8 @@ def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
     """The last value of each metric by run and round; NaN where a round has none."""
     store = mlflow.get_tracking_uri()
     # The client makes a query a run and metric, and takes several times longer.
-    rows = (
-        metric_values(store, run_ids, names)
-        if is_database(store)
-        else _values_by_client(run_ids, names)
-    )
+    values_of = partial(metric_values, store) if is_database(store) else _values_by_client
+    rows = values_of(run_ids, names)
     columns = ["run_id", "name", "round", "time", "value"]
     values = pd.DataFrame(rows, columns=columns).sort_values(["run_id", "round", "time"])
     last = values.drop_duplicates(["run_id", "round", "name"], keep="last")
@@ -342,10 +339,8 @@ def _params(run: Run) -> dict[str, str]:
 @cache
 def _defaults() -> dict[str, str]:
     """By key, as MLflow has them; not of the one mapping, of which every run tells its entries."""
-    every = flatten(
-        Config().model_dump(exclude={"resume": True, "training": {"local_aggregation"}})
-    )
-    return {key: str(value) for key, value in every.items()}
+    every = Config().model_dump(exclude={"resume": True, "training": {"local_aggregation"}})
+    return {key: str(value) for key, value in flatten(every).items()}
 
 
 def _comparable(
@@ -375,9 +370,8 @@ def _finished(run_ids: Iterable[str]) -> list[Run]:
     for run in finished:  # so that tables know how their own metrics are written
         own_metrics(literal_eval(run.data.params.get(KEY, "[]")))
     if not finished:
-        raise InputError(
-            "runs", "(none)", "no finished run is among them; `kedro study quickstart` makes some"
-        )
+        remedy = "no finished run is among them; `kedro study quickstart` makes some"
+        raise InputError("runs", "(none)", remedy)
     return finished
 
 
@@ -394,12 +388,8 @@ def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]
     for (algorithm, *_), members in groups.items():
         for key, values in _apart(members).items():
             if key not in by_seed:
-                raise InputError(
-                    key,
-                    values,
-                    f"runs of {algorithm} differ in it; compare by it (`varied`), or search "
-                    "for fewer runs",
-                )
+                remedy = "compare by it (`varied`), or search for fewer runs"
+                raise InputError(key, values, f"runs of {algorithm} differ in it; {remedy}")
 
 
 def _apart(runs: Sequence[Run]) -> dict[str, list[str]]:
