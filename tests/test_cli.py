@@ -116,7 +116,7 @@ def test_a_store_that_fails_in_a_study_is_one_line_with_its_address(project, mon
 def study_call(monkeypatch):
     """The arguments with which `kedro study` calls the studies, instead of running one."""
     call = {}
-    monkeypatch.setattr("m2fdp.studies.early.check_order", lambda *order: None)
+    monkeypatch.setattr("m2fdp.studies.order.check_order", lambda *order: None)
 
     def record(project, order, **options):
         call.update(options, order=order)

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from m2fdp.core.errors import InputError
-from m2fdp.pipelines.project import project_of
+from m2fdp.pipelines.configuration import project_of
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 

@@ -132,8 +132,7 @@ def train(
     rng, generator = np.random.default_rng(_SEED), torch.Generator().manual_seed(_SEED)
     optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser,
-        lambda step: min(1, (step + 1) / _WARM_UP) * (1 + cos(pi * step / steps)) / 2,
+        optimiser, lambda step: min(1, (step + 1) / _WARM_UP) * (1 + cos(pi * step / steps)) / 2
     )
     for step in range(steps):
         chosen = rng.choice(len(views), _BATCH, replace=False)

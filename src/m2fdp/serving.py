@@ -7,8 +7,6 @@ MLflow's pyfunc loads such a folder through `_load_pyfunc`; torch and this libra
 needs, no part of Kedro's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -8,7 +8,6 @@ from kedro.io import AbstractDataset, DatasetError
 from matplotlib.figure import Figure
 
 from m2fdp.core.interruption import Interrupted, interruptible
-from m2fdp.pipelines.causes import trouble
 from m2fdp.pipelines.configuration import UninterruptedCatalog
 from m2fdp.pipelines.datasets import (
     FigureDataset,
@@ -16,6 +15,7 @@ from m2fdp.pipelines.datasets import (
     StateDictDataset,
     TableDataset,
 )
+from m2fdp.pipelines.tracking import trouble
 
 
 def _state():

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from m2fdp.core.formatting import lower_bound
-from m2fdp.reporting.privacy_figures import audit_bounds
-from m2fdp.reporting.tables import print_audit
+from m2fdp.reporting.figures import audit_bounds
+from m2fdp.reporting.room_figures import print_audit
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from m2fdp.reporting.bound_figures import convergence_bounds
+from m2fdp.reporting.room_figures import convergence_bounds
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ import io
 
 from rich.console import Console
 
-from m2fdp.core.config import Config
-from m2fdp.reporting.clock_figures import tiers_over_rounds
-from m2fdp.reporting.tables import print_clock
-from m2fdp.tiers.config import ClockConfig, TieringConfig
+from m2fdp.extend import ClockConfig, Config, TieringConfig
+from m2fdp.reporting.room_figures import print_clock, tiers_over_rounds
 from m2fdp.tiers.plan import draw_world, plan_tiers, rounds_table
 
 CLOCK = ClockConfig(model="resnet20", width=4, rounds=6, noise=0.0, switch_every=None)

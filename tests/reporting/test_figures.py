@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from m2fdp.core.errors import InputError
-from m2fdp.reporting import figures, privacy_figures
+from m2fdp.reporting import figures
 from m2fdp.reporting.style import DPI, look
 
 
@@ -69,8 +69,8 @@ DRAWN = {
     "confusion": lambda: figures.confusion_matrix(MATRIX, ["a", "b", "c"]),
     "labels": lambda: figures.label_distribution(COUNTS),
     "comparison": lambda: figures.comparison(HISTORY),
-    "ledger": lambda: privacy_figures.ledger_heat_map(LEDGER),
-    "epsilon": lambda: privacy_figures.epsilon_over_rounds(EPSILONS, 4.0),
+    "ledger": lambda: figures.ledger_heat_map(LEDGER),
+    "epsilon": lambda: figures.epsilon_over_rounds(EPSILONS, 4.0),
 }
 
 
@@ -213,7 +213,7 @@ def test_nothing_to_compare():
 
 
 def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
-    axes = privacy_figures.ledger_heat_map(LEDGER).axes[0]
+    axes = figures.ledger_heat_map(LEDGER).axes[0]
     texts = {tuple(text.get_position()): text.get_text() for text in axes.texts}
     # (x, y) = (observer, position); a dash where the position has no such observer.
     assert texts == {
@@ -231,12 +231,12 @@ def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
 
 
 def test_a_ledger_without_any_noise_can_be_drawn():
-    axes = privacy_figures.ledger_heat_map(LEDGER.assign(epsilon=math.inf)).axes[0]
+    axes = figures.ledger_heat_map(LEDGER.assign(epsilon=math.inf)).axes[0]
     assert [text.get_text() for text in axes.texts].count("∞") == 4
 
 
 def test_epsilon_over_rounds_on_a_log_axis_with_its_target():
-    figure = privacy_figures.epsilon_over_rounds(EPSILONS, 4.0)
+    figure = figures.epsilon_over_rounds(EPSILONS, 4.0)
     (axes,) = figure.axes
     assert axes.get_yscale() == "log"
     servers, cloud, target = axes.lines

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from tests.reporting.panel_frames import ARMS, EPSILONS, OVER_ROUNDS, ROUNDS, TARGETS, Frames, study
 
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.declared import Layout
 from m2fdp.reporting.panel_figures import draw
 from m2fdp.reporting.style import COLOURS, look
 

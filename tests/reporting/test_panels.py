@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.reporting.panel_frames import ARMS, EPSILONS, OVER_ROUNDS, TARGETS, Frames
 
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.declared import Layout
 from m2fdp.core.errors import InputError
 from m2fdp.reporting.panels import Content, check_layout, panel_contents
 

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from m2fdp.claims.frames import RUN_COLUMNS
 from m2fdp.core.errors import InputError
+from m2fdp.reporting.room_figures import print_bound
 from m2fdp.reporting.tables import (
     TABLE_COLUMNS,
     comparison_table,
     displayed,
-    print_bound,
     print_ledger,
     print_result,
     print_table,

@@ -18,8 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from m2fdp.cli import study
-from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.tracking import tracking_uri
+from m2fdp.pipelines.tracking import locked, tracking_uri
 
 SHARED = """
 title: Tiny

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.early import part_of
 from m2fdp.studies.grid import points
-from m2fdp.studies.order import Order, sweep
+from m2fdp.studies.order import Order, part_of, sweep
 from m2fdp.studies.study import Study
 
 STUDY = Study(

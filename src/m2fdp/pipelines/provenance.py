@@ -1,7 +1,5 @@
 """Where a run's results come from, as MLflow is told when it begins: configuration, code, data."""
 
-from __future__ import annotations
-
 import logging
 import platform
 import subprocess
@@ -55,13 +53,7 @@ def tell_beginning(
     before: Run | None,
     round_: int,
 ) -> None:
-    """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two.
-
-    Args:
-        run_params: Kedro's parameters of the run.
-        before: the run as it was left, if it goes on.
-        round_: after which it goes on.
-    """
+    """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two."""
     client, run_id = MlflowClient(), run.info.run_id
     code = code_tags(Path(run_params["project_path"]))
     tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}

@@ -15,7 +15,7 @@ from m2fdp.core.engine.local_rules import GradientStep
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import InputError
 from m2fdp.pipelines.audit import draw_bounds, judge
-from m2fdp.reporting.tables import print_neighbours
+from m2fdp.reporting.room_figures import print_neighbours
 
 SMALL = {
     "topology.fanouts": [2, 2],

@@ -1,7 +1,5 @@
 """The features pipeline: what models see of a record."""
 
-from __future__ import annotations
-
 import logging
 import time
 
