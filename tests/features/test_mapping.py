@@ -17,9 +17,8 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.features import maps, recipe
 from m2fdp.features.config import FeaturesConfig
-from m2fdp.features.contrastive import network_source
-from m2fdp.features.mapping import Computing, fitted_on, input_shape, map_records
-from m2fdp.features.maps import MAPS
+from m2fdp.features.maps import MAPS, network_source
+from m2fdp.features.recipe import Computing, fitted_on, input_shape, map_records
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.features.contrastive import network_source
-from m2fdp.features.maps import MAPS, PatchMap, ScatteringMap, sources_of, standardised
-from m2fdp.features.patches import PatchSettings, fit_filters, normalised
+from m2fdp.features.maps import (
+    MAPS,
+    PatchMap,
+    PatchSettings,
+    ScatteringMap,
+    fit_filters,
+    network_source,
+    normalised,
+    sources_of,
+    standardised,
+)
 from m2fdp.features.public import public_images
 
 SETTINGS = PatchSettings(

@@ -8,13 +8,10 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from m2fdp.control.controller import Controller, plan_round, planned
-from m2fdp.control.noise import noise_laws
-from m2fdp.control.policy import logged
+from m2fdp.control.controller import Controller, logged, plan_round, planned
+from m2fdp.control.noise import Spread, noise_laws, sample_terms
 from m2fdp.control.problem import build_problem, choice_grid, longest, plan_problem
-from m2fdp.control.spread import Spread, sample_terms
-from m2fdp.convergence.loss_smoothness import longest_squared, smoothness_of
-from m2fdp.convergence.mean_descent import Landscape
+from m2fdp.convergence.mean_descent import Landscape, longest_squared, smoothness_of
 from m2fdp.core.costs.resources import Links
 from m2fdp.core.experiment.calibrating import threat_of
 from m2fdp.core.experiment.parts import Parts

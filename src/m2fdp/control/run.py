@@ -8,10 +8,9 @@ from functools import cached_property
 import numpy as np
 
 from m2fdp.control.assembly import controller_of
-from m2fdp.control.controller import Controller
-from m2fdp.control.policy import ControlledRounds, controlled_plan
-from m2fdp.convergence.loss_smoothness import smoothness_of
-from m2fdp.core.costs.clock import Cost
+from m2fdp.control.controller import ControlledRounds, Controller, controlled_plan
+from m2fdp.convergence.mean_descent import smoothness_of
+from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.training import DivergenceError, RoundPolicy

@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.convergence.accumulated import accumulated_noise, shortened
 from m2fdp.convergence.bound import network_terms
-from m2fdp.convergence.descent import round_noise
+from m2fdp.convergence.descent import accumulated_noise, round_noise, shortened
 from m2fdp.convergence.facts import EQUAL_ROUNDS, check_bound
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.convergence.tables import (
@@ -21,7 +20,7 @@ from m2fdp.convergence.tables import (
     estimate_constants,
     layer_table,
 )
-from m2fdp.core.costs.clock import Cost
+from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.server_rules import adding
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.training import FixedRounds, RoundPolicy

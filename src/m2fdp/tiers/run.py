@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from m2fdp.core.config import Config, ModelConfig
-from m2fdp.core.costs.clock import Cost
+from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess

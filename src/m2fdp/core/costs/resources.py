@@ -2,7 +2,7 @@
 
 A message's delay is its bits over the rate of its link and its energy power times delay. Only
 uplinks count. Links into the cloud are wired, all others wireless. How many bits a message has
-stands in `m2fdp.core.costs.messages`.
+stands in `m2fdp.core.costs.resources`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,51 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from m2fdp.core.config import ResourcesConfig
-from m2fdp.core.costs.clock import Cost
-from m2fdp.core.costs.messages import Bits, message_bits
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.trust import trusted_branch
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy in joules and delay in seconds."""
+
+    energy_j: float
+    delay_s: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.energy_j + other.energy_j, self.delay_s + other.delay_s)
+
+
+def totals(costs: Sequence[Cost]) -> list[Cost]:
+    """What rounds have cost together after each of t = 1…T, from what each costs.
+
+    Where all cost the same these are multiples, so that rounding does not add up.
+    """
+    if len(set(costs)) == 1:
+        (each,) = set(costs)
+        return [Cost(t * each.energy_j, t * each.delay_s) for t in range(1, len(costs) + 1)]
+    return list(accumulate(costs))
+
+
+# For layer l = 1…L (index l-1), float64 (N_l,).
+Bits = tuple[np.ndarray, ...]
+
+
+def message_bits(network: Network, n_parameters: int, config: ResourcesConfig) -> Bits:
+    """Of every node's message, with what it hands on of others'."""
+    tree, plain = network.tree, float(n_parameters * config.bits_per_parameter)
+    bits = tuple(np.full(tree.n_nodes(layer), plain) for layer in range(1, tree.depth + 1))
+    for with_more in brought("sent"):
+        bits = with_more(network, n_parameters, bits)
+    return bits
 
 
 def watts(dbm: float) -> float:

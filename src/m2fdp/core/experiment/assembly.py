@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from m2fdp.core.costs.clock import Cost, totals
-from m2fdp.core.costs.resources import LinkClock, Links
+from m2fdp.core.costs.resources import Cost, LinkClock, Links, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.lengths import TooLongError, any_length

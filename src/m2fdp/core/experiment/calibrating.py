@@ -12,8 +12,7 @@ from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config, ThreatConfig
 from m2fdp.core.engine.local_rules import adds_up
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.own_parts import own_parts
-from m2fdp.core.experiment.results import Calibration
+from m2fdp.core.experiment.results import Calibration, own_parts
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism

@@ -17,14 +17,15 @@ from m2fdp.core.data.arrays import checked
 from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
+    Repeats,
     by_name,
     check_manifest,
+    count_repeats,
     held_out,
     make_manifest,
     shards_of,
 )
 from m2fdp.core.data.partitioners import Names
-from m2fdp.core.data.repeats import Repeats, count_repeats
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.local_rules import try_local_rule
