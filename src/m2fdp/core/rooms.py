@@ -33,6 +33,8 @@ class Room:
             what the room's messages have.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
             first step, float64 (N_L,), or None where it sends nothing then.
+        models: {name: a function from the block `model`, the shape of inputs and the number of
+            classes to a `Model`}.
         datasets: {name: a function from the block `dataset` and a folder to unpack in to a
             `Dataset`}.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
@@ -63,6 +65,7 @@ class Room:
     decides: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     before_steps: tuple[str, ...] = ()
+    models: Mapping[str, str] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from m2fdp.core.data.arrays import is_file, read_images
 from m2fdp.core.data.dataset import features
 from m2fdp.core.errors import InputError
 from m2fdp.features.drawings import drawings, font_source, shapes
+from m2fdp.sources.arrays import is_file, read_images
 
 GENERATED = ("photographs", "shapes", "drawings", "dead_leaves")
 # Nobody's privacy depends on it: what it draws is public.

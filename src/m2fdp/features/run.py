@@ -8,7 +8,6 @@ from hashlib import blake2b
 import numpy as np
 
 from m2fdp.core.config import PIXELS
-from m2fdp.core.data.arrays import read_images
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.arithmetic import available_cores
 from m2fdp.core.errors import InputError
@@ -18,6 +17,7 @@ from m2fdp.core.models.checks import Shape
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.features.public import GENERATED
 from m2fdp.features.recipe import Computing, fitted_on, input_shape, map_records
+from m2fdp.sources.arrays import read_images
 
 _AT_A_TIME = 1_000
 # Where grey levels k/m of images with m levels are cut into 256: never close to one of them.

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.data.arrays import checked
-from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
+from m2fdp.core.data.dataset import Dataset, checked, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
     Repeats,

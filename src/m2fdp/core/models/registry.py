@@ -1,5 +1,4 @@
-"""Models by name: svm, softmax, logistic, dense, lenet, cnn2, cnn12, resnet, or one's own
-`package.module:function`."""
+"""Models by name, those of rooms too, or one's own `package.module:function`."""
 
 from __future__ import annotations
 
@@ -13,13 +12,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.errors import InputError
 from m2fdp.core.models import losses
 from m2fdp.core.models.checks import Shape, check_loss, check_module, check_pixels
-from m2fdp.core.models.cnn12 import cnn12_modules
 from m2fdp.core.models.losses import Loss, OneByOne
-from m2fdp.core.models.names import KEY, check_model_name
-from m2fdp.core.models.resnet import ResnetPlan, resnet_modules
+from m2fdp.core.models.names import KEY, MODELS, check_model_name
 from m2fdp.core.own_code import guarded, is_own, load
 from m2fdp.core.streams import torch_seed
 
@@ -41,8 +37,8 @@ class Model:
 
     name: str
     module: nn.Module
-    loss: Loss
-    linear: bool
+    loss: Loss = losses.cross_entropy
+    linear: bool = False
     # The loss's derivative in the scores, where it is known in closed form.
     loss_gradient: Loss | None = None
     # For linear models, of the loss's second derivative in the scores: a bound on its eigenvalues,
@@ -137,53 +133,19 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     return model if config.loss is None else _with_own_loss(model, config.loss, n_classes)
 
 
-def resnet_plan(config: ModelConfig) -> ResnetPlan:
-    """The configured ResNet."""
-    return ResnetPlan(config.depth, config.width, config.norm, config.stem_stride)
-
-
-def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """The whole of it, where gradients are taken record by record."""
-    plan = resnet_plan(config)
-    if plan.norm == "batch":
-        raise InputError(
-            "model.norm",
-            "batch",
-            "mixes the records of a batch, and keeps state that no step covers: it is for "
-            "algorithms that train in tiers without privacy; use group",
-        )
-    modules = resnet_modules(plan, shape, n_classes)
-    return Model(plan.name, nn.Sequential(*modules), losses.cross_entropy, linear=False)
-
-
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
-    module: nn.Module
-    match config.name:
-        case "svm" | "softmax" | "logistic":
-            return _linear(config, shape, n_classes)
-        case "resnet":
-            return _resnet(config, shape, n_classes)
-        case "dense":
-            module = _dense(shape, n_classes)
-        case "lenet":
-            module = _lenet(shape, n_classes)
-        case "cnn2":
-            module = _cnn2(shape, n_classes)
-        case "cnn12":
-            parts = cnn12_modules(config.channels, shape, n_classes)
-            module = nn.Sequential(*(layer for part in parts for layer in part))
-        case name:
-            module = _imported(name, shape, n_classes)
-    users = is_own(config.name)
-    return Model(config.name, module, losses.cross_entropy, linear=False, is_own=users)
+    if is_own(config.name):
+        return _imported(config.name, shape, n_classes)
+    model: Model = MODELS[config.name](config, shape, n_classes)
+    return model
 
 
-def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     layer = nn.Linear(prod(shape), n_classes, bias=False)
     nn.init.zeros_(layer.weight)
     module = nn.Sequential(nn.Flatten(), layer)
-    model = Model(config.name, module, losses.cross_entropy, linear=True)
+    model = Model(config.name, module, linear=True)
     if config.name == "logistic":
         # The logistic function's slope is at most a quarter.
         return replace(
@@ -208,14 +170,15 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     return replace(model, loss=loss, loss_gradient=gradient)
 
 
-def _dense(shape: Shape, n_classes: int) -> nn.Module:
+def dense(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     """One hidden layer, as H has for EMNIST (H does not say how wide)."""
-    return nn.Sequential(
+    module = nn.Sequential(
         nn.Flatten(), nn.Linear(prod(shape), _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, n_classes)
     )
+    return Model("dense", module)
 
 
-def _lenet(shape: Shape, n_classes: int) -> nn.Module:
+def lenet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     """Three convolutions with sigmoids, and a linear layer: the network on which reconstruction
     from gradients was shown (Zhu et al. 2019, whose wide first weights it has): M = 13,426 for
     28 x 28 x 1 and ten classes."""
@@ -233,17 +196,17 @@ def _lenet(shape: Shape, n_classes: int) -> nn.Module:
     )
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5)
-    return module
+    return Model("lenet", module)
 
 
-def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
+def cnn2(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
     5, by the code of its reference [14])."""
     inputs, height, width = shape
     need = "halves images twice after convolutions of 5 x 5, so they need"
     check_pixels("cnn2", shape, 16, need)
     sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
-    return nn.Sequential(
+    module = nn.Sequential(
         nn.Conv2d(inputs, 10, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -255,14 +218,15 @@ def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(50, n_classes),
     )
+    return Model("cnn2", module)
 
 
-def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
+def _imported(name: str, shape: Shape, n_classes: int) -> Model:
     function = load(KEY, name)
     with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)
     check_module(name, module, shape, n_classes)
-    return module
+    return Model(name, module, is_own=True)
 
 
 def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
