@@ -13,7 +13,7 @@ from m2fdp.control.noise import Spread, noise_laws, sample_terms
 from m2fdp.control.problem import build_problem, choice_grid, longest, plan_problem
 from m2fdp.convergence.mean_descent import Landscape, longest_squared, smoothness_of
 from m2fdp.core.costs.resources import Links
-from m2fdp.core.experiment.calibrating import threat_of
+from m2fdp.core.experiment.assembly import threat_of
 from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism

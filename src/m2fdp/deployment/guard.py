@@ -16,7 +16,7 @@ from typing import Any
 
 from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
 from m2fdp.core.errors import one_line
-from m2fdp.core.experiment.steps import too_long
+from m2fdp.core.experiment.assembly import too_long
 from m2fdp.core.formatting import for_json
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
