@@ -118,8 +118,8 @@ def by_hand(problem, remaining):
             continue
         part = remaining / problem.total_steps
         shares = (
-            part * problem.energy_j[k, a, b] / problem.energy_j[at],
-            part * problem.delay_s[k, a, b] / problem.delay_s[at],
+            part * problem.resources[0][k, a, b] / problem.resources[0][at],
+            part * problem.resources[1][k, a, b] / problem.resources[1][at],
             gap[k, a, b] / gap[at],
         )
         value = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))

@@ -23,16 +23,8 @@ from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
-PLANNED_COLUMNS = (
-    "round",
-    "K",
-    "s_trusted",
-    "s_untrusted",
-    "eta",
-    "energy_share",
-    "delay_share",
-    "gap_share",
-)
+_SHARES = ["energy_share", "delay_share", "gap_share"]
+PLANNED_COLUMNS = ["round", "K", "s_trusted", "s_untrusted", "eta", *_SHARES]
 
 
 def controller_of(parts: Parts, model: Model) -> Controller:
@@ -94,7 +86,6 @@ def prices_of(parts: Parts, model: Model) -> Spread:
 
 
 def _landscape(parts: Parts, model: Model) -> Landscape:
-    """What is known of the losses from no record."""
     config, (shape, n_classes) = parts.config, parts.classified
     smoothness = smoothness_of(config, model, shape)
     assert smoothness is not None  # the configuration refuses an estimate
@@ -117,9 +108,9 @@ def planned_rounds(controller: Controller | None, most_rounds: int) -> pd.DataFr
         for all local steps that are left, `energy_share`, `delay_share` and `gap_share`.
     """
     if controller is None:
-        return pd.DataFrame(columns=list(PLANNED_COLUMNS))
+        return pd.DataFrame(columns=PLANNED_COLUMNS)
     beta = controller.smoothness or nan
     states = (state for state, _ in planned(controller, most_rounds))
     rounds = [plan_round(controller, state, beta)[0] for state in states]
     rows = [{"round": control.round, **logged(control)} for control in rounds]
-    return pd.DataFrame(rows)[list(PLANNED_COLUMNS)]
+    return pd.DataFrame(rows)[PLANNED_COLUMNS]

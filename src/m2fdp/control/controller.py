@@ -179,8 +179,7 @@ class ControlledRounds:
 
     Attributes:
         rounds: those of `controlled_plan`.
-        simulation: parts of the run, whose gradients are looked at where the controller does not
-            know beta: then it is estimated after every round.
+        simulation: parts of the run; where beta is not declared it is estimated from them.
     """
 
     controller: Controller

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from m2fdp.control.problem import ChoiceGrid, with_present
+from m2fdp.control.problem import ChoiceGrid, lowest, with_present
 from m2fdp.convergence.descent import arriving_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, carried, parted, sample_variance
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -206,25 +206,23 @@ def sample_terms(
         together, as far as their models go with it; and the variance of a step's mean gradient
         that minibatches bring.
     """
-    tree = network.tree
-    parents, children = tree.parents[-1], tree.n_children(tree.depth - 1)
+    tree, (children, trusted) = network.tree, lowest(network)
+    parents = tree.parents[-1]
     step_together = np.zeros(len(children), dtype=bool)
     step_together[parents[lock_step.nodes[lock_step.group_of, 0] < tree.depth]] = True
     shares = network.shares(tree.depth - 1, 0)
     noisy = np.bincount(parents, weights=minibatch_variances) / children
-    trusted = trusted_branch(tree, network.trust)[-2]
 
     def terms(branch: np.ndarray, values: np.ndarray) -> np.ndarray:
         devices, share = children[branch], shares[branch]
         present = np.clip(values[:, None], 1, devices)
         variance = sample_variance(present, devices, dissimilarity)
-        return np.stack(
-            [
-                (share**2 * variance).sum(axis=1),
-                (share * step_together[branch] * variance).sum(axis=1),
-                (share**2 * noisy[branch] / present).sum(axis=1),
-            ]
+        of_servers = (
+            share**2 * variance,
+            share * step_together[branch] * variance,
+            share**2 * noisy[branch] / present,
         )
+        return np.stack([of_server.sum(axis=1) for of_server in of_servers])
 
     return terms(trusted, sizes[0]), terms(~trusted, sizes[1])
 

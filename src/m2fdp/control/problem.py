@@ -11,7 +11,7 @@ mechanism draws, tau and the step size are chosen with K and participation, all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, sqrt
@@ -21,7 +21,7 @@ import numpy as np
 from m2fdp.control.config import ControlConfig
 from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
-from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
+from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.costs.resources import Links
 from m2fdp.core.schedule.schedule import Schedule
@@ -109,9 +109,8 @@ class Problem:
     """(P) of one run, for any tau^t that is left.
 
     The unit of a term is its value where every round has K^1 local steps and all devices, so that
-    equal alphas weight equal relative changes from there. (Over its largest value J's nu would be
-    next to nothing for all but the largest K, of which it is the fourth power.) Units are
-    constants of the run: (P) is J's with other units for the alphas.
+    equal alphas weight equal relative changes from there. Units are constants of the run: (P) is
+    J's with other units for the alphas.
 
     Attributes:
         grid: what is chosen from.
@@ -130,26 +129,16 @@ class Problem:
     starts_there: bool
 
     @cached_property
-    def energy_j(self) -> np.ndarray:
-        """E at tau^t = tau, (k, a, b)."""
-        return self._rounds * self.grid.energy_j
-
-    @cached_property
-    def delay_s(self) -> np.ndarray:
-        """Gamma at tau^t = tau, (k, a, b)."""
-        return self._rounds * self.grid.delay_s
+    def resources(self) -> tuple[np.ndarray, np.ndarray]:
+        """E and Gamma at tau^t = tau, (k, a, b) each; they are proportional to tau^t."""
+        rounds = np.asarray(self.total_steps / self.grid.local_steps[:, None, None])
+        return rounds * self.grid.energy_j, rounds * self.grid.delay_s
 
     @cached_property
     def resource_cost(self) -> np.ndarray:
-        """The weighted shares of E and Gamma at tau^t = tau, (k, a, b); proportional to tau^t."""
-        return (
-            self.alphas[0] / self.units[0] * self.energy_j
-            + self.alphas[1] / self.units[1] * self.delay_s
-        )
-
-    @property
-    def _rounds(self) -> np.ndarray:
-        return np.asarray(self.total_steps / self.grid.local_steps[:, None, None])
+        """The weighted shares of E and Gamma at tau^t = tau, (k, a, b)."""
+        of_energy, of_delay = (self.alphas[i] / self.units[i] * self.resources[i] for i in (0, 1))
+        return of_energy + of_delay
 
     def objective(self, remaining: int, history: History) -> np.ndarray:
         """The weighted sum of the shares for tau^t = remaining, (k, a, b)."""
@@ -158,10 +147,8 @@ class Problem:
 
 
 def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
-    """The choice of least objective with K <= min(K^max, tau^t).
-
-    Of equal ones that with the fewest local steps, then with the fewest devices below trusted
-    and then below untrusted nodes.
+    """The choice of least objective with K <= min(K^max, tau^t); of equal ones that with the fewest
+    local steps, then the fewest devices below trusted, then below untrusted nodes.
 
     Args:
         remaining: tau^t >= 1.
@@ -182,11 +169,8 @@ def terms_at(problem: Problem, choice: Choice, remaining: int, history: History 
     """
     at = problem.grid.place(choice)
     share = remaining / problem.total_steps
-    raw = (
-        share * float(problem.energy_j[at]),
-        share * float(problem.delay_s[at]),
-        float(problem.gap.over(history, remaining)[at]),
-    )
+    energy_j, delay_s = (share * float(of_all[at]) for of_all in problem.resources)
+    raw = energy_j, delay_s, float(problem.gap.over(history, remaining)[at])
     energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
     shares = (energy, delay, gap)
     objective = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
@@ -211,20 +195,15 @@ def build_problem(
     network = links.network
     total = config.tau or schedule.rounds * schedule.local_steps
     grid = choice_grid(links, schedule, config, total)
-    factor = noise_factor(
-        network.tree.depth,
-        links.n_parameters,
-        grid.local_steps,
-        sampling_rate,
-        privacy.epsilon,
-        privacy.delta,
-    )
+    target = privacy.epsilon, privacy.delta
+    size = network.tree.depth, links.n_parameters
+    factor = noise_factor(*size, grid.local_steps, sampling_rate, *target)
     # s_{L-1} of each kind, which the smallest subnet keeps small.
     subnets, sizes = _subnets(network), grid.sizes
-    smallest = (
-        np.minimum(sizes[0], subnets[0].min(initial=sizes[0][-1])),
-        np.minimum(sizes[1], subnets[1].min(initial=sizes[1][-1])),
-    )
+    smallest = [
+        np.minimum(tried, kind.min(initial=tried[-1]))
+        for tried, kind in zip(sizes, subnets, strict=True)
+    ]
     gap = factor[:, None, None] * _noise_terms(network, smallest, privacy.alpha)
     at, rounds = grid.place(grid.start), total / grid.start.local_steps
     units = rounds * float(grid.energy_j[at]), rounds * float(grid.delay_s[at]), float(gap[at])
@@ -232,12 +211,7 @@ def build_problem(
 
 
 def choice_grid(links: Links, schedule: Schedule, config: ControlConfig, total: int) -> ChoiceGrid:
-    """What (P) chooses from.
-
-    Args:
-        links: those of a network of depth L >= 2.
-        total: tau, at most.
-    """
+    """What (P) chooses from, for a network of depth L >= 2 and tau at most `total`."""
     steps = np.arange(1, min(config.max_local_steps, total) + 1)
     count = _MOST_SIZES if config.gap == "papers" else _MOST_SIZES_PLANNED
     below_trusted, below_untrusted = _subnets(links.network)
@@ -268,10 +242,9 @@ def plan_problem(
         config: configured choices; a tau is at most T·K^max.
     """
     sums, alphas, room = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
-    # eta^1 = gamma / sqrt(2) is the largest step.
-    tried = (
-        sqrt(2) * largest_step(landscape) * np.geomspace(_LEAST_STEP_PARAMETER, 1, _STEP_PARAMETERS)
-    )
+    # eta^1 = gamma / sqrt(2) is the largest step, at most 1/beta.
+    gammas = np.geomspace(_LEAST_STEP_PARAMETER, 1, _STEP_PARAMETERS)
+    tried = sqrt(2) * (1 / landscape.smoothness) * gammas
     steps, place = grid.local_steps, grid.place(grid.start)
 
     def gaps(total: int) -> list[MechanismGap]:
@@ -306,9 +279,15 @@ def longest(schedule: Schedule, config: ControlConfig) -> int:
 
 def present_devices(network: Network, choice: Choice) -> np.ndarray:
     """How many devices of each lowest server take part: int64 (N_{L-1},)."""
-    trusted = trusted_branch(network.tree, network.trust)[-2]
-    chosen = np.where(trusted, choice.trusted, choice.untrusted)
-    return np.minimum(network.tree.n_children(network.tree.depth - 1), chosen)
+    children, trusted = lowest(network)
+    return np.minimum(children, np.where(trusted, choice.trusted, choice.untrusted))
+
+
+def lowest(network: Network) -> tuple[np.ndarray, np.ndarray]:
+    """|S_c| of the lowest servers, int64 (N_{L-1},), and which are below a trusted node of layer 1,
+    bool (N_{L-1},)."""
+    tree = network.tree
+    return tree.n_children(tree.depth - 1), trusted_branch(tree, network.trust)[-2]
 
 
 def with_present(network: Network, present: np.ndarray) -> Network:
@@ -324,8 +303,7 @@ def _alphas(config: ControlConfig) -> tuple[float, float, float]:
 
 def _subnets(network: Network) -> tuple[np.ndarray, np.ndarray]:
     """|S_c| of the lowest servers below trusted, and below untrusted nodes of layer 1."""
-    children = network.tree.n_children(network.tree.depth - 1)
-    trusted = trusted_branch(network.tree, network.trust)[-2]
+    children, trusted = lowest(network)
     return children[trusted], children[~trusted]
 
 
@@ -338,9 +316,7 @@ def _tried_sizes(subnets: np.ndarray, count: int) -> np.ndarray:
     return tried.round().astype(np.int64)
 
 
-def _noise_terms(
-    network: Network, sizes: tuple[np.ndarray, np.ndarray], alpha: float
-) -> np.ndarray:
+def _noise_terms(network: Network, sizes: Sequence[np.ndarray], alpha: float) -> np.ndarray:
     """The sum of J eq. 28 for every s_T and s_U: (a, b).
 
     Eq. 28 knows one s_{L-1}, the least of all subnets; taken by the letter, no choice would ever

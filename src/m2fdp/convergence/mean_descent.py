@@ -139,11 +139,6 @@ def raised(
     return np.asarray(np.asarray(cubes) * drift + np.asarray(squares) / 2 * bursts)
 
 
-def largest_step(landscape: Landscape) -> float:
-    """The largest eta that the bound holds for, 1/beta."""
-    return 1 / landscape.smoothness
-
-
 class StepSums:
     """Sums of powers of step sizes 1/sqrt(t + 1) over consecutive rounds.
 

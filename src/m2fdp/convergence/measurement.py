@@ -68,12 +68,7 @@ def local_gradients(
 def _back_propagated(
     model: Model, weights: Tensor, features: Tensor, errors: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The sum (M,) of the records' gradients and their squared norms (B,).
-
-    Args:
-        errors: (B, classes), the losses' gradients by the scores; losses themselves need not be
-            vectorisable.
-    """
+    """The sum (M,) of the records' gradients and their squared norms (B,)."""
     if model.linear:
         flat = features.flatten(1)
         return (errors.T @ flat).flatten(), errors.square().sum(1) * flat.square().sum(1)

@@ -97,9 +97,8 @@ class Bounded(PlainExperiment):
             measured: table of `measure`, which is called where it is not given.
 
         Raises:
-            InputError: the rounds are a controller's, steps are not plain, no gradient has
-                changed along the run, so that nothing is known of beta, or models are clipped in
-                place of steps.
+            InputError: a fact that `BOUND` needs does not hold, or no gradient has changed along
+                the run, so that nothing is known of beta.
         """
         privacy, network, schedule = self.config.privacy, self.network, self.schedule
         check_bound(self.config, self.plan)

@@ -30,14 +30,10 @@ def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     lines, and textures, a third of each."""
     size = textures.shape[2:]
     first, second, third = np.array_split(textures, 3)
-    filled = _filled(len(first), size, rng)[:, None] * shaded(first, rng)
+    blobs = edge(blob(len(first), size, rng) + rng.uniform(-0.6, 0.8, (len(first), 1, 1)))
+    filled = blobs[:, None] * shaded(first, rng)
     drawn = np.broadcast_to(lines(len(second), size, rng)[:, None], second.shape)
     return np.concatenate([filled, drawn, third]).astype(np.float32)
-
-
-def _filled(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:
-    """Masks (n, H, W) of blobs of different sizes."""
-    return edge(blob(n, size, rng) + rng.uniform(-0.6, 0.8, (n, 1, 1)))
 
 
 def blob(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:

@@ -151,11 +151,7 @@ class Recipe:
         return fits
 
     def fit_moved(self, fits: list[Fit]) -> list[Tensor]:
-        """How small deformations of public images move the components of each map: (d, d) each.
-
-        Raises:
-            InputError: as for `fit`.
-        """
+        """How small deformations of public images move the components of each map: (d, d) each."""
         images = self._draw()[::_DEFORMED_EVERY]
         pairs = torch.stack([images, deformed(images, np.random.default_rng(_SEED))], dim=1)
         chunks = pairs.split(chunk_of(self.shape))
@@ -237,11 +233,7 @@ class Computing:
 
 
 def input_shape(config: FeaturesConfig, shape: Shape) -> Shape:
-    """(C, H, W) of what models take, for images of some shape: (d, 1, 1) where it is features.
-
-    Raises:
-        InputError: see `m2fdp.features.recipe.recipe_of`.
-    """
+    """(C, H, W) of what models take, for images of some shape: (d, 1, 1) where it is features."""
     return shape if config.map == PIXELS else (sum(recipe_of(config, shape).dimensions), 1, 1)
 
 
@@ -263,10 +255,6 @@ def map_records(
 
     Their components are kept on the disk. Who comes first computes them, who comes meanwhile
     waits. A process that is killed leaves nothing that others would take for the whole.
-
-    Raises:
-        InputError: see `m2fdp.features.recipe.recipe_of` and
-            `m2fdp.features.public.public_images`; or a folder that can't be written to.
     """
     if config.map == PIXELS:
         return dataset

@@ -191,11 +191,7 @@ class Links:
     def _journeys(
         self, layers: Sequence[int | None], present: np.ndarray, reports: int = 0
     ) -> Iterator[Cost]:
-        """What is sent after each local step.
-
-        Args:
-            present: (N_L,), which devices send any, or how often each does.
-        """
+        """What is sent after each local step."""
         bits = message_bits(self.network, self.n_parameters, self.config)
         longer = message_bits(self.network, self.n_parameters * (1 + reports), self.config)
         # What is sent inside a lock-step group is a gradient, whatever its head reports.

@@ -79,8 +79,8 @@ def features(images: np.ndarray) -> np.ndarray:
 
 
 def checked(dataset: Dataset) -> Dataset:
-    """A data set that was given in Python, checked like one that is read: that it has neither test
-    records nor a training record of each class is no fault of it.
+    """A data set given in Python, checked like one that is read; it may lack test records, and
+    training records of a class.
 
     Raises:
         InputError: images that are none in [0, 1], or labels that are none of its classes'.

@@ -91,8 +91,7 @@ def check_manifest(
     held_out_by: str = "cloud",
     names: Names | None = None,
 ) -> pd.DataFrame:
-    """A split, which may be the user's own, as `make_manifest` returns it, once it is found to be
-    one of this data set for these devices.
+    """A split, maybe the user's own, as `make_manifest` returns it, once it is checked.
 
     Args:
         manifest: one row a record, in any order; `device` may be a number or a name.
@@ -100,9 +99,7 @@ def check_manifest(
         names: the devices' and servers' names; None = nobody has named them.
 
     Raises:
-        InputError: no such table, another data set, records or labels that it does not have, one
-            record twice, other devices, one without records, or records that others hold; it names
-            the manifest's file.
+        InputError: the table is none of this data set for these devices; it names the file.
     """
     names = names or Names.numbered([0] * n_devices)
     table = _typed(manifest, dataset.name, names)
@@ -110,8 +107,8 @@ def check_manifest(
     sample, label = table["sample"].to_numpy(), table["label"].to_numpy()
     strange = sample[(sample < 0) | (sample >= len(dataset.labels))]
     if len(strange):
-        valid = f"{name} has 0 to {len(dataset.labels) - 1}"
-        raise refuse(int(strange[0]), f"is no sample; {valid}")
+        last = len(dataset.labels) - 1
+        raise refuse(int(strange[0]), f"is no sample; {name} has 0 to {last}")
     twice = table[table["sample"].duplicated(keep=False)]
     if len(twice):
         repeated = int(twice["sample"].iloc[0])
@@ -164,11 +161,7 @@ def _check_holders(
 
 
 def _typed(manifest: pd.DataFrame, name: str, names: Names) -> pd.DataFrame:
-    """The columns of a manifest with their types, its rows as `make_manifest` sorts them.
-
-    Raises:
-        InputError: no table, other columns, no rows, or a value that is none of its column's.
-    """
+    """The columns of a manifest with their types, its rows as `make_manifest` sorts them."""
     if not isinstance(manifest, pd.DataFrame):
         raise InputError("manifest", type(manifest).__name__, "is no DataFrame of pandas")
     refuse = partial(InputError, file_of(manifest))
@@ -203,11 +196,7 @@ def _typed(manifest: pd.DataFrame, name: str, names: Names) -> pd.DataFrame:
 
 
 def _whole(name: str, values: list[Any], refuse: Callable[[str, str], InputError]) -> np.ndarray:
-    """The whole numbers of a column, int64; pandas makes floats of them where one has been absent.
-
-    Raises:
-        InputError: another value is among them.
-    """
+    """A column's whole numbers; pandas makes floats of them where one has been absent."""
     for value in values:
         is_number = isinstance(value, (int, float, np.integer, np.floating))
         # NaN differs from whatever it is compared with.
@@ -277,7 +266,7 @@ def held_by_cloud(manifest: pd.DataFrame, split: str) -> np.ndarray:
 
 
 def held_out(manifest: pd.DataFrame, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The records of a split that nobody trains on, and who holds them: (n,) int64 both."""
+    """The records of a split and who holds them: (n,) int64 both."""
     rows = manifest[manifest["split"] == split]
     return rows["sample"].to_numpy(dtype=np.int64), rows["device"].to_numpy(dtype=np.int64)
 
@@ -300,8 +289,8 @@ class Repeats:
     """How many records of a split are equal to others, pixel by pixel.
 
     Attributes:
-        held_out: records that are held out and trained on as well.
-        n_held_out: all that are held out.
+        held_out: held-out records that are trained on as well.
+        n_held_out: all held-out records.
         on_devices: training records that another device holds too.
     """
 
@@ -311,11 +300,8 @@ class Repeats:
 
 
 def count_repeats(dataset: Dataset, manifest: pd.DataFrame) -> Repeats:
-    """The repeats of a split; none where most training records are like others anyway, nor in
-    published data sets, which are as they are.
-
-    Args:
-        manifest: who holds which record, as `check_manifest` returns it.
+    """The repeats of a checked split. None are counted where most training records are like others
+    anyway, nor in published data sets, which are as they are.
 
     Raises:
         InputError: every record that is held out is trained on too.

@@ -39,11 +39,7 @@ class Names:
 
     @staticmethod
     def numbered(edges: Sequence[int]) -> Names:
-        """Those of devices that nobody has named.
-
-        Args:
-            edges: (n_devices,), the edge server above each device.
-        """
+        """Names of devices that nobody has named, from the edge server above each."""
         devices = tuple(f"device-{j}" for j in range(len(edges)))
         return Names(devices, tuple(f"server-{edge}" for edge in edges), given=False)
 
@@ -126,10 +122,9 @@ def _by_own_code(
 ) -> np.ndarray:
     """The devices (n,) that the user's function `partition.scheme` deals the records to.
 
-    It takes labels (n,), the number of classes, the edge server above each device (n_devices,) and
-    a NumPy generator. A fifth argument gets the block `partition`. Keywords `devices` and `servers`
-    get the names of devices and of the server above each. It returns the device of each record, by
-    number or by name, -1 for one that is left out.
+    It takes labels (n,), the number of classes, the edge server above each device and a NumPy
+    generator. A fifth argument gets the block `partition`, keywords `devices` and `servers` the
+    names. It returns each record's device, by number or name, -1 for one that is left out.
     """
     key, name = "partition.scheme", config.scheme
     refuse = partial(InputError, key, name)
@@ -204,11 +199,8 @@ def _label_count(config: PartitionConfig, n_classes: int) -> int:
 def _labels_per_group(
     k: int, group_sizes: np.ndarray, n_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """0/1 rows with k classes each, every class held by as equal a number of devices as possible.
-
-    Like dealing from a shuffled deck of classes: each group takes the k classes that the fewest
-    devices hold so far, large groups first, ties at random.
-    """
+    """0/1 rows of k classes: a group takes those that the fewest devices hold so far, large groups
+    first, ties at random."""
     refuse = partial(InputError, "partition.labels_per_device", k)
     if k > n_classes:
         raise refuse(f"valid: 1 to {n_classes}, the number of classes")
@@ -230,11 +222,7 @@ def _labels_per_group(
 def _dirichlet_labels(
     alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Rows drawn from Dir(alpha, …, alpha) over the classes (Hsu et al. 2019, uniform prior).
-
-    Unlike there, every record is dealt: a class goes to the groups in proportion to their draws,
-    so that shard sizes vary with the draws.
-    """
+    """Rows of Dir(alpha, …, alpha) over the classes (Hsu et al. 2019); all records are dealt."""
     rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
     # A class whose draws all underflow at a tiny alpha is shared equally.
     return rows + np.finfo(np.float64).tiny
@@ -243,11 +231,7 @@ def _dirichlet_labels(
 def _ordered(
     table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
 ) -> list[list[float]]:
-    """The rows of `partition.table`, one for each of some named groups, in the order of these.
-
-    Args:
-        given: whether the names are the user's own, so that rows need them.
-    """
+    """The rows of `partition.table`, one for each of some named groups, in the order of these."""
     if not isinstance(table, Mapping):
         if given:
             problem = "is for names that topology.edges has; valid: name: row, for each of "
@@ -263,11 +247,7 @@ def _ordered(
 
 
 def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
-    """The rows of `partition.table`, each shared equally by the devices of its group.
-
-    D's Table 7 is one, of ten clients. Where a table's columns are the sizes of the classes, as
-    there, its counts are dealt to the record.
-    """
+    """The rows of `partition.table` (D's Table 7 is one), each shared equally by its group."""
 
     def refuse(has: str, valid: str) -> InputError:
         return InputError("partition.table", has, f"valid: {valid}")
@@ -286,11 +266,8 @@ def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) ->
 
 
 def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Deal each stratum's records at random, in numbers proportional to its column.
-
-    What rounding leaves over goes to the devices that it has shorted most so far, so equal
-    shares stay within one or two records of each other over all strata.
-    """
+    """Deal each stratum's records at random, in numbers proportional to its column. What rounding
+    leaves over goes to the devices that it has shorted most so far."""
     device = np.empty(len(strata), dtype=np.int64)
     order = rng.permutation(len(strata))
     order = order[np.argsort(strata[order], kind="stable")]
@@ -315,10 +292,11 @@ def _check(
     held, n_devices = device >= 0, len(names.devices)
     sizes = np.bincount(device[held], minlength=n_devices)
     if not sizes.all():
+        alpha = "a larger partition.alpha, "
         remedy = {
             "labels_per_device": "a larger partition.labels_per_device, ",
-            "dirichlet": "a larger partition.alpha, ",
-            "quantity": "a larger partition.alpha, ",
+            "dirichlet": alpha,
+            "quantity": alpha,
             "table": "a row of partition.table that is not zero, ",
         }.get(config.scheme, "")
         raise InputError(
@@ -342,11 +320,8 @@ def _check(
 
 
 def numbers_of(values: Sequence[object], names: Names, by_name_alone: bool = False) -> np.ndarray:
-    """The devices' numbers, int64 (n,), of their names or numbers; -1 for the cloud, and -2 for
-    what is neither.
-
-    Numbers count only where no name looks like one.
-    """
+    """The devices' numbers, int64 (n,), of names or numbers; -1 for the cloud, -2 for what is
+    neither. Numbers count only where no name looks like one."""
     number_of = {name: j for j, name in enumerate(names.devices)}
     if not by_name_alone and not any(map(_is_number, names.devices)):
         number_of |= {str(j): j for j in range(len(names.devices))}

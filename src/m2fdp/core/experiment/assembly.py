@@ -46,8 +46,7 @@ from m2fdp.core.topology.network import Network
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assembly(Parts):
-    """All that follows from a run's parts, up to the run itself, each made when it is first asked
-    for. What is done with it is `m2fdp.core.experiment.experiment`.
+    """All that follows from a run's parts, up to the run itself, each made when first asked for.
 
     A room that changes a part of the run has a subclass, whose property or method asks `super()`
     for the plain one. `m2fdp.experiment` puts the rooms' subclasses together.

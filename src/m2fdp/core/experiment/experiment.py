@@ -41,27 +41,17 @@ from m2fdp.core.privacy.scores import score, score_deviation
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlainExperiment(Assembly):
-    """A run without what rooms change, and what can be asked of every run. What it consists of is
-    `m2fdp.core.experiment.assembly` and `m2fdp.core.experiment.parts`. Users have
-    `m2fdp.Experiment`, which knows all rooms.
+    """What can be asked of every run; users have `m2fdp.Experiment`, which knows all rooms.
 
-    Whatever computes numbers sets exact arithmetic first (`set_exact_arithmetic`: one thread an
-    operator, no TF32), for the whole process: results depend on nothing around the experiment.
-
-    Raises:
-        InputError: the configuration contradicts itself.
+    Whatever computes numbers sets exact arithmetic first (one thread an operator, no TF32), for the
+    whole process: results depend on nothing around the experiment.
     """
 
     @classmethod
     def from_config(
         cls, config: Config, dataset: Dataset | None = None, manifest: pd.DataFrame | None = None
     ) -> Self:
-        """The experiment of a configuration, on its own data set and split or on given ones.
-
-        Raises:
-            InputError: the configuration contradicts itself or is none, or the given data set is
-                none.
-        """
+        """The experiment of a configuration, on its own data set and split or on given ones."""
         kind = type(config).__name__  # a line has no room for the value
         if not isinstance(config, Config):
             raise InputError("config", kind, "is no Config; load_config makes one of a mapping")
@@ -79,19 +69,11 @@ class PlainExperiment(Assembly):
         )
 
     def check(self) -> None:
-        """Refuse what model, privacy and network have against the data, before more is computed.
-
-        Raises:
-            InputError: see `manifest`, which is made or checked here.
-        """
+        """Refuse what model, privacy and network have against the data, before more is computed."""
         _ = self.manifest
 
     def calibrate(self) -> Calibration:
-        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
-
-        Raises:
-            InputError: see `calibration`.
-        """
+        """The mechanisms for these shards and rounds, and the rounds that the budget affords."""
         return self.calibration
 
     def ledger(self) -> pd.DataFrame:
@@ -153,12 +135,7 @@ class PlainExperiment(Assembly):
         return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 
     def _wrong(self, model: Model, weights: Tensor, last: pd.Series) -> str | None:
-        """What is wrong with how a run ended; of the labels that devices hold out nothing is said.
-
-        Args:
-            weights: the trained model, (M,) on the CPU.
-            last: the metrics of the last round.
-        """
+        """What is wrong with how a run ended; nothing is said of labels that devices hold out."""
         n_classes, labels = self.dataset.n_classes, self.dataset.labels[self.held_out]
         of_devices = self.config.partition.held_out_by == "devices"
         shares = np.full(n_classes, 1 / n_classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -23,6 +24,24 @@ from m2fdp.core.privacy.mechanisms import get_mechanism
 _SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is handed"
 _PUBLIC = "holds nothing that was learnt from private records"
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
+# Keys that name own code, what it is for, what is trusted of it, and whether that is enforced.
+_NAMED = (
+    (
+        "privacy.mechanism",
+        "mechanism",
+        "draws the noise that it counts on, and says no less of a record than is true",
+        False,
+    ),
+    ("model.name", "model", _PUBLIC, True),
+    ("model.loss", "loss", _PUBLIC, True),
+    ("partition.scheme", "split", "tells nothing by which device holds which record", False),
+    (
+        "dataset.name",
+        "data set",
+        "makes of each record what it says, and nothing of it of another's",
+        False,
+    ),
+)
 # Where noise comes after several steps, the ledger's shifts are those of plain ones.
 _NO_FURTHER = ", and parts two models no further than plain steps do"
 
@@ -66,41 +85,16 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     """The user's own code in a run, which has a promise to keep; nothing where it has none."""
     if not plan.private:
         return ()
-    named = (
-        (
-            "privacy.mechanism",
-            config.privacy.mechanism,
-            "mechanism",
-            "draws the noise that it counts on, and says no less of a record than is true",
-            False,
-        ),
-        ("model.name", config.model.name, "model", _PUBLIC, True),
-        ("model.loss", config.model.loss or "", "loss", _PUBLIC, True),
-        (
-            "partition.scheme",
-            config.partition.scheme,
-            "split",
-            "tells nothing by which device holds which record",
-            False,
-        ),
-        (
-            "dataset.name",
-            config.dataset.name,
-            "data set",
-            "makes of each record what it says, and nothing of it of another's",
-            False,
-        ),
-    )
+    named = [(KEY, name, "metric", _SHOWN_ONLY, True) for name in config.training.metrics]
+    for key, part, trusted, enforced in _NAMED:
+        name = attrgetter(key)(config)
+        if name is not None and is_own(name):
+            named.append((key, name, part, trusted, enforced))
     return (
         *_of_the_plan(config, plan),
         *(
-            OwnPart(KEY, name, "metric", file_of(name), _SHOWN_ONLY, True)
-            for name in config.training.metrics
-        ),
-        *(
             OwnPart(key, name, part, file_of(name), trusted, enforced)
             for key, name, part, trusted, enforced in named
-            if is_own(name)
         ),
     )
 
@@ -134,7 +128,7 @@ class Calibration:
 
     Attributes:
         mechanisms: one for each network of the run plan; they share one ledger.
-        affordable_rounds: how many of the planned rounds are trained.
+        affordable_rounds: number of the planned rounds that are trained.
         own_parts: the user's own code that the promise rests on.
     """
 

@@ -142,14 +142,12 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise refuse(f"has the lazy parameter {key}; give its layer the size of its input")
         if not parameter.requires_grad:
-            raise refuse(
-                f"has the frozen parameter {key}, but all parameters are trained and noised; "
-                "compute with a constant instead"
-            )
+            all_are = "but all parameters are trained and noised; compute with a constant instead"
+            raise refuse(f"has the frozen parameter {key}, {all_are}")
         if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            valid = "valid: torch.float32 on cpu (`device` moves the model itself)"
             raise refuse(
-                f"has the parameter {key} of {parameter.dtype} on {parameter.device}; "
-                "valid: torch.float32 on cpu (`device` moves the model itself)"
+                f"has the parameter {key} of {parameter.dtype} on {parameter.device}; {valid}"
             )
         if not parameter.isfinite().all():
             raise refuse(f"starts with the parameter {key} that is not finite; give it numbers")
@@ -159,10 +157,8 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
         scores = module(sent)
     if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
         output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise refuse(
-            f"makes {output} of {len(records)} records; valid: one score a class, "
-            f"{(len(records), n_classes)}"
-        )
+        valid = f"valid: one score a class, {(len(records), n_classes)}"
+        raise refuse(f"makes {output} of {len(records)} records; {valid}")
     if not scores.isfinite().all():
         raise refuse("makes scores that are not finite of records in [0, 1], before any training")
     if not torch.equal(sent, records):
@@ -176,10 +172,7 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
 
 
 def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
-    """Refuse modules whose scores are drawn, or others in training than in evaluation.
-
-    torch's own draws are no stream of the run's: no run would repeat, nor end as it was trained.
-    """
+    """Refuse modules whose scores are drawn, by no stream of the run, or differ in evaluation."""
     refuse = partial(InputError, KEY, name)
     for place, part in module.named_modules():
         if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):

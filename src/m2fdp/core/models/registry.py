@@ -55,19 +55,15 @@ class Model:
 
     @property
     def layers(self) -> tuple[slice, ...]:
-        """The places, in a flat vector, of the parameters of each layer: of what one module holds
-        itself, weight and bias together."""
+        """The places in a flat vector of what one module holds itself, weight and bias together."""
         counted: set[int] = set()
         result, start = [], 0
         for module in self.module.modules():
-            sizes = {
-                id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in counted
-            }
-            if sizes:
-                counted |= sizes.keys()
-                end = start + sum(sizes.values())
+            own = {id(p): p.numel() for p in module.parameters(recurse=False)}
+            if new := own.keys() - counted:
+                end = start + sum(own[key] for key in new)
                 result.append(slice(start, end))
-                start = end
+                counted, start = counted | new, end
         return tuple(result)
 
     def initial_vector(self) -> Tensor:
@@ -79,17 +75,13 @@ class Model:
         return unflattened(dict(self.module.named_parameters()), vector)
 
     def loss_of_equal_scores(self, n_classes: int) -> float:
-        """What knows nothing has: the mean of the loss over all labels if all scores are zero."""
+        """The mean loss over all labels where all scores are zero."""
         scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
         return float(self.loss(scores, labels).mean())
 
     def loss_of_shares(self, shares: np.ndarray) -> float:
-        """What knows nothing but the classes' shares has: the mean loss where every record's scores
-        are their logarithms, which for cross-entropy is their entropy.
-
-        Args:
-            shares: float64 (C,), they sum to one.
-        """
+        """The mean loss where every record's scores are the logarithms of the classes' shares,
+        float64 (C,); for cross-entropy their entropy."""
         (labels,) = torch.from_numpy(shares).nonzero(as_tuple=True)
         scores = torch.from_numpy(shares).clamp(min=_LEAST_SHARE).log().float()
         losses = self.loss(scores.expand(len(labels), -1).contiguous(), labels)
@@ -156,8 +148,7 @@ def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
             curvature_sum=0.25 * n_classes,
         )
     if config.name == "softmax":
-        # diag(p) - p p': absolute values of a row's entries add up to 2 p (1 - p), and its trace is
-        # 1 less the sum of p^2.
+        # diag(p) - p p': a row's absolute values add up to 2 p (1 - p), its trace is 1 - sum p^2.
         return replace(
             model,
             loss_gradient=losses.cross_entropy_gradient,
@@ -179,21 +170,14 @@ def dense(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 
 def lenet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """Three convolutions with sigmoids, and a linear layer: the network on which reconstruction
-    from gradients was shown (Zhu et al. 2019, whose wide first weights it has): M = 13,426 for
-    28 x 28 x 1 and ten classes."""
+    """Three convolutions with sigmoids, and a linear layer: the network that was reconstructed from
+    (Zhu et al. 2019, with its wide first weights): M = 13,426 for 28 x 28 x 1 and ten classes."""
     inputs, height, width = shape
     sides = [-(-side // 4) for side in (height, width)]  # halved twice, rounded up
-    module = nn.Sequential(
-        nn.Conv2d(inputs, 12, 5, stride=2, padding=2),
-        nn.Sigmoid(),
-        nn.Conv2d(12, 12, 5, stride=2, padding=2),
-        nn.Sigmoid(),
-        nn.Conv2d(12, 12, 5, padding=2),
-        nn.Sigmoid(),
-        nn.Flatten(),
-        nn.Linear(12 * prod(sides), n_classes),
-    )
+    layers: list[nn.Module] = []
+    for before, stride in ((inputs, 2), (12, 2), (12, 1)):
+        layers += [nn.Conv2d(before, 12, 5, stride, padding=2), nn.Sigmoid()]
+    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12 * prod(sides), n_classes))
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5)
     return Model("lenet", module)
