@@ -21,7 +21,7 @@ def convergence_bounds(table: pd.DataFrame, title: str) -> Figure:
     """Theorem 1 as printed, and what its proof's steps give, each beside the mean it bounds.
 
     Args:
-        table: rows of `m2fdp.convergence.tables.bound_table`. Terms that are not positive, as (a1)
+        table: rows of `m2fdp.convergence.run.bound_table`. Terms that are not positive, as (a1)
             of a run whose loss has grown, have no place on the logarithmic axis.
     """
     figure = style.new_figure(10.0, 4.6)

@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from m2fdp.reporting import style
 
-# Title, and the columns of `m2fdp.control.assembly.planned_rounds` with what they are called.
+# Title, and the columns of `m2fdp.control.run.planned_rounds` with what they are called.
 _PANELS = (
     ("Local steps K", (("K", "K"),)),
     (
@@ -27,7 +27,7 @@ def planned_rounds(plan: pd.DataFrame) -> Figure:
     """K, participation, step size and the three prices over the rounds.
 
     Args:
-        plan: rows of `m2fdp.control.assembly.planned_rounds`, with at least one round.
+        plan: rows of `m2fdp.control.run.planned_rounds`, with at least one round.
     """
     figure = style.new_figure(9.0, 6.0)
     panels = figure.subplots(2, 2, sharex=True)

@@ -330,7 +330,7 @@ def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
     """The bounds after the last round in the terminal, beside the means that they bound.
 
     Args:
-        table: rows of `m2fdp.convergence.tables.bound_table`.
+        table: rows of `m2fdp.convergence.run.bound_table`.
     """
     last = table.iloc[-1]
     title = f"Mean squared gradient norm over {counted(int(last['round']), 'round')}"

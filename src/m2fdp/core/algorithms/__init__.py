@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from m2fdp.core import own_code
-from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan
-from m2fdp.core.algorithms.checking import checked_plan
+from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan, checked_plan
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config, ServerConfig, parse_block
 from m2fdp.core.engine.server_rules import TakeAggregate, server_rule_of

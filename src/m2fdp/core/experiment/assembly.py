@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from m2fdp.core.algorithms import Plan
-from m2fdp.core.config import Config, ThreatConfig
+from m2fdp.core.config import Config, ThreatConfig, released
 from m2fdp.core.costs.resources import Cost, LinkClock, Links, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
@@ -25,7 +26,6 @@ from m2fdp.core.engine.training import DivergenceError, FixedRounds, Measures, R
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.parts import Parts
-from m2fdp.core.experiment.randomness import randomness_of
 from m2fdp.core.experiment.results import Calibration, own_parts
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
@@ -40,7 +40,7 @@ from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.streams import Randomness, digest_of
+from m2fdp.core.streams import KeyedStreams, Randomness, digest_of, seeded
 from m2fdp.core.topology.network import Network
 
 
@@ -181,17 +181,46 @@ class Assembly(Parts):
             shards: instead of the configured ones.
             randomness: instead of the run's own.
         """
-        records = self.inputs, self.samples, self.held_out
         return self.simulated(
             Simulation(
                 self.run_plan.networks,
                 mechanisms or self.calibration.mechanisms,
                 model or self.model,
                 shards or self.shards(),
-                randomness or randomness_of(self.config, self.network, *records),
+                randomness or self.randomness_of(self.held_out),
                 self.rules,
             )
         )
+
+    def randomness_of(self, held_out: np.ndarray) -> Randomness:
+        """A run's draws. Noise is keyed by all that a release depends on, down to the records.
+
+        Files may change under one configuration: were the noise of the run before used again, the
+        difference of the two models would be that of the records, in clear. Where devices hold
+        records out, the configuration keys minibatches too: the runs of a counted search, which
+        have one seed, compose as counted only if they share no chance of being drawn.
+
+        Args:
+            held_out: int64 (n,), the records that the model is evaluated on. Step sizes that wait
+                for a better accuracy follow from them, and a score of them is a release.
+        """
+        config, network, shards, inputs = self.config, self.network, self.samples, self.inputs
+        by_devices = config.partition.held_out_by == "devices"
+        counts = config.training.plateau.factor < 1 or by_devices
+        followed = held_out if counts else held_out[:0]
+        arrays = (
+            *network.tree.parents,
+            *network.trust,
+            shards.sizes,
+            inputs.labels[shards.samples],
+            inputs.images[shards.samples],
+            *((inputs.labels[followed], inputs.images[followed]) if len(followed) else ()),
+        )
+        text = json.dumps(released(config), sort_keys=True)
+        draws = seeded(config.seed, digest_of(text, arrays))
+        if by_devices:
+            return replace(draws, sampling=KeyedStreams(config.seed, digest_of(text, ())))
+        return draws
 
     def simulated(self, simulation: Simulation) -> Simulation:
         """The simulation with what rooms change in it."""

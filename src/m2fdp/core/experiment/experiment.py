@@ -31,7 +31,6 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.parts import records_of
-from m2fdp.core.experiment.randomness import randomness_of
 from m2fdp.core.experiment.results import Calibration, Trained
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
@@ -172,7 +171,7 @@ class PlainExperiment(Assembly):
         found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions
         right = found.numpy() == self.dataset.labels[samples]
         deviation = score_deviation(self.config.privacy)
-        draws = randomness_of(self.config, self.network, self.inputs, self.samples, samples)
+        draws = self.randomness_of(samples)
         return score(right, holders, self.network, deviation, draws.noise)
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:

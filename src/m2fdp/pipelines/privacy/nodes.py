@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from m2fdp.control.assembly import planned_rounds
+from m2fdp.control.run import planned_rounds
 from m2fdp.experiment import Experiment
 from m2fdp.reporting import control_figures, privacy_figures, tables
 from m2fdp.reporting.pictures import Drawing
