@@ -37,6 +37,8 @@ class Room:
             classes to a `Model`}.
         datasets: {name: a function from the block `dataset` and a folder to unpack in to a
             `Dataset`}.
+        own: {key that names a user's own code: the function that makes of it what the core takes}.
+        own_parts: functions from a `Config` and a `Plan` to the `OwnPart`s of the run.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
         features: tuples of the `Feature`s that the room gives a run.
@@ -67,6 +69,8 @@ class Room:
     before_steps: tuple[str, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
+    own_parts: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()

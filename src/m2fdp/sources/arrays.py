@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from zipfile import BadZipFile
@@ -20,13 +19,10 @@ from m2fdp.core.data.dataset import (
     by_channel,
     check_images,
     check_labels,
-    is_whole,
     plain,
-    records_of,
 )
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.formatting import counted, some_of
-from m2fdp.core.own_code import guarded, load, n_positional
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 # What a file begins with that is no archive of arrays.
@@ -43,7 +39,7 @@ def read_npz(config: DatasetConfig, unpack_root: Path) -> Dataset:
     """
     refuse = partial(InputError, "dataset.root", config.root)
     arrays = _stored(config.root, _ARRAYS, refuse, "dataset.name=npz")
-    n_classes = _check(arrays, {name: name for name in _ARRAYS}, refuse)
+    n_classes = check_arrays(arrays, {name: name for name in _ARRAYS}, refuse)
     images = np.concatenate([arrays["x_train"], arrays["x_test"]])
     labels = np.concatenate([arrays["y_train"], arrays["y_test"]])
     return Dataset("npz", *plain(images, labels), len(arrays["y_train"]), n_classes)
@@ -106,42 +102,9 @@ def _stored(file: str, names: tuple[str, ...], refuse: Refuse, what: str) -> dic
     return arrays
 
 
-def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
-    """The data set that the user's function `dataset.name` returns, under that name.
-
-    The function takes nothing, or the block `dataset`. It may return images NxHxW as well.
-
-    Raises:
-        InputError: the function can't be imported or called, or returns no sound data set.
-    """
-    key, name = "dataset.name", config.name
-    refuse = partial(InputError, key, name)
-    function = load(key, name)
-    takes_block = n_positional(function) != 0
-    with guarded(key, name, f"can't be called with {'the block dataset' if takes_block else '()'}"):
-        dataset = function(config) if takes_block else function()
-    if not isinstance(dataset, Dataset):
-        raise refuse(f"must return a m2fdp.core.data.dataset.Dataset, not {type(dataset).__name__}")
-    records_of(dataset, refuse)
-    arrays, called = {}, {}
-    n_train = dataset.n_train
-    for split, records in (("train", slice(n_train)), ("test", slice(n_train, None))):
-        text = f"[{records.start or ''}:{records.stop or ''}]"
-        for letter, field in (("x", "images"), ("y", "labels")):
-            arrays[f"{letter}_{split}"] = getattr(dataset, field)[records]
-            called[f"{letter}_{split}"] = f"{field}{text}"
-    n_classes = _check(arrays, called, refuse)
-    if not is_whole(dataset.n_classes) or dataset.n_classes != n_classes:
-        raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and training records of "
-            f"{counted(n_classes, 'class', 'classes')}; "
-            "valid: the same number"
-        )
-    images, labels = plain(dataset.images, dataset.labels)
-    return replace(dataset, name=name, images=images, labels=labels, n_train=int(dataset.n_train))
-
-
-def _check(arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse) -> int:
+def check_arrays(
+    arrays: Mapping[str, np.ndarray], called: Mapping[str, str], refuse: Refuse
+) -> int:
     """The number of classes; refuses arrays, by the names in `_ARRAYS`, that are no images and
     labels that can be learnt. `called` is what the user calls them."""
     x_train, y_train, x_test, y_test = (arrays[name] for name in _ARRAYS)

@@ -9,7 +9,6 @@ ROOM = Room(
             "m2fdp.sources.torchvision:read_torchvision",
         ),
         "npz": "m2fdp.sources.arrays:read_npz",
-        "own": "m2fdp.sources.arrays:make_own",
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
     }
 )

@@ -17,7 +17,7 @@ import numpy as np
 from m2fdp.core.config import PartitionConfig
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
-from m2fdp.core.own_code import guarded, is_own, keywords_of, load, n_positional
+from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.streams import generator
 
 CLOUD = -1
@@ -71,7 +71,7 @@ def partition(
             f"at most one device a training record, here {len(labels)}; use fewer devices "
             "or a larger data set",
         )
-    deal = _by_own_code if is_own(config.scheme) else _by_affinity
+    deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
     device = deal(labels, n_classes, config, edges, seed, names)
     if config.samples_per_device is not None:
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
@@ -110,55 +110,6 @@ def _by_affinity(
 
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
     return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
-
-
-def _by_own_code(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edges: np.ndarray,
-    seed: int,
-    names: Names,
-) -> np.ndarray:
-    """The devices (n,) that the user's function `partition.scheme` deals the records to.
-
-    It takes labels (n,), the number of classes, the edge server above each device and a NumPy
-    generator. A fifth argument gets the block `partition`, keywords `devices` and `servers` the
-    names. It returns each record's device, by number or name, -1 for one that is left out.
-    """
-    key, name = "partition.scheme", config.scheme
-    refuse = partial(InputError, key, name)
-    function = load(key, name)
-    takes_block = n_positional(function) == 5
-    told = {word: getattr(names, word) for word in {"devices", "servers"} & keywords_of(function)}
-
-    def dealt() -> np.ndarray:
-        rng = generator(seed, "partition-own")
-        arguments = labels.copy(), n_classes, edges.copy(), rng, config
-        with guarded(key, name, f"can't deal {len(labels)} records"):
-            return np.asarray(function(*arguments[: 5 if takes_block else 4], **told))
-
-    found, n_devices = dealt(), len(edges)
-    by_name = found.dtype.kind in "UOT"
-    if found.shape != labels.shape or not (by_name or found.dtype.kind in "iu"):
-        kind = f"{found.dtype} of shape {found.shape}"
-        raise refuse(f"returns {kind}; valid: a whole number or a name a record, {labels.shape}")
-    if names.given and not by_name and not told:
-        raise refuse(
-            "deals by numbers, and topology.edges has names; valid: it returns names, or takes "
-            "`*, devices` or `*, servers`, which tell it whose the numbers are"
-        )
-    device = numbers_of(found.tolist(), names, by_name_alone=True) if by_name else found
-    if device.min() < CLOUD or device.max() >= n_devices:
-        wrong = found[(device < CLOUD) | (device >= n_devices)][0]
-        valid = f"0 to {n_devices - 1}, and -1 = left out"
-        if names.given:
-            valid = f"-1 = left out, {some_of(names.devices)}{did_you_mean(wrong, names.devices)}"
-        raise refuse(f"deals a record to device {wrong}; valid: {valid}")
-    if not np.array_equal(found, dealt()):
-        remedy = "draw from the generator that it is given"
-        raise refuse(f"deals otherwise when it is called again; {remedy}")
-    return device.astype(np.int64)
 
 
 def stratified_position(

@@ -11,10 +11,10 @@ import numpy as np
 
 from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.own_code import is_own
+from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.rooms import Catalogue
 
-# Functions from the block `dataset` and a folder to unpack archives in; `own` reads a user's code.
+# Functions from the block `dataset` and a folder to unpack archives in.
 SOURCES: Catalogue[Callable[[DatasetConfig, Path], Dataset]] = Catalogue(
     "datasets", {"digits": "m2fdp.core.data.sources:digits"}
 )
@@ -41,7 +41,9 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
         InputError: files are missing, damaged or not what the name promises, or own code makes no
             data set.
     """
-    return SOURCES["own" if is_own(config.name) else config.name](config, unpack_root)
+    read = OWN["dataset.name"] if is_own(config.name) else SOURCES[config.name]
+    dataset: Dataset = read(config, unpack_root)
+    return dataset
 
 
 def digits(config: DatasetConfig, unpack_root: Path) -> Dataset:

@@ -26,7 +26,7 @@ from m2fdp.core.engine.training import DivergenceError, FixedRounds, Measures, R
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.parts import Parts
-from m2fdp.core.experiment.results import Calibration, own_parts
+from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -108,7 +108,8 @@ class Assembly(Parts):
                 privacy.budget,
                 f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
             )
-        return Calibration(mechanisms, rounds, own_parts(config, plan))
+        own_parts = (part for of_room in brought("own_parts") for part in of_room(config, plan))
+        return Calibration(mechanisms, rounds, tuple(own_parts))
 
     def _premises(self, network: Network) -> Premises:
         config, devices = self.config, (self.samples.sizes, self.sampling_rates)

@@ -13,10 +13,10 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import Shape, check_loss, check_module, check_pixels
-from m2fdp.core.models.losses import Loss, OneByOne
+from m2fdp.core.models.checks import Shape, check_pixels
+from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.names import KEY, MODELS, check_model_name
-from m2fdp.core.own_code import guarded, is_own, load
+from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.streams import torch_seed
 
 _HIDDEN = 100  # units of `dense`
@@ -117,20 +117,19 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
 
     Raises:
         InputError: an unknown name, images too small for a CNN, a key that the model does not have,
-             or own code that raises or that `check_module` or `check_loss` refuses.
+             or own code that raises or is refused.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes)
-    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes)
+    return model if config.loss is None else OWN["model.loss"](model, config.loss, n_classes)
 
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
     if is_own(config.name):
-        return _imported(config.name, shape, n_classes)
-    model: Model = MODELS[config.name](config, shape, n_classes)
-    return model
+        return OWN[KEY](config.name, shape, n_classes)
+    return MODELS[config.name](config, shape, n_classes)
 
 
 def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
@@ -203,18 +202,3 @@ def cnn2(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
         nn.Linear(50, n_classes),
     )
     return Model("cnn2", module)
-
-
-def _imported(name: str, shape: Shape, n_classes: int) -> Model:
-    function = load(KEY, name)
-    with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
-        module = function(shape, n_classes)
-    check_module(name, module, shape, n_classes)
-    return Model(name, module, is_own=True)
-
-
-def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
-    """The model with another loss, whose derivative and curvature nobody has stated."""
-    loss = load("model.loss", name)
-    check_loss(name, loss, n_classes)
-    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)
