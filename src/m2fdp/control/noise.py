@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from m2fdp.control.problem import ChoiceGrid, lowest, with_present
+from m2fdp.control.problem import ChoiceGrid, lowest, trusted_branch, with_present
 from m2fdp.convergence.descent import arriving_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, carried, parted, sample_variance
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -20,7 +20,6 @@ from m2fdp.core.privacy.mechanisms import LockStep, Noise
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.trust import trusted_branch
 
 # Calibrates a run: a network in which so many devices take part, and its rounds.
 Calibrate = Callable[[Network, Sequence[RoundPlan]], CalibratedMechanism]

@@ -23,10 +23,11 @@ from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.costs.resources import Links
+from m2fdp.core.costs.resources import Links, message_bits
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.trust import trusted_branch
+from m2fdp.core.topology.tree import Tree
+from m2fdp.core.topology.trust import Trust
 
 # Of larger subnets so many sizes are looked at, evenly spaced from one device to all; fewer where
 # tau and the step size are chosen, too.
@@ -216,11 +217,83 @@ def choice_grid(links: Links, schedule: Schedule, config: ControlConfig, total: 
     count = _MOST_SIZES if config.gap == "papers" else _MOST_SIZES_PLANNED
     below_trusted, below_untrusted = _subnets(links.network)
     sizes = _tried_sizes(below_trusted, count), _tried_sizes(below_untrusted, count)
-    costs = links.grid(schedule.local_aggregation.get(1), steps, sizes)
+    costs = cost_grid(links, schedule.local_aggregation.get(1), steps, sizes)
     start = Choice(
         int(min(config.initial_local_steps, steps[-1])), int(sizes[0][-1]), int(sizes[1][-1])
     )
     return ChoiceGrid(steps, sizes, *costs, start)
+
+
+def cost_grid(
+    links: Links,
+    aggregate_every: int | None,
+    local_steps: np.ndarray,
+    sizes: tuple[np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """`Links.round` as a function of K and participation (E and Gamma of J Sec. V-B for one round).
+
+    Local aggregations are at layer 1 only. J sums the delays of the local aggregations of all
+    servers; here different servers receive side by side. The network has depth
+    L >= 2; its own participation plays no part.
+
+    Args:
+        aggregate_every: local steps between local aggregations; None = there are none.
+        local_steps: int (k,), the values of K.
+        sizes: int (a,) and (b,), the values of s_T and s_U: how many devices take part, at
+            most, below a lowest server whose ancestor at layer 1 is trusted, and is not.
+
+    Returns:
+        Joules and seconds for every K, s_T and s_U, float64 (k, a, b) each.
+    """
+    network, config = links.network, links.config
+    # A step by itself, a step that ends at layer 1, and the last one.
+    journeys = [links.senders(top) for top in (None, 1, 0)]
+    trusted = trusted_branch(network.tree, network.trust)[1:]
+    untrusted = [~mask for mask in trusted]
+    (below_trusted, n_trusted), (below_untrusted, n_untrusted) = (
+        _branch(links, branch, values, journeys)
+        for branch, values in zip((trusted, untrusted), sizes, strict=True)
+    )
+    # Axes: journey, K, s_T, s_U.
+    a, b = below_trusted[:, :, None, :, None], below_untrusted[:, :, None, None, :]
+    energy, delay = a[0] + b[0], np.maximum(a[1], b[1])
+    delay = delay + (a[2] + b[2] if config.uplinks == "sequential" else np.maximum(a[2], b[2]))
+
+    steps = np.asarray(local_steps)[:, None, None]
+    locally = np.zeros_like(steps)
+    if aggregate_every is not None:
+        locally = (steps - 1) // aggregate_every
+    times = np.stack([steps - 1 - locally, locally, np.ones_like(steps)])
+    present = n_trusted[:, None] + n_untrusted[None, :]
+    return (
+        (times * energy).sum(axis=0) + steps * present * config.step_energy_j,
+        (times * delay).sum(axis=0) + steps * config.step_delay_s,
+    )
+
+
+def _branch(
+    links: Links,
+    branch: Sequence[np.ndarray],
+    sizes: np.ndarray,
+    journeys: Sequence[Sequence[np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
+    to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
+    tree = links.network.tree
+    rank = tree.sibling_rank()
+    costs = np.zeros((3, len(journeys), len(sizes)))
+    present = np.zeros(len(sizes), dtype=np.int64)
+    for i, size in enumerate(sizes):
+        taking_part = (*branch[:-1], branch[-1] & (rank < size))
+        present[i] = taking_part[-1].sum()
+        network = replace(links.network, participants=max(int(size), 1))
+        bits = message_bits(network, links.n_parameters, links.config)
+        for journey, masks in enumerate(journeys):
+            first, *others = (mask & part for mask, part in zip(masks, taking_part, strict=True))
+            energy, delays = links.hop(1, first, bits[0])
+            cost = links.journey((np.zeros_like(first), *others), bits)
+            costs[:, journey, i] = cost.energy_j + energy, cost.delay_s, delays[0]
+    return costs, present
 
 
 def plan_problem(
@@ -295,6 +368,13 @@ def with_present(network: Network, present: np.ndarray) -> Network:
     (N_{L-1},): the same one where all do."""
     everybody = (present == network.tree.n_children(network.tree.depth - 1)).all()
     return network if everybody else replace(network, participants=present)
+
+
+def trusted_branch(tree: Tree, trust: Trust) -> list[np.ndarray]:
+    """For layer l = 0…L >= 2, bool (N_l,): is a node's ancestor at layer 1, or itself there,
+    trusted; the cloud counts with them."""
+    below = (trust[1][tree.ancestors_of(layer, 1)] for layer in range(1, tree.depth + 1))
+    return [np.ones(1, dtype=bool), *below]
 
 
 def _alphas(config: ControlConfig) -> tuple[float, float, float]:

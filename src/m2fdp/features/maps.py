@@ -21,8 +21,8 @@ from m2fdp.features.scattering import N_PATHS, STRIDE, scattering
 def windows(size: int, cells: int) -> Tensor:
     """The weights of a line of pixels in each of its cells: float64 (cells, size), rows sum to one.
 
-    Gaussians around the middles of the cells, whose deviation is half a cell; what would lie
-    outside the line counts nowhere.
+    They are Gaussians around the cells' middles, half a cell wide: what moves by half a cell then
+    changes its features little, from which classifiers behind much noise gain most.
     """
     side = size / cells
     pixels, middles = torch.arange(size) + 0.5, (torch.arange(cells) + 0.5) * side
@@ -87,7 +87,7 @@ class Filters:
         framed = pad(images, (settings.padding,) * 4)
         rows, columns = ((side - settings.side) // settings.stride + 1 for side in framed.shape[2:])
         patches = unfold(framed, settings.side, stride=settings.stride)
-        answers = self.weights @ normalised(patches, dim=1) - self.offsets[:, None]
+        answers = self.weights @ standardised(patches, (1,), _FLAT) - self.offsets[:, None]
         maps = answers.reshape(len(images), -1, rows, columns)
         excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
         return torch.cat([averaged(each, (settings.cells,) * 2) for each in excesses], dim=1)
@@ -99,7 +99,7 @@ def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
     rng = np.random.default_rng(_SEED)
     patches = _draw(pad(images, (settings.padding,) * 4), settings.side, rng)
     both_ways = torch.cat([patches, patches.flip(-1)]).flatten(1)
-    drawn = normalised(both_ways, dim=1).double()
+    drawn = standardised(both_ways, (1,), _FLAT).double()
     mean = drawn.mean(dim=0)
     centred = drawn - mean
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(drawn))
@@ -110,12 +110,6 @@ def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
     weights = chosen / chosen.norm(dim=1, keepdim=True).clamp_min(1e-12) @ whitening
     weights /= (centred[:4000] @ weights.T).std()
     return Filters(weights.float(), (weights @ mean).float())
-
-
-def normalised(patches: Tensor, dim: int) -> Tensor:
-    """Each patch less its own mean, divided by its own deviation."""
-    centred = patches - patches.mean(dim=dim, keepdim=True)
-    return centred / (centred.square().mean(dim=dim, keepdim=True) + _FLAT).sqrt()
 
 
 def _draw(images: Tensor, side: int, rng: np.random.Generator) -> Tensor:
@@ -319,20 +313,20 @@ class ContrastiveMap:
         return responses(images, fitted)
 
 
-def standardised(maps: Tensor, dims: tuple[int, ...]) -> Tensor:
+def standardised(maps: Tensor, dims: tuple[int, ...], flat: float = 1e-5) -> Tensor:
     """Maps (n, ...) less their mean over some dimensions, divided by their deviation.
 
     An image's statistics of itself; no other image counts. What has no contrast becomes zero.
+
+    Args:
+        flat: number added to the variances.
     """
     centred = maps - maps.mean(dim=dims, keepdim=True)
-    return centred / (centred.square().mean(dim=dims, keepdim=True) + 1e-5).sqrt()
+    return centred / (centred.square().mean(dim=dims, keepdim=True) + flat).sqrt()
 
 
 def _mirrored_too(answers: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """The average of what is answered to images and to their mirror images.
-
-    Photographs show things, which have no side; grey images may be writing, which has.
-    """
+    """The average over images and their mirror images: of photographs, as writing has a side."""
     return (answers(images) + answers(images.flip(-1))) / 2
 
 

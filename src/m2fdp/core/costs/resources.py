@@ -8,7 +8,7 @@ stands in `m2fdp.core.costs.resources`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
 
@@ -19,7 +19,6 @@ from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.trust import trusted_branch
 
 
 @dataclass(frozen=True)
@@ -108,85 +107,13 @@ class Links:
         )
         for bits_of in brought("before_steps"):
             if (bits := bits_of(network)) is not None:
-                energy, delays = self._hop(network.tree.depth, present, bits)
+                energy, delays = self.hop(network.tree.depth, present, bits)
                 spent += Cost(energy, float(delays.max()))
         return sum(self._journeys(layers, present, reports), spent)
 
     def servers(self, layers: Sequence[int | None]) -> Cost:
         """Of `round` what servers send: their own messages up, without devices' and their steps."""
         return sum(self._journeys(layers, np.zeros(self.network.tree.n_devices)), Cost(0.0, 0.0))
-
-    def grid(
-        self,
-        aggregate_every: int | None,
-        local_steps: np.ndarray,
-        sizes: tuple[np.ndarray, np.ndarray],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """`round` as a function of K and participation (E and Gamma of J Sec. V-B for one round).
-
-        Local aggregations are at layer 1 only. J sums the delays of the local aggregations of all
-        servers; here, as in `round`, different servers receive side by side. The network has depth
-        L >= 2; its own participation plays no part.
-
-        Args:
-            aggregate_every: local steps between local aggregations; None = there are none.
-            local_steps: int (k,), the values of K.
-            sizes: int (a,) and (b,), the values of s_T and s_U: how many devices take part, at
-                most, below a lowest server whose ancestor at layer 1 is trusted, and is not.
-
-        Returns:
-            Joules and seconds for every K, s_T and s_U, float64 (k, a, b) each.
-        """
-        network, config = self.network, self.config
-        # A step by itself, a step that ends at layer 1, and the last one.
-        journeys = [self._senders(top) for top in (None, 1, 0)]
-        trusted = trusted_branch(network.tree, network.trust)[1:]
-        untrusted = [~mask for mask in trusted]
-        (below_trusted, n_trusted), (below_untrusted, n_untrusted) = (
-            self._branch(branch, values, journeys)
-            for branch, values in zip((trusted, untrusted), sizes, strict=True)
-        )
-        # Axes: journey, K, s_T, s_U.
-        a, b = below_trusted[:, :, None, :, None], below_untrusted[:, :, None, None, :]
-        energy, delay = a[0] + b[0], np.maximum(a[1], b[1])
-        delay = delay + (a[2] + b[2] if config.uplinks == "sequential" else np.maximum(a[2], b[2]))
-
-        steps = np.asarray(local_steps)[:, None, None]
-        locally = np.zeros_like(steps)
-        if aggregate_every is not None:
-            locally = (steps - 1) // aggregate_every
-        times = np.stack([steps - 1 - locally, locally, np.ones_like(steps)])
-        present = n_trusted[:, None] + n_untrusted[None, :]
-        return (
-            (times * energy).sum(axis=0) + steps * present * config.step_energy_j,
-            (times * delay).sum(axis=0) + steps * config.step_delay_s,
-        )
-
-    def _branch(
-        self,
-        branch: Sequence[np.ndarray],
-        sizes: np.ndarray,
-        journeys: Sequence[Sequence[np.ndarray]],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
-        to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
-        tree = self.network.tree
-        rank = tree.sibling_rank()
-        costs = np.zeros((3, len(journeys), len(sizes)))
-        present = np.zeros(len(sizes), dtype=np.int64)
-        for i, size in enumerate(sizes):
-            taking_part = (*branch[:-1], branch[-1] & (rank < size))
-            present[i] = taking_part[-1].sum()
-            network = replace(self.network, participants=max(int(size), 1))
-            bits = message_bits(network, self.n_parameters, self.config)
-            for journey, masks in enumerate(journeys):
-                first, *others = (
-                    mask & part for mask, part in zip(masks, taking_part, strict=True)
-                )
-                energy, delays = self._hop(1, first, bits[0])
-                cost = self._journey((np.zeros_like(first), *others), bits)
-                costs[:, journey, i] = cost.energy_j + energy, cost.delay_s, delays[0]
-        return costs, present
 
     def _journeys(
         self, layers: Sequence[int | None], present: np.ndarray, reports: int = 0
@@ -199,10 +126,10 @@ class Links:
             np.where(*each) for each in zip(self._inside_groups, bits, longer, strict=True)
         )
         for top in layers:
-            *servers, devices = self._senders(top)
-            yield self._journey((*servers, devices * present), last if top == 0 else bits)
+            *servers, devices = self.senders(top)
+            yield self.journey((*servers, devices * present), last if top == 0 else bits)
 
-    def _senders(self, top: int | None) -> list[np.ndarray]:
+    def senders(self, top: int | None) -> list[np.ndarray]:
         """For layer l = 1…L, bool (N_l,): which nodes send a message up after a local step that
         ends at a layer, or at none."""
         return [
@@ -219,7 +146,7 @@ class Links:
             mask[tree.ancestors[layer][head_layer < layer]] = True
         return masks
 
-    def _journey(self, sending: Sequence[np.ndarray], bits: Bits) -> Cost:
+    def journey(self, sending: Sequence[np.ndarray], bits: Bits) -> Cost:
         """The messages of the sending nodes of layer l = 1…L, from the devices up; `sending` is
         whether each does, or how often.
 
@@ -232,7 +159,7 @@ class Links:
         for layer in range(tree.depth, 0, -1):
             senders = np.flatnonzero(sending[layer - 1])
             parents = tree.parents[layer - 1][senders]
-            joules, delays = self._hop(layer, sending[layer - 1], bits[layer - 1])
+            joules, delays = self.hop(layer, sending[layer - 1], bits[layer - 1])
             energy += joules
             arrived = np.zeros(tree.n_nodes(layer - 1))
             np.maximum.at(arrived, parents, ready[senders])
@@ -240,7 +167,7 @@ class Links:
             delay = max(delay, float(ready.max()))
         return Cost(float(energy), delay)
 
-    def _hop(self, layer: int, sending: np.ndarray, bits: np.ndarray) -> tuple[float, np.ndarray]:
+    def hop(self, layer: int, sending: np.ndarray, bits: np.ndarray) -> tuple[float, np.ndarray]:
         """What the nodes of a layer send to the next, of so many bits (N_l,) each; `sending` (N_l,)
         is whether each does, or how often. Joules of all, and of each parent the seconds until the
         last of its children's messages is there, float64 (N_{l-1},)."""

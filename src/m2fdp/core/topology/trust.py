@@ -54,13 +54,6 @@ def all_trusted(tree: Tree) -> Trust:
     return tuple(np.ones(tree.n_nodes(layer), dtype=bool) for layer in range(tree.depth))
 
 
-def trusted_branch(tree: Tree, trust: Trust) -> list[np.ndarray]:
-    """For layer l = 0…L >= 2, bool (N_l,): is a node's ancestor at layer 1, or itself there,
-    trusted; the cloud counts with them."""
-    below = (trust[1][tree.ancestors_of(layer, 1)] for layer in range(1, tree.depth + 1))
-    return [np.ones(1, dtype=bool), *below]
-
-
 def all_but_the_cloud(tree: Tree) -> Trust:
     """Every server is trusted; the cloud is not."""
     return (np.array([False]), *all_trusted(tree)[1:])
