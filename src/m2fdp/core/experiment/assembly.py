@@ -302,11 +302,23 @@ class Assembly(Parts):
 
     def too_large(self, error: DivergenceError | TooLongError) -> InputError:
         """The line for a run whose model is no longer made of numbers."""
-        return too_large(self.config, error)
+        key, value = "training.learning_rate", self.config.training.learning_rate
+        return InputError(key, value, f"{error}; choose a smaller one")
 
     def too_long(self, error: TooLongError) -> InputError:
-        """The line for a run whose model has outgrown what a record does to it, or its numbers."""
-        return too_long(self.config, error)
+        """The line for a run whose model has outgrown what a record does to it, or its numbers.
+        Noise is in steps, as what a record does: longer steps alone do not help against it."""
+        if not isfinite(error.length):
+            return self.too_large(error)
+        privacy, server = self.config.privacy, self.config.training.server
+        if server.rule == "yogi":
+            key = "training.server.learning_rate"
+            return InputError(key, server.learning_rate, f"{error}; choose a smaller one")
+        key, value, change = "privacy.epsilon", privacy.epsilon, "larger"
+        if privacy.noise_multiplier is not None:
+            key, value, change = "privacy.noise_multiplier", privacy.noise_multiplier, "smaller"
+        remedy = "or, where noise is not what makes the model long, a larger training.learning_rate"
+        return InputError(key, value, f"{error}; choose a {change} one, {remedy}")
 
     @property
     def round_in_words(self) -> str:
@@ -339,25 +351,3 @@ def threat_of(config: Config, plan: Plan) -> ThreatConfig:
     added = sorted(plan.distrusts - set(config.threat.distrusted))
     distrusted = [*config.threat.distrusted, *added]
     return config.threat.model_copy(update={"distrusted": distrusted})
-
-
-def too_large(config: Config, error: DivergenceError | TooLongError) -> InputError:
-    """The line for a run whose model is no longer made of numbers."""
-    key, value = "training.learning_rate", config.training.learning_rate
-    return InputError(key, value, f"{error}; choose a smaller one")
-
-
-def too_long(config: Config, error: TooLongError) -> InputError:
-    """The line for a run whose model has outgrown what a record does to it, or its numbers. Noise
-    is in steps, as what a record does: longer steps alone do not help against it."""
-    if not isfinite(error.length):
-        return too_large(config, error)
-    privacy, server = config.privacy, config.training.server
-    if server.rule == "yogi":
-        key = "training.server.learning_rate"
-        return InputError(key, server.learning_rate, f"{error}; choose a smaller one")
-    key, value, change = "privacy.epsilon", privacy.epsilon, "larger"
-    if privacy.noise_multiplier is not None:
-        key, value, change = "privacy.noise_multiplier", privacy.noise_multiplier, "smaller"
-    remedy = "or, where noise is not what makes the model long, a larger training.learning_rate"
-    return InputError(key, value, f"{error}; choose a {change} one, {remedy}")

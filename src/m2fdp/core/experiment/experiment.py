@@ -36,6 +36,7 @@ from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy import ledger_tables
 from m2fdp.core.privacy.scores import score, score_deviation
+from m2fdp.core.privacy.summary import exposed_links
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +92,8 @@ class PlainExperiment(Assembly):
 
     def exposed_links(self) -> list[str]:
         """A line on the links on which nobody may listen, if there are any."""
-        return promise.exposed(self)
+        found = self.calibration
+        return exposed_links(found.mechanism, found.affordable_rounds, self.config.privacy)
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""

@@ -15,7 +15,6 @@ from m2fdp.core.privacy.rounding import ENFORCED, condition
 from m2fdp.core.privacy.summary import (
     assumptions_of_classes,
     conditions_of,
-    exposed_links,
     summary,
     warnings,
 )
@@ -88,12 +87,6 @@ def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[st
             "in what follows; the score alone is a release, which epsilon counts"
         )
     return [*sentences, *(str(clear) for listed in brought("outside") for clear in listed)]
-
-
-def exposed(assembly: Assembly) -> list[str]:
-    """A line on the links that must be closed, if there are any."""
-    found = assembly.calibration
-    return exposed_links(found.mechanism, found.affordable_rounds, assembly.config.privacy)
 
 
 def _of_records(assembly: Assembly) -> list[str]:
