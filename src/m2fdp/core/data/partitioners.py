@@ -159,7 +159,7 @@ def _labels_per_group(
         raise refuse(
             f"{counted(len(group_sizes), 'label set')} of {k} leave some of the "
             f"{n_classes} classes without a holder; "
-            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
+            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}"
         )
     rows = np.zeros((len(group_sizes), n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)

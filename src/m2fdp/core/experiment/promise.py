@@ -12,12 +12,7 @@ from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
 from m2fdp.core.privacy.rounding import ENFORCED, condition
-from m2fdp.core.privacy.summary import (
-    assumptions_of_classes,
-    conditions_of,
-    summary,
-    warnings,
-)
+from m2fdp.core.privacy.summary import assumptions_of_classes, conditions_of, summary, warnings
 from m2fdp.core.rooms import brought
 
 
