@@ -87,23 +87,20 @@ class RoundSpread:
 
 
 def parted(local_steps: np.ndarray, in_one_step: np.ndarray) -> np.ndarray:
-    """`RoundSpread.parted`; arguments broadcast.
+    """`RoundSpread.parted` of K local steps; arguments broadcast.
 
     Args:
-        local_steps: K.
-        in_one_step: squared distance by which models part in one step, over eta^2: zeta^2, and
-            what samples of devices add to it.
+        in_one_step: squared distance by which models part in one step, over eta^2.
     """
     return np.asarray(in_one_step * local_steps * (local_steps - 1) * (2 * local_steps - 1) / 6)
 
 
 def carried(local_steps: np.ndarray, step: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """`RoundSpread.carried`, also of minibatches' noise; arguments broadcast.
+    """`RoundSpread.carried` of K local steps, also of minibatches' noise; arguments broadcast.
 
     Args:
-        local_steps: K.
         step: squared noise over eta^2 that every step brings into the mean model.
-        local: that all local aggregations of a round do.
+        local: squared noise over eta^2 that all local aggregations of a round bring.
     """
     return np.asarray((local_steps - 1) * (step * local_steps / 2 + local))
 

@@ -23,7 +23,7 @@ _GRADIENTS_AT_A_TIME = 256
 
 @dataclass(frozen=True, eq=False)
 class LocalGradients:
-    """The devices' losses and their gradients at one model, over whole shards and unclipped.
+    """The devices' losses and unclipped gradients at one model, over whole shards.
 
     Attributes:
         losses: float64 (N_L,), F_j.
@@ -44,10 +44,9 @@ def local_gradients(
 
     Args:
         features: (R, C, H, W), all training records' in device order.
-        labels: theirs, (R,).
+        labels: labels of the same records, (R,).
         sizes: int64 (N_L,), D_j.
     """
-
     losses = torch.zeros(len(sizes), dtype=torch.float64)
     gradients = weights.new_zeros(len(sizes), len(weights))
     mean_squares = torch.zeros(len(sizes), dtype=torch.float64)
@@ -133,9 +132,7 @@ def observe(state: Smoothness, weights: Tensor, gradients: Tensor) -> Smoothness
 
 
 def probe(weights: Tensor, gradients: Tensor) -> Tensor:
-    """A second model for each device, one unit down its own gradient: (N_L, M).
-
-    Before the first round there is one model only, and a step size is due. Random directions
+    """A second model for each device, one unit down its own gradient: (N_L, M). Random directions
     would miss the curvature that gradients point along.
     """
     lengths = gradients.norm(dim=1, keepdim=True)

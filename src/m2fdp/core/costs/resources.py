@@ -72,10 +72,8 @@ def link_cost(layer: int, bits: float, config: ResourcesConfig) -> Cost:
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Who sends what over which links.
-
-    In a lock-step group every device's gradient travels to the group's head at every local
-    step; the head has the group's model already, so an aggregation starts there.
+    """Messages over links. In a lock-step group every device's gradient travels to the group's head
+    at every local step; the head has the group's model already, so an aggregation starts there.
 
     Attributes:
         network: nodes and links, and who takes part.
@@ -90,8 +88,7 @@ class Links:
     config: ResourcesConfig
 
     def round(self, layers: Sequence[int | None], reports: int = 0) -> Cost:
-        """Cost of one round: what precedes its steps, local steps, lock-step gradients, local,
-        global aggregations.
+        """Cost of one round: what precedes its steps, local steps, gradients, aggregations.
 
         A step ends when its slowest group has. Where devices join by chance these are the costs of
         the expected numbers: for energy its expectation, for delay a little less.

@@ -99,10 +99,7 @@ class SecureSums:
         return usual if self.threshold is None else np.full_like(usual, self.threshold)
 
     def fewest(self, layer: int, members: np.ndarray, colluding: int = 0) -> np.ndarray:
-        """How many of n members are in every sum that is read, int64.
-
-        All of them where nobody falls silent, and none has a reason to.
-        """
+        """How many of n members are in every sum that is read, int64: all if none falls silent."""
         if layer in self.layers and (self.dropout > 0 or colluding > 0):
             return np.minimum(members, self.least_members(members))
         return members
@@ -168,10 +165,8 @@ class Network:
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
-        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent.
-
-        A device's is its weight in the rounds that it takes part in, or the largest there can be.
-        """
+        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent; a device's in
+        its rounds, or the largest there can be."""
         if self.rho is not None:
             return self.rho
         uniform = self.tree.uniform_weights
@@ -239,10 +234,8 @@ class Network:
         return replace(self, participants=None, participation=None, rho=tuple(rho))
 
     def shares(self, layer: int, top: int) -> np.ndarray:
-        """Each node's weight in the model of its ancestor at layer `top`: float64 (N_layer,).
-
-        The product of rho on the path, from the node up.
-        """
+        """Each node's weight in its ancestor's model at layer `top`, the product of rho on the path
+        up: float64 (N_layer,)."""
         result = np.ones(self.tree.n_nodes(layer))
         nodes = np.arange(len(result))
         weights = self.weights
@@ -252,8 +245,7 @@ class Network:
         return result
 
     def group_sizes(self, layer: int) -> np.ndarray:
-        """How many there are, in a round, whose messages the reader of each node of a layer gets
-        as one sum, or one by one: int64 (N_layer,)."""
+        """For each node of a layer, the number of nodes with the same reader in a round: int64."""
         of_node = readers(self.tree, self.sums, layer)
         if layer == self.tree.depth:
             of_server = self.tree.ancestors_of(layer - 1, self.sums.reader_layer(layer))
@@ -266,11 +258,11 @@ class Network:
 def weighted(
     network: Network, shard_sizes: np.ndarray, kind: Literal["uniform", "samples"]
 ) -> Network:
-    """The network with the configured weights, once the shards are known.
+    """The network with the configured weights; uniform leaves an algorithm's own as they are.
 
     Args:
         shard_sizes: int64 (N_L,), D_j.
-        kind: `topology.weights`; uniform leaves an algorithm's own weights as they are.
+        kind: `topology.weights`.
     """
     if kind == "uniform":
         return network
@@ -278,8 +270,7 @@ def weighted(
 
 
 def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.ndarray) -> Network:
-    """The network with the devices joining by chance, or with updates weighed, as configured; else
-    by the chance that its algorithm has planned.
+    """The network with devices that join by chance, or updates weighed, as configured or planned.
 
     Args:
         shard_sizes: (N_L,), D_j.
@@ -308,8 +299,7 @@ def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
     """Which messages carry fresh noise (J eqs 9, 13): `Network.noise` of zeros and ones.
 
     The message of node i to its parent c is noised iff c is untrusted and i is a device or a
-    trusted server. A message from an untrusted server holds noise already. The cloud adds noise to
-    what it broadcasts iff it is trusted itself.
+    trusted server. The cloud adds noise to what it broadcasts iff it is trusted itself.
     """
     plan = [trust[0].astype(np.float64)]
     for layer, parents in enumerate(tree.parents, start=1):
@@ -326,11 +316,10 @@ def no_noise(tree: Tree) -> tuple[np.ndarray, ...]:
 def heads_of(network: Network) -> np.ndarray:
     """The node whose noise protects each device first, its head: int64 (N_L, 2).
 
-    Row j is (layer, index) of the last node that adds noise on the way up from device j before
-    an untrusted server is reached: what this server reads of j. Noise that is added further up
-    protects only from those who read further up. Where all servers up to the cloud are trusted,
-    what gets out is the cloud's broadcast, so the cloud may be a head. Where nobody adds noise
-    before untrusted ground, the device counts as its own head (see `exposed_devices`).
+    Row j is (layer, index) of the last node that adds noise on the way up from device j to the
+    first untrusted server. Noise added further up protects only from readers further up. Where all
+    servers up to the cloud are trusted, its broadcast gets out, so the cloud may be a head. Where
+    nobody adds noise, the device counts as its own head (see `exposed_devices`).
     """
     tree = network.tree
     devices = np.arange(tree.n_devices)

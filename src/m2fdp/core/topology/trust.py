@@ -62,9 +62,9 @@ def all_but_the_cloud(tree: Tree) -> Trust:
 def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
     """Trust by the shares p_1…p_{L-1} of trusted nodes among the children of untrusted nodes.
 
-    The cloud is untrusted. Below each untrusted node round(p_l·s) of its s children are
-    trusted (half up), in an order drawn once per parent, so that for one seed the trusted
-    sets are nested in p. Children of a trusted node are trusted (J eq. 4).
+    Below each untrusted node round(p_l·s) of its s children are trusted (half up), in an order
+    drawn once per parent, so that for one seed the trusted sets are nested in p. Children of a
+    trusted node are trusted (J eq. 4).
 
     Raises:
         InputError: `ratios` has not one entry a layer of servers.
