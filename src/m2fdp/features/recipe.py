@@ -217,19 +217,8 @@ def _code() -> bytes:
 Kept = TypeVar("Kept")
 
 
-@dataclass(frozen=True)
-class Computing:
-    """How features are computed, none of which changes them.
-
-    Attributes:
-        device: the run's, as `Config.device` has it.
-        workers: threads that share the images.
-        on_chunk: listener, called with how many images are done, of how many.
-    """
-
-    device: str = "cpu"
-    workers: int = 1
-    on_chunk: Callable[[int, int], None] = lambda done, total: None
+# Called with how many images are done, of how many.
+OnChunk = Callable[[int, int], None]
 
 
 def input_shape(config: FeaturesConfig, shape: Shape) -> Shape:
@@ -249,7 +238,11 @@ def fitted_on(config: FeaturesConfig) -> dict[str, str]:
 
 
 def map_records(
-    dataset: Dataset, config: FeaturesConfig, computing: Computing | None = None
+    dataset: Dataset,
+    config: FeaturesConfig,
+    device: str = "cpu",
+    workers: int = 1,
+    on_chunk: OnChunk = lambda done, total: None,
 ) -> Dataset:
     """The data set with features in the place of images: float32 (N, 1, 1, d).
 
@@ -258,10 +251,9 @@ def map_records(
     """
     if config.map == PIXELS:
         return dataset
-    computing = computing or Computing()
     recipe, images = recipe_of(config, dataset.shape), np.ascontiguousarray(dataset.images)
     # Another kind of device rounds otherwise.
-    kind = torch.device(computing.device).type
+    kind = torch.device(device).type
     name = blake2b(recipe.key + f"{kind}{images.dtype}{images.shape}".encode(), digest_size=16)
     name.update(images.data)
     folder = Path(os.path.expanduser(config.folder))
@@ -269,7 +261,7 @@ def map_records(
         fits = _fitted(folder, recipe)
         weights = _weights(folder, recipe, fits)
         file, chunk = folder / f"{name.hexdigest()}.npy", chunk_of(recipe.shape)
-        mapped = _components(file, images, chunk, fits, computing)
+        mapped = _components(file, images, chunk, fits, (device, workers, on_chunk))
     except OSError as error:
         problem = f"can't be written to ({one_line(error)})"
         raise InputError("features.folder", config.folder, problem) from error
@@ -281,9 +273,14 @@ def map_records(
 
 
 def _components(
-    file: Path, images: np.ndarray, chunk: int, fits: list[Fit], computing: Computing
+    file: Path,
+    images: np.ndarray,
+    chunk: int,
+    fits: list[Fit],
+    computing: tuple[str, int, OnChunk],
 ) -> np.ndarray:
     """The components of the images, `chunk` at a time: float32 (N, d), which the file keeps."""
+    device, workers, on_chunk = computing
     shape = (len(images), sum(len(fit.projection.variances) for fit in fits))
 
     def read() -> np.ndarray | None:
@@ -295,10 +292,10 @@ def _components(
         return stored if stored.shape == shape and stored.dtype == np.float32 else None
 
     def make(unfinished: Path) -> np.ndarray:
-        fits_on_device = [fit.on(computing.device) for fit in fits]
+        fits_on_device = [fit.on(device) for fit in fits]
 
         def compute(start: int) -> np.ndarray:
-            inputs = torch.as_tensor(features(images[start : start + chunk])).to(computing.device)
+            inputs = torch.as_tensor(features(images[start : start + chunk])).to(device)
             return torch.cat([fit(inputs) for fit in fits_on_device], dim=1).cpu().numpy()
 
         mapped = np.empty(shape, dtype=np.float32)
@@ -306,9 +303,7 @@ def _components(
         # a disk is full, that ends the process without a word.
         with (
             unfinished.open("wb") as stream,
-            ThreadPoolExecutor(
-                computing.workers, initializer=torch.set_num_threads, initargs=(1,)
-            ) as pool,
+            ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
             write_array_header_1_0(stream, header_data_from_array_1_0(mapped))
             starts = range(0, len(images), chunk)
@@ -316,7 +311,7 @@ def _components(
                 end = start + len(computed)
                 mapped[start:end] = computed
                 stream.write(mapped[start:end].data)
-                computing.on_chunk(end, len(images))
+                on_chunk(end, len(images))
         return mapped
 
     return _kept(file, read, make)

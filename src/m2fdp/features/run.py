@@ -16,7 +16,7 @@ from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.features.public import GENERATED
-from m2fdp.features.recipe import Computing, fitted_on, input_shape, map_records
+from m2fdp.features.recipe import fitted_on, input_shape, map_records
 from m2fdp.sources.arrays import read_images
 
 _AT_A_TIME = 1_000
@@ -85,7 +85,7 @@ class Mapped(PlainExperiment):
     ) -> Dataset:
         config, workers = self.config, available_cores(self.config.threads)
         plain = super().inputs_of(dataset)
-        return map_records(plain, config.features, Computing(config.device, workers, on_chunk))
+        return map_records(plain, config.features, config.device, workers, on_chunk)
 
     def check_split(self, sizes: np.ndarray) -> None:
         """Also refuse public images that are records."""
