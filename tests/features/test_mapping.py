@@ -250,9 +250,9 @@ def test_components_of_another_kind_of_device_are_not_taken(tmp_path, monkeypatc
     """They are rounded otherwise: a result would depend on who came first."""
     map_records(records(), config_in(tmp_path))
     monkeypatch.setattr(recipe.Fit, "on", lambda fit, device: 1 / 0)
-    map_records(records(), config_in(tmp_path), Computing(device="cpu"))
+    map_records(records(), config_in(tmp_path), device="cpu")
     with pytest.raises(ZeroDivisionError):
-        map_records(records(), config_in(tmp_path), Computing(device="cuda:0"))
+        map_records(records(), config_in(tmp_path), device="cuda:0")
 
 
 def test_public_images_are_read_once(tmp_path):
