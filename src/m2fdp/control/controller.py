@@ -131,8 +131,8 @@ def plan_round(
 def planned(controller: Controller, most_rounds: int) -> tuple[tuple[ControllerState, Choice], ...]:
     """The state before every round and what is chosen for it, until tau or the rounds are used up.
 
-    Nothing in (P) depends on data or models, so K^t and participation are known before training:
-    noise can be calibrated to them, and they give nothing away.
+    Nothing in (P) depends on data or models: noise can be calibrated to K^t and participation, and
+    they give nothing away.
     """
     state = before_training(controller)
     rounds: list[tuple[ControllerState, Choice]] = []

@@ -163,11 +163,7 @@ def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choic
 
 
 def terms_at(problem: Problem, choice: Choice, remaining: int, history: History = NOTHING) -> Terms:
-    """What a choice among those of the problem costs when tau^t is left.
-
-    Args:
-        history: what finished rounds have settled.
-    """
+    """What a choice costs when tau^t is left; `history` is what finished rounds have settled."""
     at = problem.grid.place(choice)
     share = remaining / problem.total_steps
     energy_j, delay_s = (share * float(of_all[at]) for of_all in problem.resources)
@@ -230,20 +226,17 @@ def cost_grid(
     local_steps: np.ndarray,
     sizes: tuple[np.ndarray, np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`Links.round` as a function of K and participation (E and Gamma of J Sec. V-B for one round).
+    """Joules and seconds of a round for every K, s_T and s_U: float64 (k, a, b) each.
 
-    Local aggregations are at layer 1 only. J sums the delays of the local aggregations of all
-    servers; here different servers receive side by side. The network has depth
-    L >= 2; its own participation plays no part.
+    These are E and Gamma of J Sec. V-B. J sums the delays of the local aggregations of all servers;
+    here different servers receive side by side.
 
     Args:
-        aggregate_every: local steps between local aggregations; None = there are none.
+        links: those of a network of depth L >= 2, whose own participation plays no part.
+        aggregate_every: local steps between aggregations at layer 1; None = there are none.
         local_steps: int (k,), the values of K.
-        sizes: int (a,) and (b,), the values of s_T and s_U: how many devices take part, at
-            most, below a lowest server whose ancestor at layer 1 is trusted, and is not.
-
-    Returns:
-        Joules and seconds for every K, s_T and s_U, float64 (k, a, b) each.
+        sizes: int (a,) and (b,), the values of s_T and s_U: the most devices that take part below
+            a lowest server with a trusted, and with an untrusted ancestor at layer 1.
     """
     network, config = links.network, links.config
     # A step by itself, a step that ends at layer 1, and the last one.
@@ -306,13 +299,11 @@ def plan_problem(
     """(P) with the noise that the mechanism draws, at the tau and gamma with the best choice, and
     that gamma.
 
-    Looked at are values of tau up to T·K of the schedule, evenly spaced by their logarithm, or the
+    The values of tau are evenly spaced by their logarithm up to T·K of the schedule, or the
     configured one; no choice needs more rounds than T.
 
     Args:
-        spread: what a round of each choice brings, (k, a, b), if noise is calibrated to tau local
-            steps.
-        config: configured choices; a tau is at most T·K^max.
+        spread: what a round of each choice brings, (k, a, b), where noise is for tau local steps.
     """
     sums, alphas, room = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
     # eta^1 = gamma / sqrt(2) is the largest step, at most 1/beta.
@@ -357,15 +348,13 @@ def present_devices(network: Network, choice: Choice) -> np.ndarray:
 
 
 def lowest(network: Network) -> tuple[np.ndarray, np.ndarray]:
-    """|S_c| of the lowest servers, int64 (N_{L-1},), and which are below a trusted node of layer 1,
-    bool (N_{L-1},)."""
+    """|S_c| of the lowest servers, int64, and which are below a trusted node of layer 1, bool."""
     tree = network.tree
     return tree.n_children(tree.depth - 1), trusted_branch(tree, network.trust)[-2]
 
 
 def with_present(network: Network, present: np.ndarray) -> Network:
-    """The network of a round in which so many devices of each lowest server take part, int64
-    (N_{L-1},): the same one where all do."""
+    """The network in which so many devices of each lowest server take part, int64 (N_{L-1},)."""
     everybody = (present == network.tree.n_children(network.tree.depth - 1)).all()
     return network if everybody else replace(network, participants=present)
 
