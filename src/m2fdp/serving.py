@@ -19,8 +19,8 @@ from torch import Tensor
 
 from m2fdp.core.config import ModelConfig, parse_block
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.models.registry import Model, build_model
+from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.transfer import TransferModel, build_transfer_model
 

@@ -21,7 +21,7 @@ from m2fdp.core.engine import seams
 from m2fdp.core.engine.local_rules import OwnRule, ProximalStep, adds_up
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import calibrating
+from m2fdp.core.experiment import assembly as calibrating
 
 SMALL = {
     "topology.fanouts": [2, 2],

@@ -14,8 +14,8 @@ from tools.pretraining import (
     write,
 )
 
-from m2fdp.features import contrastive
-from m2fdp.features.contrastive import LAYERS, responses
+from m2fdp.features import maps as contrastive
+from m2fdp.features.maps import LAYERS, responses
 from tools import pretraining
 
 

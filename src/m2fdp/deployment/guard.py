@@ -20,7 +20,6 @@ from typing import Any
 
 from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
 from m2fdp.core.errors import one_line
-from m2fdp.core.experiment.steps import too_long
 from m2fdp.core.formatting import for_json
 from m2fdp.deployment import keys
 from m2fdp.deployment.keys import Identity
@@ -190,7 +189,7 @@ class Guard(Keeper):
             raise self._too_long(place, error) from None
 
     def _too_long(self, place: Place, error: TooLongError) -> RefusedError:
-        return RefusedError(f"{place}: {too_long(self.node.recomputed.experiment.config, error)}")
+        return RefusedError(f"{place}: {self.node.recomputed.experiment.too_long(error)}")
 
     def _start(self, question: Question, begun: Mapping[str, Any]) -> None:
         """Write that a device begins a place, once what it will draw is kept. One that was begun

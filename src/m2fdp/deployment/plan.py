@@ -40,7 +40,7 @@ from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
-from m2fdp.features.overlap import refuse_records
+from m2fdp.features.run import refuse_records
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 
 # Images (N, H, W, C) and labels (N,).

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.core.data.arrays import read_records
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.training import Listener, RoundRecord
 from m2fdp.core.errors import InputError
@@ -22,6 +21,7 @@ from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import load_plan, own_inputs, recompute
 from m2fdp.deployment.state import State
+from m2fdp.sources.arrays import read_records
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 Tell = Callable[[str], None]

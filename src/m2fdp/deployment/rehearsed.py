@@ -20,7 +20,7 @@ from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import readers
 from m2fdp.core.topology.tree import Tree
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.protocol import secure_sum

@@ -16,7 +16,7 @@ from m2fdp.core.formatting import counted, lower_bound, nominal, promised_epsilo
 from m2fdp.reporting import style
 from m2fdp.reporting.tables import new_table, show
 
-# Title, and the columns of `m2fdp.control.assembly.planned_rounds` with what they are called.
+# Title, and the columns of `m2fdp.control.run.planned_rounds` with what they are called.
 _PANELS = (
     ("Local steps K", (("K", "K"),)),
     (
@@ -65,7 +65,7 @@ def convergence_bounds(table: pd.DataFrame, title: str) -> Figure:
     """Theorem 1 as printed, and what its proof's steps give, each beside the mean it bounds.
 
     Args:
-        table: rows of `m2fdp.convergence.tables.bound_table`. Terms that are not positive, as (a1)
+        table: rows of `m2fdp.convergence.run.bound_table`. Terms that are not positive, as (a1)
             of a run whose loss has grown, have no place on the logarithmic axis.
     """
     figure = style.new_figure(10.0, 4.6)

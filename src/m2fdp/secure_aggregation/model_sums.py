@@ -15,8 +15,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Clipping, Protection
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 from m2fdp.secure_aggregation.terms import LARGEST_GRID, Group, Scale, Terms
 
 # A Gaussian vector of M coordinates is longer than sqrt(M) + 8 deviations once in 1e13 at most.

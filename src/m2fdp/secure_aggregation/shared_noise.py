@@ -11,8 +11,7 @@ import numpy as np
 from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.network import Network, heads_of
-from m2fdp.core.topology.sums import SecureSums, readers
+from m2fdp.core.topology.network import Network, SecureSums, heads_of, readers
 from m2fdp.secure_aggregation.config import SecureAggregationConfig
 
 _BLOCK = "secure_aggregation"

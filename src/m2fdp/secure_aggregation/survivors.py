@@ -16,8 +16,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 
 
 class LostSumError(InputError):

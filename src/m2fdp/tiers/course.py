@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import Config, PlateauConfig, ResourcesConfig
-from m2fdp.core.costs.clock import Cost, totals
-from m2fdp.core.costs.resources import watts
+from m2fdp.core.costs.resources import Cost, totals, watts
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import CourseState, Decision, Progress, RoundRecord
 from m2fdp.core.schedule.rounds import RoundPlan

@@ -11,7 +11,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.facts import facts as a
 from m2fdp.core.experiment.facts.rule import Fact, Feature
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.models.names import SPLIT_MODELS
+from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.config import TRAINED
 from m2fdp.tiers.scheduler import TABLE_TIERS
 from m2fdp.tiers.split_noise import exposed_splits

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.costs.clock import Cost
+from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
@@ -21,11 +21,12 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.models.names import SPLIT_MODELS
-from m2fdp.core.models.registry import Model, resnet_plan
+from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
+from m2fdp.nets import SPLIT_MODELS
+from m2fdp.nets.resnet import resnet_plan
 from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts, module_costs
 from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
 from m2fdp.tiers.local import LocalTraining

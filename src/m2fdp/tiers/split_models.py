@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.core.models.losses import cross_entropy
-from m2fdp.core.models.names import SPLIT_MODELS
-from m2fdp.core.models.registry import Model, resnet_plan
-from m2fdp.core.models.resnet import averaging_head, resnet_modules, small_network
+from m2fdp.core.models.registry import Model
 from m2fdp.core.streams import torch_seed
+from m2fdp.nets import SPLIT_MODELS
+from m2fdp.nets.cnn12 import cnn12_channels, cnn12_modules
+from m2fdp.nets.resnet import averaging_head, resnet_modules, resnet_plan, small_network
 
 # A head of cnn12 keeps a quarter of the image apart from the others.
 _CNN12_POOL = 2

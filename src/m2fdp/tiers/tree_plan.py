@@ -16,8 +16,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from m2fdp.core.config import ResourcesConfig
-from m2fdp.core.costs.clock import Cost
-from m2fdp.core.costs.resources import LinkClock, watts
+from m2fdp.core.costs.resources import Cost, LinkClock, watts
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator

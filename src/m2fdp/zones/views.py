@@ -28,7 +28,7 @@ from m2fdp.core.privacy.ledger import undominated
 from m2fdp.core.privacy.releases import WORDS
 from m2fdp.core.privacy.sight import AT_CLOUD, ON_LINKS, PUBLIC, READS, TO_SERVERS, message_in
 from m2fdp.core.privacy.variance import with_quietest
-from m2fdp.core.topology.sums import OPEN, SecureSums
+from m2fdp.core.topology.network import OPEN, SecureSums
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,7 @@ from m2fdp.core.costs.resources import Links, link_cost, watts
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Network, Participation, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
 
 M = 7840

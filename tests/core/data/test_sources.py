@@ -16,7 +16,7 @@ from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.dataset import features
 from m2fdp.core.data.sources import N_CLASSES, load_dataset
 from m2fdp.core.errors import InputError
-from m2fdp.sources.torchvision_ops import import_datasets
+from m2fdp.sources.torchvision import import_datasets
 
 datasets = import_datasets()
 # Two letters that differ from their own transposes: a top row (label 1) and a left column.

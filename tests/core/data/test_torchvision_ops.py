@@ -6,7 +6,7 @@ import sys
 
 def test_data_sets_import_in_a_fresh_process():
     code = (
-        "from m2fdp.sources.torchvision_ops import import_datasets\n"
+        "from m2fdp.sources.torchvision import import_datasets\n"
         "assert import_datasets() is import_datasets()\n"
         "print(import_datasets().FashionMNIST.__name__)"
     )

@@ -15,9 +15,7 @@ from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.participation import Participation
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import Network, Participation, SecureSums, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
 from m2fdp.secure_aggregation.survivors import SumRules, draw_survivors
 from m2fdp.zones.lots import elect

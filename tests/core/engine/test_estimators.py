@@ -16,7 +16,7 @@ from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.streams import KeyedStreams, seeded
 from m2fdp.core.topology.builders import tree_from_edges
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Participation
 from m2fdp.core.topology.trust import all_untrusted, draw_trust
 
 # Two layers of servers, ragged; server B2 has one device, which often stays away.

@@ -9,7 +9,7 @@ from tests.builders import executed, experiment_of, last_state
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.streams import seeded
-from m2fdp.core.topology.sums import SecureSums, readers
+from m2fdp.core.topology.network import SecureSums, readers
 from m2fdp.deployment.rehearsed import as_nodes
 from m2fdp.secure_aggregation.survivors import LostSumError, SumRules, draw_survivors
 from m2fdp.secure_aggregation.terms import Group, Scale

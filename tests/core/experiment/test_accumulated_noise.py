@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp import Experiment, load_config
-from m2fdp.convergence.accumulated import accumulated_noise, shortened
+from m2fdp.convergence.descent import accumulated_noise, shortened
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.server_rules import Momentum, TakeAggregate
 from m2fdp.core.errors import InputError

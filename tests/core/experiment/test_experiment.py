@@ -22,7 +22,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.streams import seeded
 from m2fdp.experiment import Experiment
-from m2fdp.features.contrastive import network_source
+from m2fdp.features.maps import network_source
 from m2fdp.progress import progress_bar
 
 SMALL = {

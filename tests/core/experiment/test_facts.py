@@ -20,7 +20,7 @@ from m2fdp.core.experiment.facts import features_of_runs, refusals, refuse
 from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import idle_keys
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Participation
 from m2fdp.deployment.facts import DEPLOYED, check_deployment
 from m2fdp.scaffold.algorithm import SCAFFOLD, CorrectedStep
 from m2fdp.tiers.algorithms import M2FDP_TIERS

@@ -11,7 +11,7 @@ from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Participation
 
 BY_CHANCE = {"training": {"participation": 0.3, "rounds": 12, "local_aggregation": None}}
 UPLOAD = {"privacy": {"mechanism": "upload", "unit": "device", "epsilon": 8}}

@@ -8,8 +8,8 @@ from torch import nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import DROPOUTS
 from m2fdp.core.models.registry import build_model
+from m2fdp.own.models import DROPOUTS
 
 
 @pytest.mark.parametrize(

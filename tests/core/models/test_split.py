@@ -8,7 +8,7 @@ from tests.builders import split_resnet
 from torch import nn
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.models.resnet import blocks_of_depth
+from m2fdp.nets.resnet import blocks_of_depth
 
 
 @pytest.mark.parametrize(

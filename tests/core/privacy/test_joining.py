@@ -17,8 +17,7 @@ from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Network, Participation, noise_plan
 from m2fdp.core.topology.trust import draw_trust
 
 H = {"mechanism": "upload", "unit": "device", "delta": 1e-5, "clipping_norm": 1.0}

@@ -23,8 +23,13 @@ from m2fdp.core.privacy.ledger import build_ledger
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, exposed_devices, heads_of, noise_plan
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import (
+    Network,
+    Participation,
+    exposed_devices,
+    heads_of,
+    noise_plan,
+)
 from m2fdp.core.topology.trust import draw_trust
 from m2fdp.zones.offices import in_office
 

@@ -12,8 +12,7 @@ from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan, sample_weights, weighted
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import Network, SecureSums, noise_plan, sample_weights, weighted
 from m2fdp.core.topology.trust import all_untrusted, draw_trust
 
 DELTA = 1e-5

@@ -25,13 +25,15 @@ from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import (
+    OPEN,
     Network,
+    SecureSums,
     exposed_devices,
     heads_of,
     noise_plan,
+    readers,
     sample_weights,
 )
-from m2fdp.core.topology.sums import OPEN, SecureSums, readers
 from m2fdp.core.topology.trust import draw_trust
 from m2fdp.zones.offices import Offices, in_office
 

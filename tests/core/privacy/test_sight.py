@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from m2fdp.core.privacy.sight import KINDS, OBSERVERS, Message, lines_of, message_of
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import SecureSums
 
 PAGE = Path(__file__).parents[3] / "docs" / "who-reads-what.md"
 

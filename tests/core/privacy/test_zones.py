@@ -9,7 +9,7 @@ import pytest
 from tests.builders import experiment_of
 
 from m2fdp.core.privacy.accounting import epsilon, least_noise, subsampled
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import SecureSums
 from m2fdp.zones.table import COLUMNS
 from m2fdp.zones.views import Releases, Zones, views, zone_epsilons
 

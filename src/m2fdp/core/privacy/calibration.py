@@ -29,8 +29,7 @@ from m2fdp.core.privacy.releases import EVERY_ROUND, ByTurns, Release
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network, heads_of, no_noise
-from m2fdp.core.topology.sums import OPEN
+from m2fdp.core.topology.network import OPEN, Network, heads_of, no_noise
 
 # For layer l = 0…L, float64 (N_l,): standard deviations, over eta; of models that are bounded
 # themselves, (N_l, 2), in the model's unit: at a global and at a local aggregation.

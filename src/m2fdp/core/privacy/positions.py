@@ -11,8 +11,7 @@ import numpy as np
 from m2fdp.core.privacy.premises import Premises, Route
 from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
 from m2fdp.core.privacy.variance import certain_inside, family_variance, loudest_inside
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,7 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network, heads_of
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, heads_of, readers
 
 
 @dataclass(frozen=True)

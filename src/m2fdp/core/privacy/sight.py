@@ -15,8 +15,7 @@ from typing import Literal
 
 from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.premises import Premises, Route
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import Network, SecureSums
 
 Form = Literal["alone", "sum", "words"]
 At = Literal["head", "further", "words", "below", "local"]

@@ -16,8 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 
 
 def mean_variances(

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from kedro.pipeline import Pipeline
 
-from m2fdp.control.assembly import planned_rounds
+from m2fdp.control.run import planned_rounds
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import drawing, node
 from m2fdp.reporting import tables

@@ -18,7 +18,7 @@ from rich.console import Console
 from torch import Tensor
 
 from m2fdp.checkpoints.files import Checkpoint, clear, load_latest, save
-from m2fdp.convergence.accumulated import as_noise_allows
+from m2fdp.convergence.descent import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.arithmetic import available_cores
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord

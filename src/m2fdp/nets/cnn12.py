@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.checks import Shape, check_pixels
+from m2fdp.core.models.registry import Model
 
 # The widths that give M = 7840 parameters at ten classes (J Sec. VI-A), by image channels.
 _CHANNELS = {1: (16, 18, 20), 3: (5, 17, 22)}
+
+
+def cnn12(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    """The whole of it."""
+    parts = cnn12_modules(config.channels, shape, n_classes)
+    return Model("cnn12", nn.Sequential(*(layer for part in parts for layer in part)))
 
 
 def cnn12_modules(

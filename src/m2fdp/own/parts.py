@@ -1,19 +1,14 @@
-"""A user's own code in a private run, and what epsilon rests on of it.
-
-What the engine bounds itself stays verified: plans are data, gradients are taken record by record
-and clipped, a clip factor's answer is cut. All other code that runs beside records makes epsilon
-conditional on it, always: nothing can enforce what else it looks at.
-"""
+"""A user's own code in a private run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from operator import attrgetter
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.engine.clipping import OneByOne
 from m2fdp.core.engine.local_rules import OwnRule
+from m2fdp.core.experiment.results import OwnPart
 from m2fdp.core.metrics import KEY
 from m2fdp.core.own_code import file_of, is_ours, is_own
 from m2fdp.core.privacy.mechanisms import get_mechanism
@@ -21,80 +16,42 @@ from m2fdp.core.privacy.mechanisms import get_mechanism
 _SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is handed"
 _PUBLIC = "holds nothing that was learnt from private records"
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
+# Keys that name own code, what it is for, what is trusted of it, and whether that is enforced.
+_NAMED = (
+    (
+        "privacy.mechanism",
+        "mechanism",
+        "draws the noise that it counts on, and says no less of a record than is true",
+        False,
+    ),
+    ("model.name", "model", _PUBLIC, True),
+    ("model.loss", "loss", _PUBLIC, True),
+    ("partition.scheme", "split", "tells nothing by which device holds which record", False),
+    (
+        "dataset.name",
+        "data set",
+        "makes of each record what it says, and nothing of it of another's",
+        False,
+    ),
+)
 # Where noise comes after several steps, the ledger's shifts are those of plain ones.
 _NO_FURTHER = ", and parts two models no further than plain steps do"
-
-
-@dataclass(frozen=True)
-class OwnPart:
-    """One piece of a user's code.
-
-    Attributes:
-        key: key of the configuration that names it.
-        name: what it is called there.
-        part: what it is for.
-        file: the file that it stands in.
-        trusted: what epsilon rests on, as a predicate of the file.
-        enforced: whether the engine bounds what it does; else epsilon is conditional on it.
-    """
-
-    key: str
-    name: str
-    part: str
-    file: str
-    trusted: str
-    enforced: bool
-
-    @property
-    def assumption(self) -> str:
-        """The same as a sentence."""
-        return f"{self.file}, the {self.part} of {self.key}={self.name}, {self.trusted}"
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     """The user's own code in a run, which has a promise to keep; nothing where it has none."""
     if not plan.private:
         return ()
-    named = (
-        (
-            "privacy.mechanism",
-            config.privacy.mechanism,
-            "mechanism",
-            "draws the noise that it counts on, and says no less of a record than is true",
-            False,
-        ),
-        ("model.name", config.model.name, "model", _PUBLIC, True),
-        ("model.loss", config.model.loss or "", "loss", _PUBLIC, True),
-        (
-            "partition.scheme",
-            config.partition.scheme,
-            "split",
-            "tells nothing by which device holds which record",
-            False,
-        ),
-        (
-            "dataset.name",
-            config.dataset.name,
-            "data set",
-            "makes of each record what it says, and nothing of it of another's",
-            False,
-        ),
-    )
+    named = [(KEY, name, "metric", _SHOWN_ONLY, True) for name in config.training.metrics]
+    for key, part, trusted, enforced in _NAMED:
+        name = attrgetter(key)(config)
+        if name is not None and is_own(name):
+            named.append((key, name, part, trusted, enforced))
     return (
         *_of_the_plan(config, plan),
         *(
-            OwnPart(KEY, name, "metric", file_of(name), _SHOWN_ONLY, True)
-            for name in config.training.metrics
-        ),
-        *(
             OwnPart(key, name, part, file_of(name), trusted, enforced)
             for key, name, part, trusted, enforced in named
-            if is_own(name)
         ),
     )
 

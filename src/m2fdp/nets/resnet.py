@@ -9,7 +9,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.errors import InputError
 from m2fdp.core.models.checks import Shape, check_pixels
+from m2fdp.core.models.registry import Model
 
 Norm = Literal["batch", "group"]
 
@@ -52,6 +55,24 @@ class ResnetPlan:
         """Places of the maps that md8 averages over, for images (C, H, W)."""
         height, width = (-(-pixels // (4 * self.stem_stride)) for pixels in shape[1:])
         return height * width
+
+
+def resnet_plan(config: ModelConfig) -> ResnetPlan:
+    """The configured ResNet."""
+    return ResnetPlan(config.depth, config.width, config.norm, config.stem_stride)
+
+
+def resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    """The whole of it, where gradients are taken record by record."""
+    plan = resnet_plan(config)
+    if plan.norm == "batch":
+        raise InputError(
+            "model.norm",
+            "batch",
+            "mixes the records of a batch, and keeps state that no step covers: it is for "
+            "algorithms that train in tiers without privacy; use group",
+        )
+    return Model(plan.name, nn.Sequential(*resnet_modules(plan, shape, n_classes)))
 
 
 def blocks_of_depth(depth: int) -> int:
