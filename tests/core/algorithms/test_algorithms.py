@@ -3,19 +3,8 @@
 import numpy as np
 import pytest
 
-from m2fdp.core.algorithms import (
-    ALGORITHMS,
-    Algorithm,
-    Plan,
-    build_plan,
-    get_algorithm,
-)
-from m2fdp.core.config import (
-    Config,
-    TopologyConfig,
-    TrainingConfig,
-    TrustConfig,
-)
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm, Plan, build_plan, get_algorithm
+from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, heads_of, noise_plan
 from m2fdp.core.topology.trust import all_untrusted

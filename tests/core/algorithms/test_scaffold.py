@@ -243,9 +243,6 @@ def test_a_round_costs_as_many_bits_more_as_reports_have():
     assert costs[1] - costs[0] == pytest.approx(3 * wireless + 2 * wired, rel=1e-6)
 
 
-# --- the audit ---------------------------------------------------------------------------
-
-
 @pytest.fixture
 def audit_of(monkeypatch):
     """Bounds on what observers of an untrusted and of a trusted parent's devices learn.

@@ -21,12 +21,7 @@ CASES = {
     "C3, both": ({"device_noise": 1, "server_noise": 0, "both_layers": True}, S * M + S),
     "C4": ({"device_noise": 0, "server_noise": 0, "cloud_noise": True}, 1),
     "C5": (
-        {
-            "device_noise": 0.5,
-            "device_noise_of": "devices",
-            "server_noise": 0,
-            "cloud_noise": True,
-        },
+        {"device_noise": 0.5, "device_noise_of": "devices", "server_noise": 0, "cloud_noise": True},
         51,
     ),
     "C6": ({"device_noise": 0, "server_noise": 0.5, "cloud_noise": True}, 6),

@@ -266,8 +266,6 @@ def test_what_a_notebook_does_to_a_table_changes_nothing(same):
     pd.testing.assert_frame_equal(experiment_of(ROWS, same(table)).manifest, table)
 
 
-# --- drawn edges -------------------------------------------------------------------------
-
 CELLS = st.sampled_from(["c", "A", "B", "1", "2", "01", "10", "-1", "", " ", "x y", '"', "ß", "\0"])
 PAIRS = st.lists(st.tuples(CELLS, CELLS), max_size=9)
 
@@ -299,8 +297,6 @@ def test_drawn_edges_are_the_tree_that_they_say_or_one_line(examples, tmp_path):
 
     check()
 
-
-# --- drawn manifests ---------------------------------------------------------------------
 
 EDGE_OF_DEVICE = np.array([0, 0, 1])
 TREES = {

@@ -290,8 +290,6 @@ def test_altered_cifar_files_are_refused(tmp_path):
         load("cifar100", tmp_path / "root", tmp_path)
 
 
-# --- a user's arrays ---------------------------------------------------------------------
-
 ARRAYS = {
     "x_train": np.linspace(0, 1, 4 * 6).reshape(4, 2, 3),
     "y_train": np.array([0, 1, 2, 1]),

@@ -125,11 +125,7 @@ def models(name):
 
 SEQUENCES = ["gru", "attention", "transformer"]
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
-OWN = [
-    *(f"own {kind}" for kind in [*ODD, *SEQUENCES]),
-    "own, rows",
-    "own, weight used outside",
-]
+OWN = [*(f"own {kind}" for kind in [*ODD, *SEQUENCES]), "own, rows", "own, weight used outside"]
 
 
 def problem(name, counts, seed, consecutive=False):

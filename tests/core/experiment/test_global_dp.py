@@ -125,9 +125,6 @@ def test_other_algorithms_may_clip_models_too():
     assert not noise.messages[1].any() and not noise.messages[0].any()
 
 
-# --- images of unit norm -------------------------------------------------------------------------
-
-
 def test_images_over_their_own_length():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (5, 4, 4, 3)).astype(np.uint8)

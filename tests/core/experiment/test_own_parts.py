@@ -17,11 +17,7 @@ from m2fdp.reporting.cards import privacy_card, subject_of
 from m2fdp.scaffold.algorithm import CorrectedStep
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
-SMALL = {
-    "topology.fanouts": [3, 4],
-    "training.rounds": 2,
-    "training.local_aggregation": None,
-}
+SMALL = {"topology.fanouts": [3, 4], "training.rounds": 2, "training.local_aggregation": None}
 FEDPROX = {"algorithm": "my_fedprox:FEDPROX"}
 MOMENTUM = {"algorithm": "my_momentum:MOMENTUM"}
 JOINING = {
@@ -43,10 +39,7 @@ PARTS = {
         {"local rule": False, "plan": True},
     ),
     "rule of who joins": (FEDPROX | JOINING, {"local rule": False, "plan": True}),
-    "plan": (
-        {"algorithm": "my_cautious:CAUTIOUS", "privacy.mechanism": "upload"},
-        {"plan": True},
-    ),
+    "plan": ({"algorithm": "my_cautious:CAUTIOUS", "privacy.mechanism": "upload"}, {"plan": True}),
     "model": ({"model.name": "my_models:small_net"}, {"model": True}),
     "loss": ({"model.name": "svm", "model.loss": "my_losses:focal"}, {"loss": True}),
     "split": ({"partition.scheme": "my_partitions:by_edge"}, {"split": False}),

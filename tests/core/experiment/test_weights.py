@@ -50,10 +50,7 @@ def test_without_privacy_all_records_count_alike():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"training": {"participants": 2}}, "participants: null"),
-    ],
+    ("changes", "words"), [({"training": {"participants": 2}}, "participants: null")]
 )
 def test_where_it_is_not_proven_it_is_refused(changes, words):
     config = load_config(BY_SAMPLES, changes)

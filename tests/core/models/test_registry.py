@@ -140,10 +140,7 @@ RANDOM = {
     "functional": (lambda: Restless("functional"), "draws at random"),
     "trained": (lambda: Restless("trained"), "other scores in training than in evaluation"),
 }
-CALM = {
-    "rate 0": lambda: dropping(0),
-    "plain": lambda: Restless("plain"),
-}
+CALM = {"rate 0": lambda: dropping(0), "plain": lambda: Restless("plain")}
 
 
 @pytest.fixture

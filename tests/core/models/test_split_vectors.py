@@ -95,10 +95,7 @@ def test_models_that_can_not_be_cut(config, words):
 
 
 @pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"name": "resnet"}, "mixes the records of a batch"),
-    ],
+    ("config", "words"), [({"name": "resnet"}, "mixes the records of a batch")]
 )
 def test_whole_models_that_can_not_be(config, words):
     with pytest.raises(InputError, match=words):

@@ -149,8 +149,5 @@ def test_a_cloud_that_steps_with_some_zones_only_is_refused():
 
 
 def test_zones_have_no_table_where_their_noise_is_not_certain():
-    for changes, rows in (
-        ({**ZONES, "secure_aggregation.dropout": 0.3}, False),
-        (ZONES, True),
-    ):
+    for changes, rows in (({**ZONES, "secure_aggregation.dropout": 0.3}, False), (ZONES, True)):
         assert bool(len(experiment_of(BASE, changes).zones_table())) == rows

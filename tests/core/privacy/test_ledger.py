@@ -62,13 +62,7 @@ def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
 
 
 def _of_six(siblings, mean):
-    return {
-        "siblings": None if siblings is None else sqrt(siblings),
-        "cloud": sqrt(mean),
-    }
-
-
-# --- which lines, behind which noise -------------------------------------------------------
+    return {"siblings": None if siblings is None else sqrt(siblings), "cloud": sqrt(mean)}
 
 
 ROOT3, SIX = (
@@ -213,9 +207,6 @@ def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mech
         assert len({line.deviation for line in lines.values() if line.deviation}) == 1
 
 
-# --- what is verified ----------------------------------------------------------------------
-
-
 def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mechanism_of):
     network = network_of([4, 3], ["server-1-0"])
     plans = plans_of(5, 4, {1: 2})
@@ -259,9 +250,6 @@ def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of
     assert table["round"].iloc[[0, -1]].tolist() == [1, 30]
     assert table["cloud"].is_monotonic_increasing
     assert table["cloud"].iloc[-1] == ledger.by_kind(30)["cloud"]
-
-
-# --- classes -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])

@@ -43,9 +43,6 @@ def upload(epsilon=1.0, **more):
     return {"calibration": "accountant", "epsilon": epsilon} | more
 
 
-# --- the papers' noise ---------------------------------------------------------------------
-
-
 def test_paper_noise_is_proposition_1_with_lemma_1(network_of, plans_of, mechanism_of):
     network = network_of([2, 3, 4], ["server-1-0", "server-2-0"])
     mechanism = mechanism_of(
@@ -70,9 +67,6 @@ def test_paper_noise_takes_the_smallest_families(ragged, plans_of, mechanism_of)
     scale = 10 * 0.5 * sqrt(4 * 10 * log(1e5)) * 2 * 4
     assert mechanism.noise.messages[1] == pytest.approx([scale, 0])
     assert mechanism.noise.messages[3] == pytest.approx([0, 0, 0, scale])
-
-
-# --- units ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,12 +132,6 @@ def test_epsilon_is_the_largest_over_all_classes(network_of, plans_of, mechanism
         assert mechanism.epsilon(rounds) == max(every)
 
 
-# --- the least noise -----------------------------------------------------------------------
-
-
-# --- refusals and budgets ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("more", "local", "threat", "remedy"),
     [
@@ -184,12 +172,7 @@ def test_no_privacy_is_infinite_for_everybody(network_of, plans_of):
 
 def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of, mechanism_of):
     privacy = PrivacyConfig(**upload(), mechanism="upload", delta=DELTA, clipping_norm=1.0)
-    mechanism = mechanism_of(
-        network_of([2, 2]),
-        plans_of(4, 4, {1: 2}),
-        batch=1200,
-        **upload(),
-    )
+    mechanism = mechanism_of(network_of([2, 2]), plans_of(4, 4, {1: 2}), batch=1200, **upload())
     result = summary(mechanism, 4, privacy)
     assert result["epsilon_nominal"] == 1
     assert result["epsilon_verified"] <= 1

@@ -47,9 +47,6 @@ def once_more(network):
     return replace(network, noise=(network.noise[0], *extra[1:], network.noise[-1]))
 
 
-# --- several adders on one path --------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_server_noises_once_more(network_of, plans_of, mechanism):
     """Servers 1-0, 2-0 and 2-2 are untrusted; what they add is as large against what they send."""
@@ -90,9 +87,6 @@ def test_noise_below_a_trusted_head_is_as_large_against_its_message(network_of, 
     # Under noise at every step nobody below a head sends a message.
     gradient = calibrated(inner, plans_of(3, 2), ["cloud"], mechanism="gradient")
     assert not any(messages.any() for messages in gradient.noise.messages)
-
-
-# --- parts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", range(30))
@@ -140,9 +134,6 @@ def test_behind_a_sum_ten_devices_share_one_noise(network_of, plans_of, mechanis
     found = {line.kind: line.deviation for line in together.ledger.lines}
     assert found["siblings"] == pytest.approx(found["cloud"] * sqrt(9 / 10))
     assert found["uplinks"] == inf
-
-
-# --- weights ----------------------------------------------------------------------------------
 
 
 def test_weights_by_sample_count_are_shares_of_the_parent_s_records():

@@ -296,8 +296,7 @@ def test_no_observer_learns_more_than_its_line_says(system):
             own = replace(line, position=replace(line.position, members=(owner,)))
             laws = ledger.composition(own, len(plans))
             known[line.kind] = max(
-                known.get(line.kind, 0.0),
-                sqrt(sum(count * law.largest**2 for law, count in laws)),
+                known.get(line.kind, 0.0), sqrt(sum(count * law.largest**2 for law, count in laws))
             )
     missing = absent(network, owner, np.random.default_rng(missing), colluding=0)
     oracle = Oracle(network, noise, schedule, owner, missing)

@@ -31,9 +31,6 @@ def worst(window, head_layer, shares, q, pull):
     return record_law(window, head_layer, shares, q, pull)
 
 
-# --- by hand -------------------------------------------------------------------------------
-
-
 def test_two_steps_two_siblings_with_a_synchronisation_between_and_half_a_pull():
     """Drawn at step 1 the average differs by 1/2. In step 2 both models keep a half of that, both
     get half of the centre's difference, which is the same 1/2 if it is the model received and none
@@ -53,8 +50,6 @@ def test_below_an_untrusted_parent_the_difference_is_a_geometric_sum(part, n):
     assert law.shifts[1:] == pytest.approx(expected)
     assert law.largest <= 1 / part + 1e-12
 
-
-# --- the table of the least noises (J's setting, B = 32) ----------------------------------------
 
 # Largest shift and least noise for epsilon = 1, in units of 2 eta G; specs of paper G, 3.4.
 TABLE = {
@@ -83,8 +78,6 @@ def test_the_least_noises_are_those_of_the_table(part, column):
     found = least_noise(((law, releases),), 1.0, DELTA, "add_remove")
     assert found == pytest.approx(noise, rel=2e-3)
 
-
-# --- every device of a ragged tree ---------------------------------------------------------
 
 PULLS = st.builds(Steps, part=st.floats(0.0, 1.0), received=st.booleans())
 
@@ -115,9 +108,6 @@ def test_a_stronger_pull_never_moves_more_and_the_first_model_contracts_most(syn
     for received in (True, False):
         assert largest(strong, received) <= largest(weak, received) + 1e-9
     assert largest(strong, False) <= largest(strong, True) + 1e-12
-
-
-# --- two runs, step by step ----------------------------------------------------------------
 
 
 def clipped(vectors):
@@ -211,9 +201,6 @@ def test_losses_that_flip_their_direction_part_by_the_law(syncs, part, received)
         assert simulated(syncs, owner, 1, Steps(part=part, received=False)) < 0.9 * simulated(
             syncs, owner, 1, pull
         )
-
-
-# --- ledgers -------------------------------------------------------------------------------
 
 
 def plans(part, center="received", rounds=3, steps=6, local=None, eta=0.1, law="constant"):

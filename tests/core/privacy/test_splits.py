@@ -18,10 +18,7 @@ from m2fdp.core.streams import generator
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, build_trust
-from m2fdp.tiers.split_noise import (
-    activation_multiplier,
-    randomised_response,
-)
+from m2fdp.tiers.split_noise import activation_multiplier, randomised_response
 
 RECORDS, BATCH = 400, 20
 

@@ -69,9 +69,6 @@ def alone(line, device):
     return replace(line, position=replace(line.position, members=(device,)))
 
 
-# --- noise: a sum without the reader's own share ----------------------------------------------
-
-
 @pytest.mark.parametrize("rounds", [1, 200])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_member_that_reads_the_sum_knows_its_own_share(mechanism, rounds):
@@ -124,9 +121,6 @@ def test_who_adds_masked_vectors_reads_words_and_broadcasts():
     assert line.sees == "uniformly random words, and broadcasts"
     assert "computationally" in line.assumption
     assert ledger.by_kind(3)["super_nodes"] == ledger.by_kind(3)["siblings"] > 0
-
-
-# --- rounds -----------------------------------------------------------------------------------
 
 
 def test_rounds_are_those_of_the_worst_pair():
@@ -251,9 +245,6 @@ def test_all_other_lines_are_those_of_fixed_servers(mechanism):
     ).ledger.by_kind(3)
     assert elected.pop("super_nodes") <= fixed["servers"]
     assert elected == fixed
-
-
-# --- trust ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

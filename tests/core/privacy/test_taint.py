@@ -2,12 +2,7 @@
 
 import pytest
 from hypothesis import given, settings
-from tests.core.privacy.ragged import (
-    OWNERS,
-    SYNCHRONISATIONS,
-    path_shares,
-    simulated,
-)
+from tests.core.privacy.ragged import OWNERS, SYNCHRONISATIONS, path_shares, simulated
 
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon
 from m2fdp.core.privacy.taint import Steps, Window, device_law, record_law, windows
@@ -23,8 +18,6 @@ def law_dict(law):
 def worst(window, head_layer, shares, q):
     return record_law(window, head_layer, shares, q, Steps())
 
-
-# --- windows -------------------------------------------------------------------------------
 
 ROUND = RoundPlan((None, 2, None, 1, None, 0), 0.1)
 
@@ -47,9 +40,6 @@ def test_windows_end_where_something_noised_is_shown(head_layer, expected):
     assert windows(ROUND, head_layer) == expected
 
 
-# --- by hand -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("sync, first", [(None, 1.0), (1, 1.5)])
 def test_two_steps_of_two_siblings(sync, first):
     """Drawn at step 2 the release moves by 1/2; first drawn at step 1 by 1. If there is an
@@ -60,12 +50,6 @@ def test_two_steps_of_two_siblings(sync, first):
     assert law_dict(law) == pytest.approx({first: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
 
 
-# --- closed forms --------------------------------------------------------------------------
-
-
-# --- brute force: every device's difference, step by step (records: test_proximal.py) --------
-
-
 @settings(max_examples=40, deadline=None)
 @given(SYNCHRONISATIONS, OWNERS)
 def test_device_unit_against_every_device(syncs, owner):
@@ -74,9 +58,6 @@ def test_device_unit_against_every_device(syncs, owner):
     shift = simulated(window.syncs, owner, 1, others=2.0, per_sync=True)
     assert law.shifts == pytest.approx((shift,))
     assert law.probabilities == (1.0,)
-
-
-# --- coarsening ----------------------------------------------------------------------------
 
 
 def pairs_of(law):

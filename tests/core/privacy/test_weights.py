@@ -87,9 +87,6 @@ def gaussian(*releases, delta=1e-5):
     return brentq(left, 0, mu**2 / 2 + mu * sqrt(2 * log(1 / delta)))
 
 
-# --- G's rule ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("exposures", "expected"),
     [
@@ -119,10 +116,7 @@ def test_the_papers_noise_is_equations_4_10_and_4_11(exposures, expected):
             {"servers": 8.1586e4, "cloud": 7925.3, "downlinks": 2459.2, "siblings": 2653.6},
         ),
         (
-            {
-                "network": network_of(trusted=True),
-                "exposures": {"uplinks": 0, "cloud_rounds": 0},
-            },
+            {"network": network_of(trusted=True), "exposures": {"uplinks": 0, "cloud_rounds": 0}},
             {"cloud": 2.631e6, "downlinks": 1.350e6, "siblings": 1.350e6, "uplinks": inf},
         ),
     ],
@@ -174,9 +168,6 @@ def test_weights_by_sample_count_move_the_rule_and_the_ledger():
         (30 * 0.5 * q, sqrt(here + there + mechanism.noise.messages[0][0] ** 2), 12),
     )
     assert mechanism.ledger.epsilon(of_third, ROUNDS) == pytest.approx(expected, rel=1e-6)
-
-
-# --- the ledger ----------------------------------------------------------------------------------
 
 
 def test_every_line_is_what_its_observer_sees_written_out():
@@ -378,9 +369,6 @@ def test_the_summary_shows_both_nominal_epsilons_beside_the_verified_one():
     )
 
 
-# --- the accountant ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("target", "multiplier"), [(1.0, 18.281), (8.0, 2.9412), (20.0, 1.4213)])
 def test_the_least_noise_of_24_releases(target, multiplier):
     mechanism = mechanism_of(calibration="accountant", epsilon=target, epsilon_cloud=None)
@@ -423,9 +411,6 @@ def test_a_quieter_cloud_alone_needs_less():
     )
     assert drawn(cloud)[0] == pytest.approx(drawn(everybody)[0] / sqrt(10), rel=2e-3)
     assert 0.99 < cloud.epsilon(ROUNDS) <= 1
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,6 @@ def test_colluding_super_nodes_tell_their_parts_of_a_shared_noise(colluding, exp
     assert found(zones, EVERYWHERE, own)[SERVERS] == inf
 
 
-# --- the one rule, by linear algebra ------------------------------------------------------------
-
-
 class Forms:
     """Messages of a round as linear forms: column 0 how far the record of `owner` moves them, then
     sources."""
@@ -261,9 +258,6 @@ def test_nobody_learns_more_than_the_lowest_message_tells(seed):
             assert shift == pytest.approx(line, rel=1e-6), observer
 
 
-# --- of a run -----------------------------------------------------------------------------------
-
-
 def table_of(**changes):
     base = {
         "algorithm": "hdp_mixed",
@@ -284,10 +278,7 @@ def table_of(**changes):
         ("C1", {"algorithm": "ldp"}),
         ("C2", {"algorithm": "hdp"}),
         ("C4", {"algorithm": "cdp"}),
-        (
-            "C7",
-            {"zones.device_noise": 0.4, "zones.server_noise": 0.4, "zones.cloud_noise": True},
-        ),
+        ("C7", {"zones.device_noise": 0.4, "zones.server_noise": 0.4, "zones.cloud_noise": True}),
     ],
 )
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])

@@ -109,10 +109,7 @@ def test_who_reads_the_sum_may_be_the_one_who_adds_noise(adding, left):
         ({"algorithm": "cdp"}, "server-1-0"),
         ({"algorithm": "cdp", "secure_aggregation.decode": "cloud"} | SUMS, None),
         ({"algorithm": "cdp"} | SUMS, "server-1-0"),
-        (
-            {"algorithm": "m2fdp", "topology.trust.untrusted": ["server-1-0"]},
-            "server-1-1",
-        ),
+        ({"algorithm": "m2fdp", "topology.trust.untrusted": ["server-1-0"]}, "server-1-1"),
     ],
 )
 def test_zones_whose_super_nodes_read_what_nobody_has_noised(changes, zone):
