@@ -13,7 +13,6 @@ from m2fdp.core.engine import seams
 from m2fdp.core.engine.process import Slots, State
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.training import Progress
-from m2fdp.core.errors import InputError
 
 SMALL = {
     "algorithm": "scaffold",
@@ -195,32 +194,6 @@ def test_members_of_sums_add_noise_as_if_each_were_read(noise):
     assert all(line.deviation > line.position.noise for line in plain)
     for line in corrected:
         assert line.deviation == line.position.noise == pytest.approx(least, rel=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        (
-            {"privacy.mechanism": "weights", "privacy.unit": "device"},
-            "privacy.mechanism = 'weights': algorithm: scaffold, ",
-        ),
-        (
-            {"secure_aggregation.layers": [1], "secure_aggregation.protocol": "masks"},
-            "secure_aggregation.protocol = 'masks'",
-        ),
-    ],
-)
-def test_what_is_not_derived_is_refused(changes, key):
-    with pytest.raises(InputError) as caught:
-        experiment_of(SMALL, changes)
-    assert key in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_bounds_and_reconstructions_are_those_of_plain_steps():
-    experiment = experiment_of(SMALL)
-    for refused in (experiment.bound, experiment.attack):
-        with pytest.raises(InputError, match="algorithm = 'scaffold': .* needs devices that keep"):
-            refused()
 
 
 def test_without_privacy_any_mechanism_will_do():

@@ -13,7 +13,7 @@ from m2fdp import Experiment
 from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import by_name, check_manifest, label_counts, make_manifest
-from m2fdp.core.data.partitioners import CLOUD, Names, partition
+from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.builders import read_edges, tree_from_edges
 from m2fdp.pipelines.datasets import ManifestDataset
@@ -433,9 +433,3 @@ def test_two_numbers_of_one_name_are_never_guessed():
     one, other = (check_manifest(each, DATA, 3, names=names) for each in (table, as_numbers))
     pd.testing.assert_frame_equal(one, other)
     assert set(other.loc[other["split"] == "train", "device"]) == {0, 1, 2}
-
-
-def test_the_default_count_of_labels_suits_two_classes():
-    labels, config = np.arange(40) % 2, load_config().partition
-    device = partition(labels, 2, config, EDGE_OF_DEVICE, 0)
-    assert all(len(set(labels[device == j])) == 2 for j in range(3))

@@ -3,6 +3,8 @@
 import gzip
 import io
 import pickle
+import subprocess
+import sys
 import tarfile
 import zipfile
 from hashlib import md5
@@ -396,3 +398,14 @@ def test_features_scale_bytes_by_a_constant_and_leave_floats():
     copy = floats.copy()
     np.testing.assert_array_equal(features(floats)[:, 0], copy[..., 0])
     np.testing.assert_array_equal(floats, copy)
+
+
+def test_torchvision_imports_beside_any_build_of_torch():
+    """First import wins: a fresh process."""
+    code = (
+        "from m2fdp.sources.torchvision_ops import import_datasets\n"
+        "assert import_datasets() is import_datasets()\n"
+        "print(import_datasets().FashionMNIST.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "FashionMNIST"

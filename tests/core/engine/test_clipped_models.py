@@ -25,7 +25,6 @@ from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
@@ -290,19 +289,3 @@ def test_a_model_that_is_no_number_counts_as_zero():
     sent = messages_of(quadratic(2, 1.0), shards_of([float("inf"), 1.0]), 2.0, 1, 1.0)
     assert sent[0, 0].tolist() == [0.0, 0.0]
     assert sent[0, 1].tolist() == pytest.approx([1.0, 1.0])
-
-
-def test_noise_does_not_change_with_the_step_size():
-    for eta in (1.0, 1e-4):
-        schedule = Schedule(1, 1, {}, eta, "constant")
-        network, plans = network_of(), schedule.round_plans()
-        mechanism = mechanism_of(network, plans, SILENT | {"n_c": 0.5}, norm=1e6)
-        process = process_of(network, mechanism, quadratic(4000, 1e-9), shards_of(np.zeros(50)))
-        weights = last_state(process, plans).weights
-        assert float(weights.std()) == pytest.approx(0.5, rel=0.05)
-
-
-def test_the_mechanism_clips_models_alone():
-    network = network_of()
-    plans = Schedule(1, 2, {1: 1}, 1.0, "constant").round_plans()
-    assert mechanism_of(network, plans).clipping == Clipping("drawn", model_norm=1.0)

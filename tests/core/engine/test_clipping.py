@@ -74,7 +74,7 @@ def test_however_many_norms_there_are_each_is_clipped(n_rows):
     torch.testing.assert_close(clip_rows(rows, 1.0, kept(by_the_largest))[0], first)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e30])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1.0, 1e30])
 def test_whatever_a_factor_is_no_norm_times_it_is_above_the_bound(value):
     """Nor where a norm is computed as zero because its squares vanish."""
     factor = kept(lambda norms, clipping_norm: torch.full_like(norms, value))
@@ -82,6 +82,7 @@ def test_whatever_a_factor_is_no_norm_times_it_is_above_the_bound(value):
     factors = factor(norms, 3.0)
     assert factors.isfinite().all() and (factors >= 0).all()
     assert (factors * norms <= 3.0 * (1 + 1e-6)).all()
+    assert bool(factors.any()) == (0 < value < float("inf"))
     vanishing = torch.full((1, 100), 1e-23)
     assert not vanishing.norm()
     assert clip_rows(vanishing, 3.0, factor).double().norm() <= 3.0
@@ -115,15 +116,6 @@ def test_what_cannot_be_given_one_norm_at_a_time_is_one_line(factor, words):
         try_clip_factor(kept(factor), "own")
     assert str(refused.value).startswith("algorithm = 'own': has a clip_factor that ")
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("answer", [1.0, 1e30, float("inf"), float("nan"), -2.0])
-def test_whatever_a_factor_answers_no_norm_is_left_above_the_clipping_norm(answer):
-    factor = kept(lambda norms, clipping_norm: torch.full_like(norms, answer))
-    rows = torch.logspace(-12, 30, 200)[:, None].expand(200, 4).clone()
-    norms = clip_rows(rows, 1.0, factor).double().norm(dim=1)
-    assert (norms <= 1 + 1e-5).all()
-    assert bool(norms.any()) == (0 < answer < float("inf"))
 
 
 @pytest.mark.parametrize("factor", [flat_clip, by_the_largest, many_only])

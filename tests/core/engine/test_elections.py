@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binom, chisquare
+from scipy.stats import chisquare
 from tests.builders import experiment_of
 
 from m2fdp.core.engine.sampling import draw_participants
@@ -120,14 +120,10 @@ def test_elections_change_no_other_draw(algorithm):
 
 
 def test_how_often_colluders_serve():
-    """H counts p^T for one client that serves in all rounds. What matters is that one of three of
-    ten, the most that elections stand, serves in 60 of 200 (within 5 standard errors, 1e-6)."""
+    """One of three of ten, the most that elections stand, serves in 60 of 200 rounds (within 5
+    standard errors, 1e-6)."""
     network = network_of([4, 10])
     offices = draw_offices(network, STREAMS, plans_of(200), coalition=3)
     for zone in range(4):
         served = np.bincount(offices.leaders[:, zone] - 10 * zone, minlength=10)
         assert abs(served[:3].sum() - 60) < 5 * np.sqrt(200 * 0.3 * 0.7)
-    assert (1 / 10) ** 200 < 1e-199 and binom.sf(0, 200, 3 / 10) > 1 - 1e-15
-    # Spec of the study: never to be elected in 200 rounds, for one of 10, 50, 338.
-    probabilities = [binom.pmf(0, 200, 1 / m) for m in (10, 50, 338)]
-    assert probabilities == pytest.approx([7e-10, 0.018, 0.553], rel=0.03)

@@ -10,9 +10,7 @@ from tests.builders import records_of
 
 from m2fdp import Experiment, load_config
 from m2fdp.core.engine.evaluation import evaluate
-from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import DivergenceError, FixedRounds, Listener, divergence, train
-from m2fdp.core.engine.tree_process import build_process
 
 SMALL = {
     "topology.fanouts": [2, 2],
@@ -97,31 +95,6 @@ def test_a_loss_far_beyond_that_of_the_shares_is_reported(softmax, shares, alone
     assert line.startswith("training diverged or drowned in noise: the last loss is ")
     if alone is not None:
         assert line.endswith(f", and scores that look at no record have {alone:.3g}")
-
-
-def test_what_a_server_rule_keeps_goes_from_round_to_round():
-    """Server momentum (Hsu et al. 2019) by hand: w <- w + v, v <- v / 2 + (aggregate - w)."""
-
-    class Momentum:
-        def start(self, weights):
-            return {"velocity": torch.zeros_like(weights)}
-
-        def step(self, weights, aggregate, slots):
-            velocity = slots["velocity"] / 2 + aggregate - weights
-            return weights + velocity, {"velocity": velocity}
-
-    run = run_of("hfl")
-    plain = run.process
-    rules = replace(plain.simulation.rules, server=Momentum())
-    process = build_process(replace(plain.simulation, rules=rules))
-    state, _ = train(replace(run, process=process))
-    weights, velocity = plain.start().weights, 0.0
-    for t, planned in enumerate(run.policy.rounds):
-        moved = plain.round(State(t, weights), planned).weights - weights
-        velocity = velocity / 2 + moved
-        weights = weights + velocity
-    torch.testing.assert_close(state.weights, weights)
-    torch.testing.assert_close(state.slots.server["velocity"], velocity)
 
 
 def test_evaluation_by_hand(softmax):

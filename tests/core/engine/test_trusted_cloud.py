@@ -1,13 +1,13 @@
 """A trusted cloud that noises what it broadcasts: the engine and the ledger, by other means."""
 
 from dataclasses import replace
-from math import exp, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
 from tests.builders import last_state, process_of
+from tests.core.privacy.closed_forms import delta_of
 
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
@@ -33,12 +33,6 @@ def calibrated(network, plan, shards, **privacy):
     config = PrivacyConfig(**({"epsilon": 2, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
     rounds = plan.round_plans()
     return build_mechanism(Premises(network, shards.sizes, shards.rates, rounds, config, EVERYBODY))
-
-
-def delta_of(shift, epsilon):
-    """Of a Gaussian moved by so many deviations (Balle and Wang 2018, Theorem 8)."""
-    a, b = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
-    return norm.cdf(a) - exp(epsilon) * norm.cdf(b)
 
 
 @pytest.mark.parametrize("local", [{}, {1: 1}], ids=["global", "local"])
@@ -92,19 +86,16 @@ def test_the_cloud_s_noise_is_drawn_once(schedule, mechanism, heard):
     assert float(weights.double().var()) == pytest.approx(0.25 * ROUNDS * scale**2, rel=0.06)
 
 
-def test_the_least_noise_of_central_privacy(schedule, make_shards):
-    """K T releases, each moved by at most C/(6 min D): mu = sqrt(K T) C / (6 D sigma)."""
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+def test_the_least_noise_of_central_privacy(schedule, make_shards, mechanism):
+    """K T releases, each moved by at most C/(6 min D): mu = sqrt(K T) C / (6 D sigma); or T, where
+    K steps of a record move the mean of six by 2 G K / 6."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)
-    dp = calibrated(network, plan, make_shards(SIZES))
-    shift = sqrt(ROUNDS * STEPS) * 0.5 / (6 * min(SIZES)) / dp.noise.steps[0]
+    dp = calibrated(network, plan, make_shards(SIZES), mechanism=mechanism)
+    if mechanism == "gradient":
+        shift = sqrt(ROUNDS * STEPS) * 0.5 / (6 * min(SIZES)) / dp.noise.steps[0]
+    else:
+        shift = sqrt(ROUNDS) * 2 * 0.5 * STEPS / 6 / dp.noise.messages[0][0]
     assert delta_of(shift, 2.0) <= 1e-5 < delta_of(shift, 1.99)
     kinds = {line.kind for line in dp.ledger.lines}
     assert kinds == {"siblings", "cousins", "public", "uplinks", "downlinks", "trusted_servers"}
-
-
-def test_the_least_noise_of_central_privacy_for_uploads(schedule, make_shards):
-    """T releases; K steps of a record move the mean of six by 2 G K / 6."""
-    network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)
-    dp = calibrated(network, plan, make_shards(SIZES), mechanism="upload")
-    shift = sqrt(ROUNDS) * 2 * 0.5 * STEPS / 6 / dp.noise.messages[0][0]
-    assert delta_of(shift, 2.0) <= 1e-5 < delta_of(shift, 1.99)

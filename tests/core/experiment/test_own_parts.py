@@ -14,7 +14,6 @@ from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import InputError
 from m2fdp.reporting.cards import privacy_card, subject_of
-from m2fdp.scaffold.algorithm import CorrectedStep
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
 SMALL = {"topology.fanouts": [3, 4], "training.rounds": 2, "training.local_aggregation": None}
@@ -169,11 +168,3 @@ def test_what_a_rule_with_slots_gets_wrong_is_one_line(monkeypatch):
     experiment = Experiment.from_config(load_config(SMALL, {"algorithm": "own"}))
     with pytest.raises(InputError, match="algorithm = 'own': fails in a local step: KeyError"):
         experiment.check()
-
-
-def test_reports_need_a_server_that_hears_them(monkeypatch):
-    rules = Rules(local=CorrectedStep())
-    plan = lambda given: replace(M2FDP.plan(given), rules=rules)  # noqa: E731
-    monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
-    with pytest.raises(InputError, match="a server rule that does not hear it"):
-        Experiment.from_config(load_config(SMALL, {"algorithm": "own"}))

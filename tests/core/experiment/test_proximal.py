@@ -9,10 +9,7 @@ from tests.builders import experiment_of
 from tests.core.experiment.test_seams import PAGE, SMALL
 from tests.pages import write_files
 
-from m2fdp.core.algorithms import ALGORITHMS, Algorithm
-from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.config import Config, recorded, released
-from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
 
@@ -31,20 +28,6 @@ CONTROL = {
 
 def experiment(*changes):
     return experiment_of(SMALL, *changes)
-
-
-def test_a_schedule_of_ones_own_is_held_to_what_the_configuration_s_is(monkeypatch):
-    """Its steps and pulls are those that the ledger counts, so they are checked, not the keys."""
-
-    def plan(given):
-        made = M2FDP.plan(given)
-        return replace(made, schedule=replace(made.schedule, proximal=2.5))
-
-    monkeypatch.setitem(ALGORITHMS, "own_schedule", replace(M2FDP, name="own_schedule", plan=plan))
-    settings = {"algorithm": "own_schedule", "privacy.mechanism": "upload"}
-    message = "Schedule.proximal = 2.5: times the step size .* pulls past"
-    with pytest.raises(InputError, match=message):
-        experiment(settings, {"training.learning_rate": 0.5}).check()
 
 
 @pytest.mark.parametrize(
@@ -75,22 +58,6 @@ def test_a_pull_of_exactly_all_the_way_is_allowed_and_decaying_steps_are_looked_
     experiment(decaying, {"training.proximal": 2.8})
     with pytest.raises(InputError, match="times the step size 0.3536 is 1.025"):
         experiment(decaying, {"training.proximal": 2.9})
-
-
-class Anchored:
-    """A rule of one's own."""
-
-    anchored = True
-
-    def step(self, models, anchors, eta, descend):
-        descend(models)
-
-
-def test_rules_of_ones_own_are_pulled_where_that_is_proven(monkeypatch):
-    rules = Rules(local=Anchored())
-    own = Algorithm("own", "Own", "method", lambda given: replace(M2FDP.plan(given), rules=rules))
-    monkeypatch.setitem(ALGORITHMS, "own", own)
-    experiment(PULLED, {"algorithm": "own"})
 
 
 @pytest.mark.parametrize("algorithm", ["hfl", "pedpfl", "hfl_dp", "m2fdp", "hdp", "cdp"])

@@ -22,16 +22,6 @@ def gaussian_epsilon(z, q, n, delta):
     return epsilon(((subsampled(q, inf if z == 0 else 1 / z), n),), delta)
 
 
-def analytic_epsilon(z, delta):
-    """Balle and Wang 2018, Theorem 8: the exact curve of one Gaussian release."""
-
-    def excess(value):
-        second = exp(value + norm.logcdf(-1 / (2 * z) - value * z))
-        return norm.cdf(1 / (2 * z) - value * z) - second - delta
-
-    return brentq(excess, 0, 1 / z**2 + 20 / z)
-
-
 def threshold_bound(z, q, n, delta):
     """A lower bound on epsilon: the best threshold test on the sum of all releases.
 
@@ -51,16 +41,9 @@ def threshold_bound(z, q, n, delta):
     return best
 
 
-@pytest.mark.parametrize(("z", "n"), [(1.0, 1), (5.0, 1), (20.0, 300), (60.0, 300), (2.0, 10)])
-def test_whole_shards_are_one_gaussian(z, n):
-    exact = analytic_epsilon(z / sqrt(n), DELTA)
-    assert gaussian_epsilon(z, 1.0, n, DELTA) == pytest.approx(exact, rel=1e-3)
-    assert gaussian_epsilon(z, 1.0, n, DELTA) >= exact * (1 - 1e-9)
-
-
-@given(st.floats(1e-3, 900), st.floats(1e-12, 0.3))
-def test_one_gaussian_is_as_dp_accounting_has_it(mu, delta):
-    own = epsilon(((subsampled(1.0, mu), 1),), delta)
+@given(st.floats(1e-3, 900), st.floats(1e-12, 0.3), st.integers(1, 300))
+def test_releases_of_whole_shards_are_one_gaussian_as_dp_accounting_has_it(mu, delta, n):
+    own = gaussian_epsilon(sqrt(n) / mu, 1.0, n, delta)
     theirs = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
     assert own == pytest.approx(theirs, rel=1e-9, abs=1e-8)
     # Never below the curve: at this epsilon, no more than delta is left.
@@ -71,33 +54,21 @@ def test_one_gaussian_is_as_dp_accounting_has_it(mu, delta):
 SUBSAMPLED = [(1.0, 0.01, 1000), (5.0, 0.1, 50), (2.0, 0.03, 400), (8.0, 0.5, 40)]
 
 
-@pytest.mark.parametrize(("z", "q", "n"), SUBSAMPLED)
-def test_within_two_percent_of_opacus_prv(z, q, n):
-    prv = PRVAccountant()
-    prv.history = [(z, q, n)]
-    assert gaussian_epsilon(z, q, n, DELTA) == pytest.approx(prv.get_epsilon(DELTA), rel=0.02)
-
-
-def renyi_epsilon(z, q, n):
-    # Orders below 2 don't converge at large q and only tighten the bound.
-    accountant = RdpAccountant(orders=[*np.arange(2, 64, 0.25 if q == 1 else 1.0), *range(64, 512)])
-    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
-    return accountant.compose(event, n).get_epsilon(DELTA)
-
-
 @pytest.mark.parametrize(
-    ("z", "q", "n", "least"),
-    [(*case, 0.0) for case in SUBSAMPLED]
-    + [
-        (1.0, 1.0, 1, 0.85),
-        (20.0, 1.0, 300, 0.85),
-        (1.0, 0.01, 10_000, 0.85),
-        (5.0, 0.1, 50, 0.85),
-    ],
+    ("z", "q", "n"), [*SUBSAMPLED, (1.0, 1.0, 1), (20.0, 1.0, 300), (1.0, 0.01, 10_000)]
 )
-def test_below_renyi_accounting_and_close_to_it(z, q, n, least):
-    renyi = renyi_epsilon(z, q, n)
-    assert least * renyi <= gaussian_epsilon(z, q, n, DELTA) <= renyi
+def test_below_renyi_accounting_and_within_two_percent_of_opacus_prv(z, q, n):
+    found = gaussian_epsilon(z, q, n, DELTA)
+    # Orders below 2 don't converge at large q and only tighten the bound.
+    orders = [*np.arange(2, 64, 0.25 if q == 1 else 1.0), *range(64, 512)]
+    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
+    renyi = RdpAccountant(orders=orders).compose(event, n).get_epsilon(DELTA)
+    loose = (z, q, n) in SUBSAMPLED and n != 50
+    assert (0.0 if loose else 0.85) * renyi <= found <= renyi
+    if (z, q, n) in SUBSAMPLED:
+        prv = PRVAccountant()
+        prv.history = [(z, q, n)]
+        assert found == pytest.approx(prv.get_epsilon(DELTA), rel=0.02)
 
 
 def test_a_mixture_of_one_shift_is_the_subsampled_gaussian():
@@ -167,14 +138,12 @@ def test_replacing_costs_more_than_adding_and_at_most_twice_the_shift():
     replaced = epsilon(composition, DELTA, "replace_one")
     doubled = epsilon(((subsampled(0.1, 1.0), 40),), DELTA)
     assert added < replaced <= doubled * 1.01
+    with pytest.raises(ValueError, match="replace_one"):  # not proven of mixtures
+        epsilon(((ShiftLaw((0.0, 0.1, 0.2), (0.5, 0.25, 0.25)), 3),), DELTA, "replace_one")
     whole = ((subsampled(1.0, 0.5), 4),)
-    assert epsilon(whole, DELTA, "replace_one") == pytest.approx(analytic_epsilon(0.5, DELTA))
-
-
-def test_replacing_is_refused_where_it_is_not_proven():
-    mixture = ShiftLaw((0.0, 0.1, 0.2), (0.5, 0.25, 0.25))
-    with pytest.raises(ValueError, match="replace_one"):
-        epsilon(((mixture, 3),), DELTA, "replace_one")
+    assert epsilon(whole, DELTA, "replace_one") == pytest.approx(
+        dp_accounting.get_epsilon_gaussian(0.5, DELTA)
+    )
 
 
 def test_ends_of_the_range():

@@ -13,7 +13,6 @@ from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.ledger import _over_noise, build_ledger, undominated
 from m2fdp.core.privacy.ledger_tables import epsilon_over_rounds, ledger_table
-from m2fdp.core.privacy.positions import positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import AlikeRounds
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -139,25 +138,6 @@ def test_lines_by_hand(case, network_of, plans_of):
     ledger = ledger_of(network, noise, plans_of(2, 4, local_aggregation))
     found = {x.kind: x.deviation for x in ledger.lines if device in x.position.members}
     assert {kind: found.get(kind) for kind in expected} == pytest.approx(expected)
-
-
-def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
-    edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
-    edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
-    network = network_of(tree_from_edges(edges))
-    found = positions(
-        Premises(
-            network, np.ones(4), np.full(4, 0.1), plans_of(1, 1), PrivacyConfig(), ThreatConfig()
-        ),
-        network.noise,
-        np.ones(4),
-    )
-    assert {p.members: p.shares for p in found} == {
-        (0,): (0.5, 1.0),
-        (1, 2): (0.5, 0.5),
-        (3,): (1.0, 1.0),
-    }
-    assert all(p.head_layer == 1 and p.parent_is_cloud for p in found)
 
 
 def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mechanism_of):

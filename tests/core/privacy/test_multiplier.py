@@ -1,16 +1,14 @@
 """`calibration: multiplier`: every adder z times its sensitivity, and what that is worth."""
 
 from dataclasses import replace
-from math import exp, sqrt
+from math import sqrt
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 from tests.builders import experiment_of
+from tests.core.privacy.closed_forms import epsilon_of
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
-from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.multiplier import nominal_epsilon
 from m2fdp.core.privacy.premises import Premises
@@ -19,16 +17,6 @@ from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_trusted
 
 Z = 1.5
-
-
-def epsilon_of(shift, delta=1e-5):
-    """Of one Gaussian moved by so many deviations (Balle and Wang 2018, Theorem 8)."""
-
-    def excess(epsilon):
-        a, b = shift / 2 - epsilon / shift, -shift / 2 - epsilon / shift
-        return norm.cdf(a) - exp(epsilon + norm.logcdf(b)) - delta
-
-    return brentq(excess, 0, 500)
 
 
 def privacy_of(**changes):
@@ -135,16 +123,6 @@ def test_a_trusted_cloud_takes_z_times_too(plans_of, network_of):
         drawn = dp.noise.steps if mechanism == "gradient" else dp.noise.messages[0]
         assert drawn == pytest.approx([Z * 0.5 / 8])
         assert dp.ledger.by_kind(2)["public"] == pytest.approx(epsilon_of(sqrt(2) / Z), rel=1e-4)
-
-
-def test_the_controller_prices_epsilons_only():
-    changes = {
-        "control.enabled": True,
-        "privacy.calibration": "multiplier",
-        "privacy.noise_multiplier": 1.0,
-    }
-    with pytest.raises(InputError, match="privacy.calibration = 'multiplier': .*use accountant"):
-        experiment_of(changes)
 
 
 def test_an_experiment_says_what_its_noise_is():

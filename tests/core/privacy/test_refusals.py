@@ -2,10 +2,10 @@
 
 import pytest
 
-from m2fdp.core.config import PrivacyConfig, parse_config
+from m2fdp.core.config import parse_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.privacy.mechanisms import MECHANISMS, get_mechanism
+from m2fdp.core.privacy.mechanisms import get_mechanism
 
 UPLOAD = {"mechanism": "upload"}
 
@@ -24,13 +24,6 @@ def test_what_is_not_defined_is_told_in_one_line(privacy, words):
     with pytest.raises(InputError, match=rf"^privacy: .*{words}") as caught:
         check_config(config)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_defaults_are_defined(name):
-    mechanism = get_mechanism(name)
-    assert mechanism.name == name
-    mechanism.check(PrivacyConfig(mechanism=name))
 
 
 def test_an_unknown_mechanism_is_told_with_the_known_ones():

@@ -263,31 +263,6 @@ def test_trusted_super_nodes_read_everything_from_their_first_round_on(mechanism
     assert ledger.epsilon(line_of(ledger, "cloud"), 4) <= 1
 
 
-def test_devices_of_other_zones_know_what_they_add_when_they_serve_these():
-    """Of the noises of three trusted super-nodes a far device knows its own zone's."""
-    noise = {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 1.0}
-    changes = {"algorithm": "hdp", "privacy.mechanism": "upload", **noise}
-    kinds = {}
-    for kind in ("fixed", "elected"):
-        config = config_of(changes, {"topology.super_nodes.kind": kind}, fanouts=(3, 4))
-        ledger = mechanism_of(config, drawn=kind == "elected").ledger
-        kinds[kind] = line_of(ledger, "far_devices").deviation
-        assert line_of(ledger, "public").deviation == pytest.approx(kinds["fixed"])
-    assert kinds["elected"] == pytest.approx(kinds["fixed"] * (2 / 3) ** 0.5)
-
-
-@pytest.mark.parametrize("kind", ["super_nodes", "siblings"])
-@pytest.mark.parametrize("calibration", ["accountant", "multiplier"])
-def test_nobody_is_protected_from_those_whom_the_zone_trusts_by_turns(kind, calibration):
-    changes = {"algorithm": "hdp", "threat.distrusted": ["cloud", kind]}
-    if calibration == "multiplier":
-        changes |= {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 1.0}
-    with pytest.raises(InputError) as caught:
-        experiment_of({"topology.super_nodes.kind": "elected", "topology.fanouts": [3, 4]}, changes)
-    assert (caught.value.key, caught.value.value) == ("threat.distrusted", kind)
-    assert "zone server-1-0" in str(caught.value)
-
-
 def test_a_trusted_cloud_protects_from_peers_who_get_words_only():
     """CDP binds siblings, who read un-noised messages in office unless only the cloud can."""
     changes = {"algorithm": "cdp", "topology.fanouts": [2, 4], "training.rounds": 2}

@@ -6,8 +6,7 @@ from math import inf, log, sqrt
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from tests.core.privacy.closed_forms import epsilon_of_releases as gaussian
 
 from m2fdp.core.config import ExposuresConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
@@ -73,18 +72,6 @@ def drawn(mechanism):
         noise.messages[0],
     )
     return [float(of_layer[0]) for of_layer in arrays]
-
-
-def gaussian(*releases, delta=1e-5):
-    """Epsilon of (shift, deviation, count), by the curve of one Gaussian (Balle and Wang 2018)."""
-    mu = sqrt(sum(count * (shift / deviation) ** 2 for shift, deviation, count in releases))
-    if mu > 1e3:
-        return mu**2 / 2 + mu * sqrt(2 * log(1 / delta))
-
-    def left(eps):
-        return ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu)) - delta
-
-    return brentq(left, 0, mu**2 / 2 + mu * sqrt(2 * log(1 / delta)))
 
 
 @pytest.mark.parametrize(

@@ -364,6 +364,12 @@ def chance_of(algorithm, **changes):
     return experiment_of(base | changes)
 
 
+def told_by(experiment):
+    """The zones' table by observer, and the ledger's epsilons by kind."""
+    epsilons = experiment.ledger().groupby("kind")["epsilon"].max()
+    return experiment.zones_table().set_index("observer"), epsilons
+
+
 def joins_of(experiment):
     line, *_ = experiment.calibrate().mechanism.ledger.lines
     return line.account.attendance.joins
@@ -427,8 +433,7 @@ def test_who_joins_takes_back_what_came_with_it():
         "training.estimator": "fixed",
     }
     experiment = chance_of("ldp", **changes)
-    table = experiment.zones_table().set_index("observer")
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    table, ledger = told_by(experiment)
     for ours, kind in (("devices of the zone", "siblings"), ("devices elsewhere", "far_devices")):
         assert table.loc[ours, "noise_over_shift"] == pytest.approx(1.2)
         assert table.loc[ours, "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
@@ -440,8 +445,7 @@ def test_where_no_chance_is_proven_rounds_are_counted_as_the_ledger_counts_them(
     experiment = chance_of(
         "cdp", **steps, **{"privacy.mechanism": "gradient", "topology.fanouts": [3, 4]}
     )
-    table = experiment.zones_table().set_index("observer")
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    table, ledger = told_by(experiment)
     assert table.loc["public", "epsilon"] == pytest.approx(ledger["public"], rel=1e-6)
 
 
@@ -476,8 +480,7 @@ def test_who_reads_words_is_handed_the_broadcast(algorithm):
     experiment = chance_of(
         algorithm, **sums, **{"topology.fanouts": [3, 4], "training.participation": None}
     )
-    table = experiment.zones_table().set_index("observer")
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    table, ledger = told_by(experiment)
     kind = "servers" if algorithm == "ldp" else "public"
     assert table.loc["super-node", "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
     assert table.loc["super-node", "sees"] == "uniformly random words, and broadcasts"

@@ -15,7 +15,6 @@ from m2fdp.core.topology.network import (
     check_network,
     exposed_devices,
     heads_of,
-    no_noise,
     noise_plan,
 )
 from m2fdp.core.topology.tables import network_table
@@ -185,13 +184,6 @@ def test_table_says_who_is_who():
     assert table["adds_noise"].to_dict()["device-0"] is False
     assert table["adds_noise"].to_dict()["device-1"] is True
     assert table["kind"].tolist() == ["cloud", "server", "server", "device", "device"]
-
-
-def test_without_noise_each_device_stands_for_itself():
-    tree = tree_from_fanouts([2, 2])
-    trust = (np.array([False]), np.array([True, True]))
-    adders = heads_of(Network(tree, trust, no_noise(tree)))
-    assert adders.tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]
 
 
 def test_numbers_of_participants_by_server():

@@ -116,8 +116,3 @@ def test_what_hides_nothing_is_told_in_one_line(changes, words):
     with pytest.raises(InputError, match=f"^secure_aggregation.{words}") as found:
         check_config(load_config(BASE, changes))
     assert "\n" not in str(found.value)
-
-
-def test_groups_of_one_hide_nothing():
-    with pytest.raises(InputError, match=r"layers = 1: adds up 1 message below cloud"):
-        parts({"topology.fanouts": [1, 5]}, {"secure_aggregation.layers": [1]})

@@ -36,13 +36,6 @@ def test_trusted_sets_are_nested_in_p(p, other, seed):
     assert not (low & ~high).any()
 
 
-def test_half_of_ten_servers_are_trusted_and_the_seed_says_which():
-    tree = tree_from_fanouts([10, 5])
-    draws = {tuple(draw_trust(tree, [0.5], seed)[1].tolist()) for seed in range(5)}
-    assert {sum(draw) for draw in draws} == {5}
-    assert len(draws) > 1
-
-
 def test_names():
     tree = tree_from_fanouts([2, 2, 1])
     trust = explicit_trust(tree, ["server-1-0", "server-2-1"])
