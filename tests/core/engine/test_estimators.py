@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of, quadratic
+from tests.builders import last_state, one_record_each, process_of, quadratic
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
@@ -34,9 +33,7 @@ def plan_of(name, schedule, participation=None, trust=None):
 
 
 def shards_of(targets):
-    features = torch.as_tensor(targets, dtype=torch.float64).view(-1, 1, 1, 1)
-    labels = torch.zeros(len(targets), dtype=torch.int64)
-    return Shards(features, labels, np.ones(9, dtype=int), np.ones(9))
+    return one_record_each(torch.as_tensor(targets, dtype=torch.float64).view(-1, 1, 1, 1))
 
 
 def clipping_alone(plan, clip):
@@ -133,8 +130,7 @@ def test_all_devices_at_weight_one_are_the_mean_of_their_models(
 
 def squared_noise(run, plan, dp):
     """The variance of the final model's parameters, of 20,000, where gradients are zero."""
-    images = torch.zeros(9, 1, 100, 100)
-    shards = Shards(images, torch.zeros(9, dtype=torch.int64), np.ones(9, dtype=int), np.ones(9))
+    shards = one_record_each(torch.zeros(9, 1, 100, 100))
     model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
     return float(run(plan.network, dp, plan.schedule, model, shards).double().var())
 
@@ -200,14 +196,3 @@ def test_nobody_joins_by_a_shared_draw():
     assert np.abs(draws.mean(axis=0) - 0.3).max() < 5.2 * np.sqrt(0.3 * 0.7 / 10_000)
     pairs = [(draws[:, 0] & draws[:, 1]).mean(), (draws[1:] & draws[:-1])[:, 0].mean()]
     assert np.abs(np.array(pairs) - 0.09).max() < 5.2 * np.sqrt(0.09 * 0.91 / 10_000)
-
-
-def test_weights_of_devices():
-    zones = np.array([0, 0, 1])
-    fixed = Participation(0.5, np.array([0.25, 1.0, 0.5]))
-    assert fixed.of_all(zones).tolist() == [0.2, 0.8, 1.0]
-    assert fixed.weights(zones).tolist() == [0.4, 1.6, 2.0]
-    clipped = replace(fixed, least_weight=2.0)
-    assert clipped.weights(zones).tolist() == [0.25, 1.0, 0.5]
-    present = np.array([True, True, False])
-    assert clipped.weights_among(zones, present).tolist() == [0.2, 0.8, 0.5]

@@ -6,13 +6,13 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
+from tests.builders import premises_of
 from torch import nn
 
-from m2fdp.core.config import ModelConfig, ThreatConfig
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.clipping import clip_layers, flat_clip
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
@@ -66,11 +66,7 @@ def test_a_run_clips_the_updates_of_its_devices(
     tree = tree_from_fanouts([1])
     network = Network(tree, all_untrusted(tree), noise_plan(tree, all_untrusted(tree)))
     planned = schedule(1, 3)
-    dp = build_mechanism(
-        Premises(
-            network, np.array([12]), np.ones(1), planned.round_plans(), privacy, ThreatConfig()
-        )
-    )
+    dp = build_mechanism(premises_of(network, planned.round_plans(), privacy, sizes=12))
     model = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=0)
     trained = run(network, silent_noise(dp), planned, model, make_shards([12]))
     moved = trained - model.initial_vector()

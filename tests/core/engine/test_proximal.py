@@ -5,18 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of, quadratic
+from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
-from m2fdp.core.config import ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
-from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, no_noise
-from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.core.topology.trust import explicit_trust
 from m2fdp.processes import workers
 
 RAGGED = [
@@ -27,15 +23,10 @@ MIDDLES = [0.0, 8, 16, 32, 64]
 CENTERS = ["received", "global"]
 
 
-def hand_system(privacy):
+def hand_system():
     """Device j's loss is (w - c_j)^2/2."""
-    tree = tree_from_edges(RAGGED)
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
     middles = torch.tensor(MIDDLES, dtype=torch.float64)
-    shards = Shards(
-        middles.view(5, 1, 1, 1), torch.zeros(5, dtype=torch.int64), np.ones(5, int), np.ones(5)
-    )
-    return network, no_privacy(network, (), privacy["upload"], ThreatConfig()), shards
+    return *without_noise(tree_from_edges(RAGGED)), one_record_each(middles.view(5, 1, 1, 1))
 
 
 def double(model):
@@ -66,8 +57,8 @@ def looped(tree, weights, layers, eta, mu, center, start):
 @pytest.mark.parametrize(
     "layers", [(None, 2, None, 1, 2, 0), (1, None, None, 0), (None,) * 3 + (0,)]
 )
-def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(privacy, center, layers):
-    network, mechanism, shards = hand_system(privacy)
+def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(center, layers):
+    network, mechanism, shards = hand_system()
     plan = RoundPlan(layers, 0.25, proximal=1.6, center=center)
     process = process_of(network, mechanism, double(quadratic()), shards, seeded(0, b"test"))
     state, expected = process.start(), 0.0
@@ -168,7 +159,7 @@ def test_backends_tiles_and_processes_agree(
         torch.testing.assert_close(other, double, rtol=1e-9, atol=1e-11)
 
 
-def test_a_rule_of_ones_own_is_pulled_too(privacy):
+def test_a_rule_of_ones_own_is_pulled_too():
     """It halves steps here; the pull is towards the centre from where the step began."""
 
     class Half:
@@ -180,7 +171,7 @@ def test_a_rule_of_ones_own_is_pulled_too(privacy):
             descend(models)
             models.add_(before).mul_(0.5)
 
-    network, mechanism, shards = hand_system(privacy)
+    network, mechanism, shards = hand_system()
     process = process_of(
         network, mechanism, double(quadratic()), shards, seeded(0, b"t"), Rules(local=Half())
     )

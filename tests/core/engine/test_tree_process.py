@@ -6,16 +6,13 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of, quadratic
+from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
-from m2fdp.core.config import ModelConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
-from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, no_noise
 from m2fdp.core.topology.trust import all_untrusted, draw_trust, explicit_trust
 from m2fdp.processes import workers
 
@@ -25,7 +22,7 @@ RAGGED = [
 ]  # fmt: skip
 
 
-def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
+def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule):
     """Device j pulls w halfway to c_j in each of K = 3 steps; layer 2 aggregates every step,
     layer 1 every second, so step 1 ends at layer 2, step 2 at layer 1, step 3 at the cloud.
 
@@ -33,15 +30,10 @@ def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule, privacy):
     has 3 12 36, layer 1 has 7.5 36; steps to 3.75 7.75 11.75 34 50, layer 2 has 5.75 11.75 42,
     layer 1 has 8.75 42, the cloud 25.375. Round 2 in the same way ends at 28.546875.
     """
-    tree = tree_from_edges(RAGGED)
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    centres = torch.tensor([0.0, 8, 16, 32, 64])
-    shards = Shards(
-        centres.view(5, 1, 1, 1), torch.zeros(5, dtype=torch.int64), np.ones(5, int), np.ones(5)
-    )
+    network, mechanism = without_noise(tree_from_edges(RAGGED))
+    shards = one_record_each(torch.tensor([0.0, 8, 16, 32, 64]).view(5, 1, 1, 1))
     model = quadratic()
     plan = schedule(local_aggregation={2: 1, 1: 2})
-    mechanism = no_privacy(network, (), privacy["upload"], ThreatConfig())
     first = run(network, mechanism, schedule(1, 3, {2: 1, 1: 2}), model, shards)
     assert first.item() == 25.375
     assert run(network, mechanism, plan, model, shards).item() == 28.546875
@@ -94,17 +86,9 @@ def loss_gradient(weights, features, labels):
     return probabilities.T @ x / len(labels)
 
 
-def test_hfl_on_a_star_is_fedavg(run, schedule, make_shards, softmax, privacy):
+def test_hfl_on_a_star_is_fedavg(run, schedule, make_shards, softmax):
     shards = make_shards([6, 9, 4], dtype=torch.float64)
-    tree = tree_from_fanouts([3])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    trained = run(
-        network,
-        no_privacy(network, (), privacy["upload"], ThreatConfig()),
-        schedule(4, 3),
-        softmax,
-        shards,
-    )
+    trained = run(*without_noise(tree_from_fanouts([3])), schedule(4, 3), softmax, shards)
     pieces = list(
         zip(shards.features.split([6, 9, 4]), shards.labels.split([6, 9, 4]), strict=True)
     )
@@ -200,9 +184,7 @@ NOISES = {
 def test_noise_in_the_global_model_by_hand(run_noise, schedule, mechanism_for, case):
     edges, untrusted, of_rounds, mechanism, participants, variance = NOISES[case]
     tree = tree_from_edges(edges)
-    ones = np.ones(tree.n_devices)
-    images = torch.zeros(tree.n_devices, 1, 100, 100)
-    shards = Shards(images, torch.zeros(len(ones), dtype=torch.int64), ones.astype(int), ones)
+    shards = one_record_each(torch.zeros(tree.n_devices, 1, 100, 100))
     model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
     plan = plan_of("m2fdp", tree, explicit_trust(tree, untrusted), schedule(*of_rounds))
     plan = replace(plan, network=replace(plan.network, participants=participants))
@@ -214,15 +196,13 @@ def test_noise_in_the_global_model_by_hand(run_noise, schedule, mechanism_for, c
 
 
 def test_updates_of_devices_are_clipped_between_synchronisations(
-    run, schedule, make_shards, softmax, privacy
+    run, schedule, make_shards, softmax
 ):
     """One device below the cloud, so that the model is the device's own: K steps of far more
     than eta S move it by eta S, and steps of less are left alone.
     """
     shards = make_shards([12], dtype=torch.float64)
-    tree = tree_from_fanouts([1])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    free = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    network, free = without_noise(tree_from_fanouts([1]))
     whole = run(network, free, schedule(1, 4), softmax, shards)
     for norm, expected in ((0.1, 0.5 * 0.1), (100.0, float(whole.norm()))):
         clipped = replace(free, clipping=Clipping("drawn", update_norm=norm))
@@ -231,9 +211,7 @@ def test_updates_of_devices_are_clipped_between_synchronisations(
         cosine = torch.nn.functional.cosine_similarity(moved, whole, dim=0)
         assert float(cosine) == pytest.approx(1)
     # Below a server that aggregates after step 2 of 4 it moves twice as far.
-    deep = tree_from_fanouts([1, 1])
-    two = Network(deep, all_untrusted(deep), no_noise(deep))
-    free = no_privacy(two, (), privacy["upload"], ThreatConfig())
+    two, free = without_noise(tree_from_fanouts([1, 1]))
     clipped = replace(free, clipping=Clipping("drawn", update_norm=0.01))
     moved = run(two, clipped, schedule(1, 4, {1: 2}), softmax, shards)
     assert 1.9 * 0.5 * 0.01 < float(moved.norm()) <= 2 * 0.5 * 0.01 * (1 + 1e-9)
@@ -243,13 +221,11 @@ def test_updates_of_devices_are_clipped_between_synchronisations(
 @pytest.mark.parametrize("norms", [{"batch_norm": 0.3}, {"update_norm": 0.3}], ids=str)
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_a_record_without_a_finite_gradient_moves_nothing_else(
-    run, schedule, make_shards, softmax, privacy, norms, rate, value
+    run, schedule, make_shards, softmax, norms, rate, value
 ):
     """Three devices below the cloud, from zero: what the first device's record 0 spoils counts as
     zero, or is clipped, and the others move the global model as they would without it."""
-    tree = tree_from_fanouts([3])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    free = no_privacy(network, (), privacy["upload"], ThreatConfig())
+    network, free = without_noise(tree_from_fanouts([3]))
     dp = replace(free, clipping=Clipping("drawn", **norms))
     shards = make_shards([7, 9, 4], rate=rate)
     shards.features[0] = value

@@ -6,18 +6,15 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of
+from tests.builders import last_state, one_record_each, premises_of, process_of
 from tests.core.privacy.closed_forms import delta_of
 
-from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, heads_of, noise_plan
 
-EVERYBODY = ThreatConfig(distrusted=["siblings", "cousins", "public"])
 ROUNDS, STEPS, SIZES = 2, 3, [10, 12, 9, 7, 11, 8]
 
 
@@ -29,10 +26,13 @@ def everybody_trusted(fanouts):
     return network
 
 
+EVERYBODY = {"distrusted": ["siblings", "cousins", "public"]}
+
+
 def calibrated(network, plan, shards, **privacy):
-    config = PrivacyConfig(**({"epsilon": 2, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
-    rounds = plan.round_plans()
-    return build_mechanism(Premises(network, shards.sizes, shards.rates, rounds, config, EVERYBODY))
+    asked = {"epsilon": 2, "delta": 1e-5, "clipping_norm": 0.5} | privacy
+    numbers = shards.sizes, shards.rates
+    return build_mechanism(premises_of(network, plan.round_plans(), asked, EVERYBODY, *numbers))
 
 
 @pytest.mark.parametrize("local", [{}, {1: 1}], ids=["global", "local"])
@@ -72,9 +72,7 @@ def mechanism_of_steps():
 def test_the_cloud_s_noise_is_drawn_once(schedule, mechanism, heard):
     """Of 20,000 numbers the variance lies within 6 % but for 1e-8; twice it is far outside."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)
-    shards = Shards(
-        torch.zeros(6, 1, 100, 100), torch.zeros(6, dtype=torch.int64), np.ones(6, int), np.ones(6)
-    )
+    shards = one_record_each(torch.zeros(6, 1, 100, 100))
     model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
     dp = calibrated(network, plan, shards, mechanism=mechanism)
     process = process_of(network, dp, model, shards)

@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from tests.builders import premises_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
@@ -50,11 +49,7 @@ def mechanism_of():
     """A mechanism for shards of one size, or of the given sizes, with J's noise by default."""
 
     def make(network, plans, batch=32, size=1200, threat=None, **privacy):
-        sizes = np.broadcast_to(size, network.tree.n_devices).astype(int)
-        rates = np.minimum(1.0, batch / sizes)
-        config = PrivacyConfig(**(PAPER | privacy))
-        return build_mechanism(
-            Premises(network, sizes, rates, plans, config, ThreatConfig(**(threat or {})))
-        )
+        rates = np.minimum(1.0, batch / np.asarray(size))
+        return build_mechanism(premises_of(network, plans, PAPER | privacy, threat, size, rates))
 
     return make

@@ -71,15 +71,6 @@ def test_below_renyi_accounting_and_within_two_percent_of_opacus_prv(z, q, n):
         assert found == pytest.approx(prv.get_epsilon(DELTA), rel=0.02)
 
 
-def test_a_mixture_of_one_shift_is_the_subsampled_gaussian():
-    """Mixtures and plain releases go through different code of dp-accounting."""
-    q, n, z = 0.05, 100, 3.0
-    # The same shift, told apart by less than rounding.
-    mixture = ShiftLaw((0.0, 1 / z, 1 / z + 1e-9), (1 - q, q / 2, q / 2))
-    plain = gaussian_epsilon(z, q, n, DELTA)
-    assert epsilon(((mixture, n),), DELTA) == pytest.approx(plain, rel=5e-3)
-
-
 # The second is rare and its losses, in the hundreds, lie on a coarse grid.
 @pytest.mark.parametrize(("q", "sigma"), [(0.3, 0.8), (0.02, 0.08)])
 def test_one_mixture_against_its_integral(q, sigma):

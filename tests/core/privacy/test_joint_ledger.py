@@ -5,13 +5,11 @@ from math import inf
 
 import numpy as np
 import pytest
+from tests.builders import premises_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import ShiftLaw
 from m2fdp.core.privacy.calibration import build_mechanisms
-from m2fdp.core.privacy.ledger import joint_ledger
-from m2fdp.core.privacy.ledger_tables import ledger_table
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import tree_from_edges
 
@@ -27,10 +25,8 @@ ONE_STEP, TWO_STEPS = (0,), (None, 0)
 
 
 def mechanisms_of(networks, plans, privacy, rate=0.1, sizes=100):
-    n_devices = networks[0].tree.n_devices
-    sizes, rates = np.broadcast_to(sizes, n_devices).astype(int), np.full(n_devices, rate)
-    given = sizes, rates, plans, privacy, ThreatConfig()
-    return build_mechanisms([Premises(network, *given) for network in networks])
+    given = plans, privacy, None, sizes, rate
+    return build_mechanisms([premises_of(network, *given) for network in networks])
 
 
 def of_two(network, present):
@@ -72,18 +68,6 @@ def test_each_round_enters_with_the_shares_and_the_noise_of_its_network(network_
         assert found == {round(1 / (scale * np.sqrt(s)), 9): n for s, n in expected.items()}
     own = dict(ledger.composition(line_of(ledger, 4, "servers"), 3))
     assert [round(law.largest * scale, 9) for law in own] == [1.0]
-
-
-def test_joining_ledgers_of_equal_networks_changes_no_number(network_of):
-    network = network_of([2, 3], ["server-1-1"])
-    plans = [RoundPlan(TWO_STEPS, 1.0), RoundPlan((None, 1, 0), 1.0)]
-    (alone,) = mechanisms_of([network], plans, UPLOAD)
-    doubled = joint_ledger([alone.ledger, alone.ledger])
-    second = replace(plans[1], network=1)
-    joint = replace(doubled, plans=(plans[0], second))
-    assert joint.by_kind(2) == alone.ledger.by_kind(2)
-    table = ledger_table(joint, 2)
-    assert table.equals(ledger_table(alone.ledger, 2))
 
 
 def test_devices_share_a_line_where_they_share_all_positions(network_of):

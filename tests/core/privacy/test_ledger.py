@@ -6,44 +6,23 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from tests.builders import premises_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.ledger import _over_noise, build_ledger, undominated
 from m2fdp.core.privacy.ledger_tables import epsilon_over_rounds, ledger_table
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import AlikeRounds
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import tree_from_edges
 
-ALL = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+UPLOAD = {"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1}
 
 
-def lines_of(mechanism, is_device):
-    return {
-        line.kind: line for line in mechanism.ledger.lines if line.position.is_device == is_device
-    }
-
-
-def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privacy):
-    config = PrivacyConfig(
-        **({"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1} | privacy)
-    )
-    n = network.tree.n_devices
-    return build_ledger(
-        Premises(
-            network,
-            np.ones(network.tree.n_devices),
-            np.broadcast_to(rates, n),
-            plans,
-            config,
-            ThreatConfig(**(threat or {})),
-        ),
-        noise,
-        np.broadcast_to(units, n),
-    )
+def ledger_of(network, noise, plans, units=1.0, rates=0.1):
+    premises = premises_of(network, plans, UPLOAD, None, 1, rates)
+    return build_ledger(premises, noise, np.broadcast_to(units, network.tree.n_devices))
 
 
 def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
@@ -173,18 +152,6 @@ def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
     with pytest.raises(InputError, match=r"can't be met for .*below the same head.*cousins"):
         epsilons({1: 2}, threat={"distrusted": ["far_devices"]})
     assert "cousins" not in mechanism_of(network_of([2, 5]), plans_of(1, 1)).ledger.by_kind(1)
-
-
-def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mechanism_of):
-    network = network_of([2, 3], ["server-1-0"])
-    mechanism = mechanism_of(
-        network, plans_of(2, 4, {1: 2}), calibration="accountant", mechanism="gradient", threat=ALL
-    )
-    for is_device in (True, False):
-        lines = lines_of(mechanism, is_device)
-        in_clear = set() if is_device else {"uplinks", "trusted_servers"}
-        assert {kind for kind, line in lines.items() if line.deviation == 0} == in_clear
-        assert len({line.deviation for line in lines.values() if line.deviation}) == 1
 
 
 def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mechanism_of):

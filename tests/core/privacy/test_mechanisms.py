@@ -5,12 +5,12 @@ from math import inf, log, sqrt
 
 import numpy as np
 import pytest
+from tests.builders import premises_of
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, least_noise, scaled, subsampled
-from m2fdp.core.privacy.calibration import build_mechanism, check_delta, no_privacy
-from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
@@ -22,11 +22,6 @@ DELTA = 1e-5
 RAGGED = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
 RAGGED += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
 RAGGED_SIZES = [60, 300, 60, 100]
-
-
-def gaussian_epsilon(z, q, n, delta):
-    """Epsilon of n Gaussian releases of a Poisson sample, noise multiplier z."""
-    return epsilon(((subsampled(q, inf if z == 0 else 1 / z), n),), delta)
 
 
 @pytest.fixture
@@ -117,18 +112,6 @@ def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server(
     assert mechanism.epsilon(5) < mechanism.epsilon(10)
 
 
-def test_epsilon_is_the_largest_over_all_classes(network_of, plans_of, mechanism_of):
-    """Unequal shards below one trusted server: some classes are dominated, some are not."""
-    sizes = np.array([60, 75, 120, 60, 80, 600])
-    network = network_of([2, 3], ["server-1-0"])
-    mechanism = mechanism_of(network, plans_of(10, 4), batch=30, size=sizes, **gradient())
-    classes = {line.position for line in mechanism.ledger.lines}
-    assert len(classes) == 6
-    for rounds in (1, 10):
-        every = [gaussian_epsilon(p.noise, p.sampling_rate, 4 * rounds, DELTA) for p in classes]
-        assert mechanism.epsilon(rounds) == max(every)
-
-
 @pytest.mark.parametrize(
     ("more", "local", "threat", "remedy"),
     [
@@ -211,12 +194,6 @@ def test_delta_near_the_chance_of_being_used_is_told(ragged, plans_of, mechanism
     assert not lines(30, 1e-5)
 
 
-def test_delta_must_be_below_one_over_the_largest_shard():
-    check_delta(0.009, np.array([10, 100]), np.ones(2), 1)
-    with pytest.raises(InputError, match=r"privacy.delta = 0.01: must be below 1/100"):
-        check_delta(0.01, np.array([10, 100]), np.ones(2), 1)
-
-
 def test_what_is_hardly_ever_drawn_is_noised_all_the_same():
     """Delta covers the chance of ever being drawn: no noise at all would have epsilon 0."""
     rare = ((subsampled(1e-4), 10),)
@@ -266,31 +243,28 @@ def random_system(number):
         kinds.append(["cloud", "siblings"])
     elif depth > 1 and local:
         kinds.pop()
-    threat = ThreatConfig(distrusted=kinds[drawn.integers(len(kinds))])
-    return network, sizes, rates, schedule, PrivacyConfig(clipping_norm=1, **more), threat
+    threat = {"distrusted": kinds[drawn.integers(len(kinds))]}
+    plans = schedule.round_plans()
+    return premises_of(network, plans, {"clipping_norm": 1} | more, threat, sizes, rates)
 
 
 @pytest.mark.parametrize(
     "number", [pytest.param(n, marks=[] if n < 20 else pytest.mark.full) for n in range(45)]
 )
 def test_any_calibration_ends_within_a_percent_of_its_target_and_never_above(number):
-    network, sizes, rates, schedule, privacy, threat = random_system(number)
-    plans = schedule.round_plans()
-    mechanism = build_mechanism(Premises(network, sizes, rates, plans, privacy, threat))
-    assert 0.99 * privacy.epsilon < mechanism.epsilon(len(plans)) <= privacy.epsilon
+    premises = random_system(number)
+    spent, target = build_mechanism(premises).epsilon(len(premises.plans)), premises.privacy.epsilon
+    assert 0.99 * target < spent <= target
 
 
 def test_the_summary_says_what_distrusted_observers_could_learn_together(network_of, plans_of):
     """hfl_dp: five devices a server; four siblings know all noises but the record's own."""
     network = network_of([10, 5], [f"server-1-{i}" for i in range(10)])
     privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)
-    sizes = np.full(50, 1200)
     said = {}
     for kind in ("siblings", "servers"):
-        threat = ThreatConfig(distrusted=[kind])
-        mechanism = build_mechanism(
-            Premises(network, sizes, np.ones(50), plans_of(20, 4), privacy, threat)
-        )
+        premises = premises_of(network, plans_of(20, 4), privacy, {"distrusted": [kind]}, 1200)
+        mechanism = build_mechanism(premises)
         assert mechanism.epsilon(20) == pytest.approx(1, rel=1e-3)
         together = 2.15 if kind == "siblings" else 1
         assert mechanism.ledger.pooled(20) == pytest.approx(together, rel=3e-3)

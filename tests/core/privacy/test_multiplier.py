@@ -5,13 +5,12 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from tests.builders import experiment_of
+from tests.builders import experiment_of, premises_of
 from tests.core.privacy.closed_forms import epsilon_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.multiplier import nominal_epsilon
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_trusted
@@ -19,21 +18,16 @@ from m2fdp.core.topology.trust import all_trusted
 Z = 1.5
 
 
+EVERYBODY = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+
+
 def privacy_of(**changes):
-    usual = {
-        "calibration": "multiplier",
-        "noise_multiplier": Z,
-        "delta": 1e-5,
-        "clipping_norm": 0.5,
-    }
-    return PrivacyConfig(**(usual | changes))
+    usual = {"calibration": "multiplier", "noise_multiplier": Z, "clipping_norm": 0.5}
+    return PrivacyConfig(**(usual | {"delta": 1e-5} | changes))
 
 
 def mechanism_of(network, plans, privacy, sizes=100, rate=1.0):
-    n = network.tree.n_devices
-    threat = ThreatConfig(distrusted=["servers", "cloud", "siblings", "far_devices", "public"])
-    sizes, rates = np.broadcast_to(sizes, n), np.full(n, rate)
-    return build_mechanism(Premises(network, sizes, rates, plans, privacy, threat))
+    return build_mechanism(premises_of(network, plans, privacy, EVERYBODY, sizes, rate))
 
 
 def everybody_noises(network):

@@ -282,11 +282,7 @@ def test_no_observer_learns_more_than_its_line_says(system):
     ones = np.ones(network.tree.n_devices)
     plans = schedule.round_plans()
     threat = EVERYBODY.model_copy(update={"colluding": colluding})
-    ledger = build_ledger(
-        Premises(network, np.ones(network.tree.n_devices), ones, plans, privacy, threat),
-        noise,
-        ones,
-    )
+    ledger = build_ledger(Premises(network, ones, ones, plans, privacy, threat), noise, ones)
     everybody = np.ones((schedule.rounds, len(ones)), dtype=bool)
     offices = elections(network, everybody, np.random.default_rng(missing), colluding)
     ledger = in_office(ledger, offices) if offices else ledger

@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import chi2
+from tests.builders import premises_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.zones.views import Releases, Zones, zone_epsilons
 
 DELTA = 1e-5
@@ -73,16 +72,9 @@ def test_noise_on_the_sum_or_on_the_mean_is_the_same(m):
 
 def test_the_engine_s_noise_on_the_mean_has_the_sum_s_multiplier(network_of, plans_of):
     z, m = 1.3, 7
-    privacy = PrivacyConfig(
-        mechanism="upload",
-        unit="device",
-        calibration="multiplier",
-        noise_multiplier=z,
-        clipping_norm=2.0,
-    )
-    ones = np.ones(m)
-    plans = plans_of(4, 1)
-    dp = build_mechanism(Premises(network_of([1, m]), ones, ones, plans, privacy, ThreatConfig()))
+    privacy = {"mechanism": "upload", "unit": "device", "clipping_norm": 2.0}
+    privacy |= {"calibration": "multiplier", "noise_multiplier": z}
+    dp = build_mechanism(premises_of(network_of([1, m]), plans_of(4, 1), privacy, sizes=1))
     assert dp.noise.messages[1][0] * m == pytest.approx(z * 2.0)
     on_the_sum = epsilon(((subsampled(1.0, sqrt(4) / z), 1),), DELTA)
     assert dp.ledger.by_kind(4)["cloud"] == pytest.approx(on_the_sum, rel=1e-6)

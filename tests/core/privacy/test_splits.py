@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.builders import premises_of
 from tests.core.privacy.closed_forms import epsilon_of
 
 from m2fdp.core.config import Config, load_config
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.builders import build_tree
@@ -47,10 +47,9 @@ def network_of(config: Config, splits: np.ndarray | None = None) -> Network:
 
 def mechanism_of(config: Config, splits: np.ndarray | None = None) -> CalibratedMechanism:
     network = network_of(config, splits)
-    n = network.tree.n_devices
     plans = build_schedule(config.training, network.tree.depth).round_plans()
-    rates, sizes = np.full(n, BATCH / RECORDS), np.full(n, RECORDS)
-    return build_mechanism(Premises(network, sizes, rates, plans, config.privacy, config.threat))
+    rate = BATCH / RECORDS
+    return build_mechanism(premises_of(network, plans, config.privacy, None, RECORDS, rate))
 
 
 def multipliers(mechanism: CalibratedMechanism, config: Config) -> tuple[float, float]:

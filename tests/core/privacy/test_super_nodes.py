@@ -169,29 +169,6 @@ def test_a_coalition_serves_in_the_rounds_of_all_its_members():
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_rounds_whose_laws_are_alike_are_counted_together(mechanism):
-    """Each round has a step size of its own; one device serves in no more than 2 of them."""
-    changes = {"privacy.mechanism": mechanism, "training.step_size": "inverse_sqrt"}
-    config = config_of(changes, rounds=6, fanouts=(1, 4))
-    ledger = mechanism_of(config, served([0, 1, 2] * 2)).ledger
-    assert [alike.times for alike in ledger.released(line_of(ledger, "super_nodes"), 6)] == [2, 4]
-
-
-def test_devices_that_join_by_chance_are_counted_when_they_join():
-    changes = {"training.participation": 0.5, "threat.distrusted": ["cloud", "super_nodes"]}
-    config = config_of(changes, rounds=6, fanouts=(1, 4))
-    present = np.array([[1, 1, 0, 0]] * 3 + [[0, 1, 1, 0]] * 2 + [[1, 0, 1, 1]])
-    offices = served([0, 0, 1, 2, 1, 3], present=present)
-    ledger = mechanism_of(config, offices).ledger
-    line = line_of(ledger, "super_nodes")
-    times = [
-        [alike.times for alike in ledger.released(alone(line, device), 6)] for device in range(4)
-    ]
-    # 0 joins four rounds, of which 1 serves one and 3 another; 1 five, two of them under 0.
-    assert times == [[1, 3], [2, 3], [1, 2], [1]]
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     """Whoever is never told who joins has the chance of it in other rounds alone."""
     changes = {"algorithm": "hdp", "training.participation": 0.25, "privacy.mechanism": mechanism}

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from tests.core.privacy.ragged import OWNERS, SYNCHRONISATIONS, path_shares, simulated
 
-from m2fdp.core.privacy.accounting import ShiftLaw, epsilon
 from m2fdp.core.privacy.taint import Steps, Window, device_law, record_law, windows
 from m2fdp.core.schedule.rounds import RoundPlan
 
@@ -73,15 +72,3 @@ def test_many_shifts_are_rounded_up_only(n, q):
         beyond = sum(p for p, shift in exact if shift >= x)
         assert sum(p for s, p in pairs_of(law) if s >= x - 1e-9) >= beyond - 1e-12
     assert sum(law.probabilities) == pytest.approx(1.0)
-
-
-def test_coarsening_never_lowers_epsilon():
-    n, q = 40, 0.02
-    law = worst(Window((None,) * n, 1), 1, (), q)
-    exact = ShiftLaw(
-        tuple(float(x) for x in range(n + 1)),
-        ((1 - q) ** n, *(q * (1 - q) ** (n - x) for x in range(1, n + 1))),
-    )
-    fine = epsilon(((exact.scaled(1 / 60), 50),), DELTA)
-    coarse = epsilon(((law.scaled(1 / 60), 50),), DELTA)
-    assert fine <= coarse <= 1.05 * fine

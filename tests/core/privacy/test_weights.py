@@ -6,14 +6,14 @@ from math import inf, log, sqrt
 
 import numpy as np
 import pytest
+from tests.builders import premises_of
 from tests.core.privacy.closed_forms import epsilon_of_releases as gaussian
 
-from m2fdp.core.config import ExposuresConfig, PrivacyConfig, ThreatConfig
+from m2fdp.core.config import ExposuresConfig, PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.ledger import behind_own_heads
 from m2fdp.core.privacy.ledger_tables import ledger_table
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
@@ -47,18 +47,8 @@ def plans_of(rounds=ROUNDS, steps=4, local=2, eta=0.5):
 
 def mechanism_of(network=None, plans=None, threat=None, sizes=1200, rate=1.0, **privacy):
     """G's case A (50 devices of 1,200 records below five edge servers), unless told otherwise."""
-    network = network or network_of()
-    sizes = np.broadcast_to(sizes, network.tree.n_devices).astype(int)
-    return build_mechanism(
-        Premises(
-            network,
-            sizes,
-            np.full(len(sizes), rate),
-            plans or plans_of(),
-            PrivacyConfig(**(PAPER | privacy)),
-            ThreatConfig(**(threat or {})),
-        )
-    )
+    asked = network or network_of(), plans or plans_of(), PAPER | privacy
+    return build_mechanism(premises_of(*asked, threat, sizes, rate))
 
 
 def drawn(mechanism):
@@ -384,20 +374,6 @@ def test_where_broadcasts_alone_are_heard_servers_noise_them_and_devices_nothing
     # As many releases, each over the same multiple of what it moves by.
     assert (at_edge, at_cloud) == pytest.approx((3 * 18.281, 0.6 * 18.281), rel=1e-3)
     assert 0.99 < mechanism.epsilon(ROUNDS) <= 1
-
-
-def test_a_quieter_cloud_alone_needs_less():
-    everybody, cloud = (
-        mechanism_of(
-            calibration="accountant",
-            epsilon=1.0,
-            epsilon_cloud=None,
-            threat={"distrusted": distrusted},
-        )
-        for distrusted in (["servers", "cloud"], ["cloud"])
-    )
-    assert drawn(cloud)[0] == pytest.approx(drawn(everybody)[0] / sqrt(10), rel=2e-3)
-    assert 0.99 < cloud.epsilon(ROUNDS) <= 1
 
 
 @pytest.mark.parametrize(
