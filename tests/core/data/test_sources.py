@@ -32,6 +32,13 @@ def load(name, root, tmp_path, download=False):
     )
 
 
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
 def idx(array: np.ndarray) -> bytes:
     """The MNIST family's format: type 8 (uint8), the shape, the bytes."""
     sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
@@ -67,11 +74,9 @@ def mnist_files() -> dict[str, bytes]:
 @pytest.fixture
 def mnist_archives(tmp_path, monkeypatch):
     """A root that holds only MNIST's four archives, with the MD5s torchvision is made to expect."""
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in mnist_files().items():
-        (raw / f"{name}.gz").write_bytes(gzip.compress(content))
-    resources = [(f"{name}.gz", digest(raw / f"{name}.gz")) for name in mnist_files()]
+    packed = {f"{name}.gz": gzip.compress(content) for name, content in mnist_files().items()}
+    raw = write(tmp_path / "root/MNIST/raw", packed)
+    resources = [(name, digest(raw / name)) for name in packed]
     monkeypatch.setattr(datasets.MNIST, "resources", resources)
     return tmp_path / "root"
 
@@ -98,10 +103,7 @@ def test_digits_that_scikit_learn_keeps_elsewhere_are_the_same(monkeypatch):
 
 
 def test_unpacked_files_are_read_where_they_lie(tmp_path, no_network):
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in mnist_files().items():
-        (raw / name).write_bytes(content)
+    write(tmp_path / "root/MNIST/raw", mnist_files())
     before = tree(tmp_path)
     mnist = load("mnist", tmp_path / "root", tmp_path)
     assert tree(tmp_path) == before
@@ -156,9 +158,7 @@ def test_missing_files_are_named_with_both_remedies(name, tmp_path):
 
 
 def test_only_missing_files_are_named(tmp_path):
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    (raw / "train-images-idx3-ubyte").write_bytes(b"")
+    write(tmp_path / "MNIST/raw", {"train-images-idx3-ubyte": b""})
     with pytest.raises(InputError) as caught:
         load("mnist", tmp_path, tmp_path)
     assert "train-images-idx3-ubyte," not in str(caught.value).split("not found")[0]
@@ -183,10 +183,9 @@ def test_a_download_that_breaks_off_leaves_no_file(tmp_path, monkeypatch):
 
 
 def test_damaged_unpacked_files_are_refused(tmp_path):
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in mnist_files().items():
-        (raw / name).write_bytes(content[:-1] if name == "train-images-idx3-ubyte" else content)
+    files = mnist_files()
+    files["train-images-idx3-ubyte"] = files["train-images-idx3-ubyte"][:-1]
+    write(tmp_path / "root/MNIST/raw", files)
     with pytest.raises(InputError, match="files in .* are damaged"):
         load("mnist", tmp_path / "root", tmp_path)
 
@@ -195,11 +194,8 @@ def test_damaged_unpacked_files_are_refused(tmp_path):
     ("labels", "message"), [([3, 0], "differ in number"), ([3, 0, 10], "not one of the 10")]
 )
 def test_labels_that_do_not_belong_to_the_images_are_refused(labels, message, tmp_path):
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
     files = mnist_files() | {"train-labels-idx1-ubyte": idx(np.array(labels))}
-    for name, content in files.items():
-        (raw / name).write_bytes(content)
+    write(tmp_path / "root/MNIST/raw", files)
     with pytest.raises(InputError, match=message):
         load("mnist", tmp_path / "root", tmp_path)
 
@@ -224,10 +220,7 @@ def assert_upright_letters(letters):
 
 
 def test_emnist_letters_unpacked(tmp_path):
-    raw = tmp_path / "root" / "EMNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in emnist_files().items():
-        (raw / name).write_bytes(content)
+    write(tmp_path / "root/EMNIST/raw", emnist_files())
     assert_upright_letters(load("emnist_letters", tmp_path / "root", tmp_path))
 
 
@@ -271,9 +264,7 @@ def test_cifar100(archived, tmp_path, monkeypatch, no_network):
                 archive.addfile(info, io.BytesIO(content))
         monkeypatch.setattr(datasets.CIFAR100, "tgz_md5", digest(path))
     else:
-        (root / "cifar-100-python").mkdir()
-        for name, content in files.items():
-            (root / "cifar-100-python" / name).write_bytes(content)
+        write(root / "cifar-100-python", files)
     before = tree(root)
     cifar = load("cifar100", root, tmp_path)
     assert tree(root) == before
@@ -284,10 +275,8 @@ def test_cifar100(archived, tmp_path, monkeypatch, no_network):
 
 
 def test_altered_cifar_files_are_refused(tmp_path):
-    folder = tmp_path / "root" / "cifar-100-python"
-    folder.mkdir(parents=True)
-    for name, content in cifar100_files().items():
-        (folder / name).write_bytes(content)  # whose MD5s torchvision does not expect
+    # Whose MD5s torchvision does not expect.
+    write(tmp_path / "root/cifar-100-python", cifar100_files())
     with pytest.raises(InputError, match="are damaged"):
         load("cifar100", tmp_path / "root", tmp_path)
 
