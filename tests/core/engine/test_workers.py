@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.processes import workers
 from m2fdp.processes.pool import WARNING
@@ -268,3 +269,11 @@ def test_the_warning_that_is_silenced_is_still_pythons_own():
     finally:
         waiting.set()
         thread.join()
+
+
+def test_float32_stays_float32_and_operators_have_one_thread(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    set_exact_arithmetic()
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert torch.get_num_threads() == 1

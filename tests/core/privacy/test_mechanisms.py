@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from tests.builders import premises_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig, ThreatConfig, parse_config
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism, no_privacy
+from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
@@ -248,9 +250,11 @@ def random_system(number):
     return premises_of(network, plans, {"clipping_norm": 1} | more, threat, sizes, rates)
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=[] if n < 20 else pytest.mark.full) for n in range(45)]
-)
+QUICK = [n for n in range(45) if n < 10 or n % 3 == 0]
+FULL = [pytest.param(n, marks=pytest.mark.full) for n in range(45) if n not in QUICK]
+
+
+@pytest.mark.parametrize("number", QUICK + FULL)
 def test_any_calibration_ends_within_a_percent_of_its_target_and_never_above(number):
     premises = random_system(number)
     spent, target = build_mechanism(premises).epsilon(len(premises.plans)), premises.privacy.epsilon
@@ -272,3 +276,27 @@ def test_the_summary_says_what_distrusted_observers_could_learn_together(network
         said[kind] = [promise["assumptions"], warnings(mechanism, 20, privacy)]
     assert all(any("up to ε 2.15" in line for line in lines) for lines in said["siblings"])
     assert not any("pool" in line for lines in said["servers"] for line in lines)
+
+
+UPLOAD = {"mechanism": "upload"}
+
+
+@pytest.mark.parametrize(
+    ("privacy", "words"),
+    [
+        ({"calibration": "paper"}, "not defined for mechanism: gradient; use accountant"),
+        ({"adjacency": "replace_one", "unit": "device"}, "use add_remove"),
+        (UPLOAD | {"adjacency": "replace_one"}, "use add_remove"),
+        (UPLOAD | {"calibration": "paper", "unit": "device"}, "knows records"),
+    ],
+)
+def test_what_is_not_defined_is_told_in_one_line(privacy, words):
+    config = parse_config({"privacy": privacy})
+    with pytest.raises(InputError, match=rf"^privacy: .*{words}") as caught:
+        check_config(config)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_mechanism_is_told_with_the_known_ones():
+    with pytest.raises(InputError, match="privacy.mechanism = 'laplace': .*gradient, upload"):
+        get_mechanism("laplace")

@@ -56,7 +56,7 @@ def central():
 
 
 def test_sums_hold_as_much_noise_as_a_trusted_cloud_adds(central):
-    """Specs' z = 11.37 at q = 0.213, T = 200; without sums: test_equal_noise.py."""
+    """Specs' z = 11.37 at q = 0.213, T = 200; without sums: test_accumulated_noise.py."""
     of_the_cloud = on_the_global_sum(central)
     assert of_the_cloud == pytest.approx(11.37, rel=5e-3)
     for changes in (ALL_DEVICES, SHARED | {"training.local_steps": 2}):
