@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import premises_of
+from tests.core.engine.parts import PRIVACY, make_shards, run, schedule
 from tests.core.engine.test_backends import problem, sums
 from torch import nn
 
@@ -201,12 +202,10 @@ def test_each_layer_has_its_part_of_the_norm():
 
 
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
-def test_a_run_clips_the_updates_of_its_devices(
-    run, schedule, make_shards, mechanism_for, privacy, mechanism
-):
+def test_a_run_clips_the_updates_of_its_devices(mechanism):
     """One device whose every layer is clipped, and no noise: each layer moves by eta S / sqrt(n)
     in a round of three steps (upload), or in every one of them, at most (gradient)."""
-    privacy = privacy[mechanism].model_copy(
+    privacy = PRIVACY[mechanism].model_copy(
         update={"unit": "device", "clip": "per_layer", "clipping_norm": 1e-3, "epsilon": 1e6}
         | {"calibration": "accountant"}
     )

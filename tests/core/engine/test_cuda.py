@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.core.engine.parts import make_shards, mechanism_for, run, schedule
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import ModelConfig
@@ -24,9 +25,7 @@ def exact() -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "cnn12"])
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "m2fdp"])
-def test_a_gpu_computes_what_the_cpu_computes(
-    run, schedule, make_shards, mechanism_for, name, algorithm
-):
+def test_a_gpu_computes_what_the_cpu_computes(name, algorithm):
     """With the same noise, up to the rounding of float32."""
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20, 90] * 6, rate=0.5)
@@ -40,7 +39,7 @@ def test_a_gpu_computes_what_the_cpu_computes(
     torch.testing.assert_close(moved, run(*parts, shards), rtol=1e-3, atol=1e-5)
 
 
-def test_a_gpu_repeats_its_own_results(run, schedule, make_shards, mechanism_for, softmax):
+def test_a_gpu_repeats_its_own_results(softmax):
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20] * 12, rate=0.5)
     plan = ALGORITHMS["hfl_dp"].plan(

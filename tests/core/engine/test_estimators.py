@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import last_state, one_record_each, process_of, quadratic
+from tests.core.engine.parts import make_shards, mechanism_for, run, schedule
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
@@ -98,7 +99,7 @@ def by_hand(schedule, participation, clip=np.inf):
 @pytest.mark.parametrize("least_weight", [None, 1.5])
 @pytest.mark.parametrize("local", [{}, {1: 2}, {2: 1, 1: 3}])
 @pytest.mark.parametrize("clip", [None, 0.8])
-def test_rounds_are_those_computed_by_hand(schedule, local, least_weight, clip):
+def test_rounds_are_those_computed_by_hand(local, least_weight, clip):
     planned = schedule(4, 5, local, 0.1)
     participation = Participation(0.4, CAPS, least_weight)
     plan = plan_of("hfl", planned, participation)
@@ -112,9 +113,7 @@ def test_rounds_are_those_computed_by_hand(schedule, local, least_weight, clip):
 
 @pytest.mark.parametrize("name", ["hfl", "hfl_dp", "m2fdp"])
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_all_devices_at_weight_one_are_the_mean_of_their_models(
-    run, schedule, make_shards, softmax, mechanism_for, name, mechanism
-):
+def test_all_devices_at_weight_one_are_the_mean_of_their_models(softmax, name, mechanism):
     shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5, dtype=torch.float64)
     planned = schedule(3, 4, {1: 2})
     trust = draw_trust(TREE, [0.5, 0.5], 0)
@@ -128,7 +127,7 @@ def test_all_devices_at_weight_one_are_the_mean_of_their_models(
         torch.testing.assert_close(results[0], result, rtol=1e-12, atol=1e-12)
 
 
-def squared_noise(run, plan, dp):
+def squared_noise(plan, dp):
     """The variance of the final model's parameters, of 20,000, where gradients are zero."""
     shards = one_record_each(torch.zeros(9, 1, 100, 100))
     model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
@@ -136,9 +135,7 @@ def squared_noise(run, plan, dp):
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_where_nobody_comes_servers_still_add_their_noise(
-    run, schedule, make_shards, mechanism_for, mechanism
-):
+def test_where_nobody_comes_servers_still_add_their_noise(mechanism):
     """That they do not would tell. Variances are within 6 standard deviations, seeded."""
     trust = draw_trust(TREE, [1.0, 1.0], 0)
     planned = schedule(2, 3)
@@ -146,14 +143,12 @@ def test_where_nobody_comes_servers_still_add_their_noise(
     nobody = plan_of("m2fdp", planned, Participation(1e-12, np.ones(9)), trust)
     scales, times = (dp.noise.steps, 6) if mechanism == "gradient" else (dp.noise.messages[1], 2)
     expected = 0.5**2 * times * (scales**2).sum() / 4
-    assert squared_noise(run, nobody, dp) == pytest.approx(expected, rel=6 / 100)
+    assert squared_noise(nobody, dp) == pytest.approx(expected, rel=6 / 100)
 
 
 @pytest.mark.parametrize("least_weight", [None, 1.5])
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_devices_noise_counts_as_their_updates_do(
-    run, schedule, make_shards, mechanism_for, mechanism, least_weight
-):
+def test_devices_noise_counts_as_their_updates_do(mechanism, least_weight):
     planned = schedule(3, 1)
     dp = mechanism_for(plan_of("hfl_dp", planned), make_shards([1] * 9), mechanism)
     plan = plan_of("hfl_dp", planned, Participation(0.5, CAPS, least_weight))
@@ -167,13 +162,11 @@ def test_devices_noise_counts_as_their_updates_do(
             if least_weight:
                 divisor = max(0.5 * least_weight, CAPS[came].sum())
             expected += 0.5**2 * (CAPS[came] ** 2 @ scales[came] ** 2) / divisor**2 / 16
-    assert squared_noise(run, plan, dp) == pytest.approx(expected, rel=6 / 100)
+    assert squared_noise(plan, dp) == pytest.approx(expected, rel=6 / 100)
 
 
 @pytest.mark.parametrize("least_weight", [None, 1.5])
-def test_no_result_depends_on_how_learners_are_grouped(
-    run, schedule, make_shards, softmax, mechanism_for, least_weight
-):
+def test_no_result_depends_on_how_learners_are_grouped(softmax, least_weight):
     """To the bit, for tiles of one, two and all learners, of which some stay away."""
     shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5)
     planned = schedule(3, 4, {1: 2})

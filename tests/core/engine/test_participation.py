@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.core.engine.parts import make_shards, mechanism_for, run, schedule
 
 from m2fdp.core.algorithms import ALGORITHMS, Given, build_plan
 from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
@@ -36,9 +37,7 @@ def test_each_server_has_its_number_and_every_device_its_share():
 
 
 @pytest.mark.parametrize("name", ["hfl", "hfl_dp", "m2fdp"])
-def test_all_devices_of_every_server_are_all_devices(
-    run, schedule, make_shards, softmax, mechanism_for, name
-):
+def test_all_devices_of_every_server_are_all_devices(softmax, name):
     tree = tree_from_edges(RAGGED)
     shards = make_shards([10, 12, 9, 7], rate=0.5)
     results = []
@@ -50,9 +49,7 @@ def test_all_devices_of_every_server_are_all_devices(
     assert torch.equal(*results)
 
 
-def test_only_who_takes_part_moves_the_global_model(
-    run, schedule, make_shards, softmax, mechanism_for
-):
+def test_only_who_takes_part_moves_the_global_model(softmax):
     """One of four devices a round: the round is that device's alone."""
     tree = tree_from_fanouts([1, 4])
     shards = make_shards([10] * 4, dtype=torch.float64)
@@ -74,7 +71,7 @@ def test_only_who_takes_part_moves_the_global_model(
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_fewer_devices_share_the_same_shift(schedule, make_shards, mechanism_for, mechanism):
+def test_fewer_devices_share_the_same_shift(mechanism):
     """Below a trusted server a record's share is 1/s_c of those present, not of all children;
     below an untrusted one the message is the device's own, but fewer noises hide it."""
     tree = tree_from_fanouts([2, 4])

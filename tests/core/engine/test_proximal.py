@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
+from tests.core.engine.parts import make_shards, mechanism_for, schedule, silent
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.engine.rules import Rules
@@ -73,7 +74,7 @@ def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(center, layers):
     assert (other_center == pytest.approx(first)) == all(top is None for top in layers[:-1])
 
 
-def trusted_system(schedule, make_shards, mechanism_for, silent, layers):
+def trusted_system(layers):
     """One trusted edge server, which steps together with its three devices, one that is not."""
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
@@ -83,13 +84,11 @@ def trusted_system(schedule, make_shards, mechanism_for, silent, layers):
 
 
 @pytest.mark.parametrize("center", CENTERS)
-def test_a_lock_step_group_is_centred_at_what_its_head_received(
-    schedule, make_shards, softmax, mechanism_for, silent, center
-):
+def test_a_lock_step_group_is_centred_at_what_its_head_received(softmax, center):
     """Local aggregations inside the group are nothing to it: its centre stays the round's first
     model, whatever `center` says, while devices below the other server get new centres."""
     layers = (None, 1, None, 0)
-    plan, mechanism, shards = trusted_system(schedule, make_shards, mechanism_for, silent, layers)
+    plan, mechanism, shards = trusted_system(layers)
     rounds = RoundPlan(layers, 0.5, proximal=0.8, center=center)
     snapshots = []
 
@@ -128,9 +127,7 @@ def mean_gradient(model, vector, shards, part):
 
 
 @pytest.mark.parametrize("name", ["gradient", "upload"])
-def test_backends_tiles_and_processes_agree(
-    schedule, make_shards, softmax, mechanism_for, monkeypatch, name
-):
+def test_backends_tiles_and_processes_agree(softmax, monkeypatch, name):
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])

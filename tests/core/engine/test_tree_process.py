@@ -15,7 +15,8 @@ from tests.builders import (
     quadratic,
     without_noise,
 )
-from tests.core.privacy.closed_forms import delta_of
+from tests.core.engine.parts import make_shards, mechanism_for, run, schedule, silent
+from tests.core.privacy.parts import delta_of
 
 from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import ModelConfig
@@ -33,7 +34,7 @@ RAGGED = [
 ]  # fmt: skip
 
 
-def test_two_rounds_on_a_ragged_tree_by_hand(run, schedule):
+def test_two_rounds_on_a_ragged_tree_by_hand():
     """Device j pulls w halfway to c_j in each of K = 3 steps; layer 2 aggregates every step,
     layer 1 every second, so step 1 ends at layer 2, step 2 at layer 1, step 3 at the cloud.
 
@@ -59,9 +60,7 @@ def plan_of(name, tree, trust, schedule):
 @pytest.mark.parametrize(
     ("mechanism", "steps"), [("upload", 3), ("gradient", 1)], ids=["upload", "gradient"]
 )
-def test_m2fdp_with_noise_and_clipping_off_is_hfl(
-    run, schedule, make_shards, softmax, mechanism_for, silent, mechanism, steps
-):
+def test_m2fdp_with_noise_and_clipping_off_is_hfl(softmax, mechanism, steps):
     tree = tree_from_edges(RAGGED)
     trust = explicit_trust(tree, ["B"])
     shards = make_shards([10, 12, 9, 7, 11], rate=0.5, dtype=torch.float64)
@@ -74,9 +73,7 @@ def test_m2fdp_with_noise_and_clipping_off_is_hfl(
     assert results[0].abs().max() > 0.01
 
 
-def test_pedpfl_is_hfl_dp_when_every_step_ends_a_round(
-    run, schedule, make_shards, softmax, mechanism_for
-):
+def test_pedpfl_is_hfl_dp_when_every_step_ends_a_round(softmax):
     tree = tree_from_fanouts([3, 2])
     shards = make_shards([10] * 6, dtype=torch.float64)
     results = {}
@@ -97,7 +94,7 @@ def loss_gradient(weights, features, labels):
     return probabilities.T @ x / len(labels)
 
 
-def test_hfl_on_a_star_is_fedavg(run, schedule, make_shards, softmax):
+def test_hfl_on_a_star_is_fedavg(softmax):
     shards = make_shards([6, 9, 4], dtype=torch.float64)
     trained = run(*without_noise(tree_from_fanouts([3])), schedule(4, 3), softmax, shards)
     pieces = list(
@@ -124,9 +121,7 @@ def test_hfl_on_a_star_is_fedavg(run, schedule, make_shards, softmax):
     ],
 )
 @pytest.mark.parametrize("rate", [0.3, 1.0])
-def test_no_byte_depends_on_chunks_or_workers(
-    run, schedule, make_shards, mechanism_for, monkeypatch, name, backend, rate
-):
+def test_no_byte_depends_on_chunks_or_workers(monkeypatch, name, backend, rate):
     """Shards of 13 and 200: some minibatches are stacked, others are too large."""
     tree = tree_from_fanouts([10, 5])
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
@@ -149,7 +144,7 @@ TOLERANCE = 0.06
 
 
 @pytest.fixture(params=["tapped", "untapped"])
-def run_noise(request, run):
+def run_noise(request):
     """Rounds in which every message is tapped, and rounds in which noises are summed."""
 
     def tapped(network, mechanism, schedule, model, shards):
@@ -192,7 +187,7 @@ NOISES = {
 
 
 @pytest.mark.parametrize("case", NOISES)
-def test_noise_in_the_global_model_by_hand(run_noise, schedule, mechanism_for, case):
+def test_noise_in_the_global_model_by_hand(run_noise, case):
     edges, untrusted, of_rounds, mechanism, participants, variance = NOISES[case]
     tree = tree_from_edges(edges)
     shards = one_record_each(torch.zeros(tree.n_devices, 1, 100, 100))
@@ -206,9 +201,7 @@ def test_noise_in_the_global_model_by_hand(run_noise, schedule, mechanism_for, c
     assert abs(float(weights.mean())) < 6 * sqrt(expected / 20_000)
 
 
-def test_updates_of_devices_are_clipped_between_synchronisations(
-    run, schedule, make_shards, softmax
-):
+def test_updates_of_devices_are_clipped_between_synchronisations(softmax):
     """One device below the cloud, so that the model is the device's own: K steps of far more
     than eta S move it by eta S, and steps of less are left alone.
     """
@@ -231,9 +224,7 @@ def test_updates_of_devices_are_clipped_between_synchronisations(
 @pytest.mark.parametrize("rate", [1.0, 0.2])
 @pytest.mark.parametrize("norms", [{"batch_norm": 0.3}, {"update_norm": 0.3}], ids=str)
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
-def test_a_record_without_a_finite_gradient_moves_nothing_else(
-    run, schedule, make_shards, softmax, norms, rate, value
-):
+def test_a_record_without_a_finite_gradient_moves_nothing_else(softmax, norms, rate, value):
     """Three devices below the cloud, from zero: what the first device's record 0 spoils counts as
     zero, or is clipped, and the others move the global model as they would without it."""
     network, free = without_noise(tree_from_fanouts([3]))
@@ -273,13 +264,13 @@ def calibrated(network, plan, shards, **privacy):
 
 
 @pytest.mark.parametrize("local", [{}, {1: 1}], ids=["global", "local"])
-def test_every_step_is_one_of_the_whole_network(
-    run, schedule, make_shards, softmax, mechanism_of_steps, local
-):
+def test_every_step_is_one_of_the_whole_network(softmax, local):
     """Two servers of three devices: w <- w - eta sum_j (1/6) sum_i clip(g_i) / D_j, K T times."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS, local)
     shards = make_shards(SIZES, dtype=torch.float64)
-    found = run(network, mechanism_of_steps(network, plan, shards, 0.0), plan, softmax, shards)
+    mechanism = calibrated(network, plan, shards)
+    quiet = replace(mechanism.noise, steps=mechanism.noise.steps * 0)
+    found = run(network, replace(mechanism, noise=quiet), plan, softmax, shards)
     owner = torch.repeat_interleave(torch.arange(6), torch.tensor(SIZES))
     x, y = shards.features.flatten(1), shards.labels
     w = torch.zeros(10, 64, dtype=torch.float64)
@@ -292,21 +283,9 @@ def test_every_step_is_one_of_the_whole_network(
     torch.testing.assert_close(found.view(10, 64), w)
 
 
-@pytest.fixture
-def mechanism_of_steps():
-    """A calibrated mechanism, its noise times a factor."""
-
-    def make(network, plan, shards, factor):
-        mechanism = calibrated(network, plan, shards)
-        noise = mechanism.noise
-        return replace(mechanism, noise=replace(noise, steps=noise.steps * factor))
-
-    return make
-
-
 @pytest.mark.parametrize("heard", [False, True])
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_the_cloud_s_noise_is_drawn_once(schedule, mechanism, heard):
+def test_the_cloud_s_noise_is_drawn_once(mechanism, heard):
     """Of 20,000 numbers the variance lies within 6 % but for 1e-8; twice it is far outside."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)
     shards = one_record_each(torch.zeros(6, 1, 100, 100))
@@ -322,7 +301,7 @@ def test_the_cloud_s_noise_is_drawn_once(schedule, mechanism, heard):
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_the_least_noise_of_central_privacy(schedule, make_shards, mechanism):
+def test_the_least_noise_of_central_privacy(mechanism):
     """K T releases, each moved by at most C/(6 min D): mu = sqrt(K T) C / (6 D sigma); or T, where
     K steps of a record move the mean of six by 2 G K / 6."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)

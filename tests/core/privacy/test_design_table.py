@@ -6,6 +6,7 @@
 from math import log, sqrt
 
 import pytest
+from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
 from m2fdp.core.privacy.accounting import least_noise, subsampled
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -16,7 +17,7 @@ EVERY_5 = {1: 5}
 
 
 @pytest.fixture(scope="module")
-def verified(network_of, plans_of, mechanism_of):
+def verified():
     """Epsilon at alpha = 1 and the alpha at which J's noise would meet epsilon = 1."""
 
     def compute(fanouts, untrusted, local_aggregation, batch, **privacy) -> tuple[float, float]:

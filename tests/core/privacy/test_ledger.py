@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 from tests.builders import premises_of
+from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
@@ -28,7 +29,7 @@ def ledger_of(network, noise, plans, units=1.0, rates=0.1):
     return build_ledger(premises, noise, np.broadcast_to(units, network.tree.n_devices))
 
 
-def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
+def test_the_worked_example_of_the_rule_s_own_page():
     network = network_of([2, 3], ["server-1-0", "server-1-1"])
     noise = [np.zeros(1), np.zeros(2), np.full(6, 6.0)]
     ledger = ledger_of(network, noise, plans_of(4, 1), units=2.0, rates=1.0)
@@ -109,7 +110,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_lines_by_hand(case, network_of, plans_of):
+def test_lines_by_hand(case):
     tree, untrusted, added, local_aggregation, device, expected = LINES[case]
     network = network_of(tree, untrusted)
     noise = [
@@ -122,7 +123,7 @@ def test_lines_by_hand(case, network_of, plans_of):
     assert {kind: found.get(kind) for kind in expected} == pytest.approx(expected)
 
 
-def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mechanism_of):
+def test_synchronised_siblings_are_infinite_and_stay():
     network = network_of([2, 3])
     clear = ledger_table(mechanism_of(network, plans_of(2, 4, {1: 2})).ledger, 2)
     infinite = set(clear.kind[clear.epsilon == inf])
@@ -134,9 +135,7 @@ def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mecha
     assert not clear.epsilon.isna().any()
 
 
-def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
-    network_of, plans_of, mechanism_of
-):
+def test_cousins_are_devices_elsewhere_that_receive_un_noised_models():
     """Two servers below each trusted one of layer 1: whose model, in clear, reaches both."""
     network = network_of([2, 2, 5])
 
@@ -157,7 +156,7 @@ def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
     assert "cousins" not in mechanism_of(network_of([2, 5]), plans_of(1, 1)).ledger.by_kind(1)
 
 
-def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mechanism_of):
+def test_verified_is_the_largest_over_the_distrusted():
     network = network_of([4, 3], ["server-1-0"])
     plans = plans_of(5, 4, {1: 2})
     for kinds in (["cloud"], ["servers", "far_devices"], ["public"]):
@@ -171,7 +170,7 @@ def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mecha
     assert siblings.verified(5) == inf
 
 
-def test_a_threat_of_nobody_is_refused(network_of, plans_of, mechanism_of):
+def test_a_threat_of_nobody_is_refused():
     """Epsilon over no observers would be 0."""
     threat = {"distrusted": ["servers"]}
     for calibration in ("paper", "accountant"):
@@ -179,7 +178,7 @@ def test_a_threat_of_nobody_is_refused(network_of, plans_of, mechanism_of):
             mechanism_of(network_of([5]), plans_of(2, 2), calibration=calibration, threat=threat)
 
 
-def test_rounds_of_changing_length_and_step_size(network_of):
+def test_rounds_of_changing_length_and_step_size():
     """The controller changes K and eta; each round's windows enter with their own law."""
     short, long = RoundPlan((None, 0), 0.1), RoundPlan((None, 1, None, None, 0), 0.05)
     network = network_of([2, 2], ["server-1-0", "server-1-1"])
@@ -194,7 +193,7 @@ def test_rounds_of_changing_length_and_step_size(network_of):
     assert spent == sorted(spent)
 
 
-def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of, mechanism_of):
+def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s():
     ledger = mechanism_of(network_of([3, 2], ["server-1-0"]), plans_of(30, 2)).ledger
     table = epsilon_over_rounds(ledger, 30)
     assert table["round"].iloc[[0, -1]].tolist() == [1, 30]
@@ -203,7 +202,7 @@ def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of
 
 
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
-def test_ten_thousand_devices_in_seconds(network_of, plans_of, mechanism_of, mechanism):
+def test_ten_thousand_devices_in_seconds(mechanism):
     network = network_of([100, 100], [f"server-1-{i}" for i in range(50)])
     start = perf_counter()
     built = mechanism_of(
@@ -234,7 +233,7 @@ def test_dominated_compositions_are_the_ones_left_out():
     [(0.0, 3, 0.0), (1.0, 0, 0.0), (1.0, 1, inf)],
     ids=["moved by nothing", "never released", "in clear"],
 )
-def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected, plans_of):
+def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected):
     (plan,) = plans_of(1, 1)
     shown = [AlikeRounds(plan, ((ShiftLaw((shift,), (1.0,)), 1),), times, 0.0)]
     assert epsilon(_over_noise(shown), 1e-5) == expected
@@ -265,7 +264,7 @@ def line_of(ledger, device, kind="cloud"):
     return line
 
 
-def test_each_round_enters_with_the_shares_and_the_noise_of_its_network(network_of):
+def test_each_round_enters_with_the_shares_and_the_noise_of_its_network():
     """Devices 0…3 below a trusted server, 4…7 below an untrusted one; one round of all, then two
     of two devices each, K = 2, q = 1/2. Prop. 1: sigma = alpha q Delta sqrt(K T ln(1/delta)),
     Delta = 2 K G / s, with s = 4 and then 2 at the trusted server, and 1 at a device.
@@ -297,7 +296,7 @@ def test_each_round_enters_with_the_shares_and_the_noise_of_its_network(network_
     assert [round(law.largest * scale, 9) for law in own] == [1.0]
 
 
-def test_devices_share_a_line_where_they_share_all_positions(network_of):
+def test_devices_share_a_line_where_they_share_all_positions():
     """All six devices are alike while all take part; one of three sends and two of three do."""
     network = network_of([2, 3], ["server-1-0", "server-1-1"])
     (alone,) = mechanisms_of([network], [RoundPlan(ONE_STEP, 1.0)], PAPER_UPLOAD)
@@ -310,7 +309,7 @@ def test_devices_share_a_line_where_they_share_all_positions(network_of):
 @pytest.mark.parametrize(
     "name", ["gradient", "device", pytest.param("upload", marks=pytest.mark.full)]
 )
-def test_the_whole_run_meets_the_target_and_wastes_little(network_of, name):
+def test_the_whole_run_meets_the_target_and_wastes_little(name):
     tree = tree_from_edges(
         [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
         + [("a", "0"), ("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("d", "5"), ("d", "6")]
@@ -327,7 +326,7 @@ def test_the_whole_run_meets_the_target_and_wastes_little(network_of, name):
         assert value <= 1 or kind in {"siblings", "downlinks", "uplinks", "trusted_servers"}
 
 
-def test_noise_of_a_step_keeps_to_the_weights_of_those_who_take_part(network_of):
+def test_noise_of_a_step_keeps_to_the_weights_of_those_who_take_part():
     """K = 1 in all rounds; below the trusted server 1/4 becomes 1/2, a device's own stays."""
     network = network_of([2, 4], ["server-1-1"])
     plans = [RoundPlan(ONE_STEP, 1.0, n) for n in (0, 1, 1)]
@@ -344,7 +343,7 @@ def test_noise_of_a_step_keeps_to_the_weights_of_those_who_take_part(network_of)
         assert law.shifts == pytest.approx((0, 1 / multiplier))
 
 
-def test_what_is_in_clear_in_one_network_is_in_clear_in_the_run(network_of):
+def test_what_is_in_clear_in_one_network_is_in_clear_in_the_run():
     network = network_of([2, 2], ["server-1-1"])
     plans = [RoundPlan((1, 0), 1.0, n) for n in (0, 1)]
     ledger = mechanisms_of(of_two(network, [1, 1]), plans, PAPER_UPLOAD)[0].ledger

@@ -6,6 +6,7 @@ from math import inf, log, sqrt
 import numpy as np
 import pytest
 from tests.builders import premises_of
+from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig, parse_config
 from m2fdp.core.errors import InputError
@@ -27,7 +28,7 @@ RAGGED_SIZES = [60, 300, 60, 100]
 
 
 @pytest.fixture
-def ragged(network_of):
+def ragged():
     return network_of(tree_from_edges(RAGGED), ["B", "d"])
 
 
@@ -40,7 +41,7 @@ def upload(epsilon=1.0, **more):
     return {"calibration": "accountant", "epsilon": epsilon} | more
 
 
-def test_paper_noise_is_proposition_1_with_lemma_1(network_of, ragged, plans_of, mechanism_of):
+def test_paper_noise_is_proposition_1_with_lemma_1(ragged):
     network = network_of([2, 3, 4], ["server-1-0", "server-2-0"])
     mechanism = mechanism_of(
         network, plans_of(10, 4), batch=30, size=60, alpha=3, epsilon=2, clipping_norm=0.5
@@ -72,7 +73,7 @@ def test_paper_noise_is_proposition_1_with_lemma_1(network_of, ragged, plans_of,
         (gradient(unit="device"), [0.5 * w for w in (0.5, 0.25, 0.25, 1.0)]),
     ],
 )
-def test_units(more, units, ragged, plans_of, mechanism_of):
+def test_units(more, units, ragged):
     mechanism = mechanism_of(
         ragged, plans_of(2, 2), batch=300, size=RAGGED_SIZES, **more | {"clipping_norm": 0.5}
     )
@@ -84,7 +85,7 @@ def test_units(more, units, ragged, plans_of, mechanism_of):
     assert [found[device] for device in range(4)] == pytest.approx(units)
 
 
-def test_clipping_follows_the_unit(ragged, plans_of, mechanism_of):
+def test_clipping_follows_the_unit(ragged):
     def clipping(**more):
         plans = plans_of(1, 1)
         return mechanism_of(ragged, plans, batch=300, size=RAGGED_SIZES, **more).clipping
@@ -97,9 +98,7 @@ def test_clipping_follows_the_unit(ragged, plans_of, mechanism_of):
     assert clipping(**gradient(unit="device")).batch_norm == 0.5
 
 
-def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server(
-    ragged, plans_of, mechanism_of
-):
+def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server(ragged):
     mechanism = mechanism_of(ragged, plans_of(10, 4), batch=30, size=RAGGED_SIZES, **gradient())
     lock_step = mechanism.lock_step
     assert lock_step.nodes.tolist() == [[1, 0], [3, 3]]
@@ -123,14 +122,12 @@ def test_gradient_noise_covers_the_largest_shift_below_a_trusted_server(
         (gradient(), {}, {"open_links": ["uplinks"]}, "without trusted servers"),
     ],
 )
-def test_what_is_in_clear_can_not_be_distrusted(
-    more, local, threat, remedy, network_of, plans_of, mechanism_of
-):
+def test_what_is_in_clear_can_not_be_distrusted(more, local, threat, remedy):
     with pytest.raises(InputError, match=f"can't be met for .*{remedy}"):
         mechanism_of(network_of([2, 3]), plans_of(3, 4, local), batch=1200, threat=threat, **more)
 
 
-def test_a_budget_affords_the_last_round_within_it(network_of, plans_of, mechanism_of):
+def test_a_budget_affords_the_last_round_within_it():
     mechanism = mechanism_of(network_of([2, 3]), plans_of(12, 2), **gradient())
     assert mechanism.affordable_rounds(None) == 12
     assert mechanism.affordable_rounds(2.0) == 12
@@ -140,7 +137,7 @@ def test_a_budget_affords_the_last_round_within_it(network_of, plans_of, mechani
     assert mechanism.affordable_rounds(mechanism.epsilon(1) / 2) == 0
 
 
-def test_no_privacy_is_infinite_for_everybody(network_of, plans_of):
+def test_no_privacy_is_infinite_for_everybody():
     network = network_of([2, 2])
     privacy = PrivacyConfig(**gradient(), delta=DELTA)
     mechanism = no_privacy(network, plans_of(3, 2), privacy, ThreatConfig())
@@ -152,7 +149,7 @@ def test_no_privacy_is_infinite_for_everybody(network_of, plans_of):
     assert summary(mechanism, 3, privacy)["guarantee"] == "none"
 
 
-def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of, mechanism_of):
+def test_summary_and_warnings_say_what_the_promise_rests_on():
     privacy = PrivacyConfig(**upload(), mechanism="upload", delta=DELTA, clipping_norm=1.0)
     mechanism = mechanism_of(network_of([2, 2]), plans_of(4, 4, {1: 2}), batch=1200, **upload())
     result = summary(mechanism, 4, privacy)
@@ -173,7 +170,7 @@ def test_summary_and_warnings_say_what_the_promise_rests_on(network_of, plans_of
     assert warnings(open_mechanism, 4, privacy) == []
 
 
-def test_delta_near_the_chance_of_being_used_is_told(ragged, plans_of, mechanism_of):
+def test_delta_near_the_chance_of_being_used_is_told(ragged):
     """Of the position that is drawn least: 300 records, at rate q = 1e-3/300 in each of 8 steps."""
     chance, rounds = 1 - (1 - 1e-3 / 300) ** 8, 4
 
@@ -261,7 +258,7 @@ def test_any_calibration_ends_within_a_percent_of_its_target_and_never_above(num
     assert 0.99 * target < spent <= target
 
 
-def test_the_summary_says_what_distrusted_observers_could_learn_together(network_of, plans_of):
+def test_the_summary_says_what_distrusted_observers_could_learn_together():
     """hfl_dp: five devices a server; four siblings know all noises but the record's own."""
     network = network_of([10, 5], [f"server-1-{i}" for i in range(10)])
     privacy = PrivacyConfig(mechanism="upload", epsilon=1, delta=DELTA, clipping_norm=1)

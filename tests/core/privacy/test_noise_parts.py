@@ -7,7 +7,7 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 from tests.builders import experiment_of, premises_of
-from tests.core.privacy.closed_forms import epsilon_of
+from tests.core.privacy.parts import epsilon_of, network_of, plans_of
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
@@ -37,7 +37,7 @@ def once_more(network):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_every_server_noises_once_more(network_of, plans_of, mechanism):
+def test_every_server_noises_once_more(mechanism):
     """Servers 1-0, 2-0 and 2-2 are untrusted; what they add is as large against what they send."""
     network = network_of([2, 2, 2], ["server-1-0", "server-2-0", "server-1-1", "server-2-2"])
     plans = plans_of(3, 2)
@@ -66,7 +66,7 @@ def test_every_server_noises_once_more(network_of, plans_of, mechanism):
     assert less == (mechanism == "upload")
 
 
-def test_noise_below_a_trusted_head_is_as_large_against_its_message(network_of, plans_of):
+def test_noise_below_a_trusted_head_is_as_large_against_its_message():
     network = network_of([2, 4])
     inner = replace(network, noise=(network.noise[0], network.noise[1] / 4, np.ones(8)))
     mechanism = calibrated(inner, plans_of(3, 2), ["cloud"], mechanism="upload")
@@ -80,7 +80,7 @@ def test_noise_below_a_trusted_head_is_as_large_against_its_message(network_of, 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("part", [1.0, 1 / sqrt(10)])
-def test_behind_a_sum_ten_devices_share_one_noise(network_of, plans_of, mechanism, part):
+def test_behind_a_sum_ten_devices_share_one_noise(mechanism, part):
     """Whatever their parts, what is left after calibration is 1/sqrt(10) of one full noise."""
     network = network_of([10])
     plans = plans_of(4, 1)  # under `gradient` every step ends in the sum
@@ -109,7 +109,7 @@ def test_weights_by_sample_count_are_shares_of_the_parent_s_records():
     assert weighted(network, np.ones(4), "uniform") is network
 
 
-def test_by_samples_every_record_moves_a_step_by_as_much(network_of, plans_of):
+def test_by_samples_every_record_moves_a_step_by_as_much():
     """omega_j C/(q D_j) with omega_j = D_j/D: C/(q D) for all records below a trusted server."""
     sizes = np.array([10, 30, 20, 40])
     network = weighted(network_of([1, 4]), sizes, "samples")
@@ -120,7 +120,7 @@ def test_by_samples_every_record_moves_a_step_by_as_much(network_of, plans_of):
     assert units == pytest.approx([1 / (0.5 * 100)] * len(units))
 
 
-def test_weights_by_samples_are_refused_where_they_are_not_proven(network_of, plans_of):
+def test_weights_by_samples_are_refused_where_they_are_not_proven():
     network = weighted(network_of([2, 2]), np.array([10, 20, 30, 40]), "samples")
     with pytest.raises(InputError, match="topology.weights = 'samples': .*participants: null"):
         replace(network, participants=1)
@@ -151,7 +151,7 @@ def everybody_noises(network):
     return replace(network, noise=noise, trust=trust)
 
 
-def test_every_adder_takes_z_times_what_a_device_moves_its_message_by(network_of, plans_of):
+def test_every_adder_takes_z_times_what_a_device_moves_its_message_by():
     """A part of the noise that many share is that part of z."""
     network = everybody_noises(network_of([2, 4], ["server-1-0", "server-1-1"]))
     privacy, full = privacy_of(mechanism="upload", unit="device"), Z * 0.5
@@ -163,7 +163,7 @@ def test_every_adder_takes_z_times_what_a_device_moves_its_message_by(network_of
         assert noise[0] == pytest.approx([part * full / 8])
 
 
-def test_of_a_record_it_is_the_most_that_a_window_allows(network_of, plans_of):
+def test_of_a_record_it_is_the_most_that_a_window_allows():
     """K = 3 steps, each of which parts two runs by at most 2 G."""
     network = network_of([2, 4], ["server-1-0"])
     noise = multiplied(network, plans_of(2, 3), privacy_of(mechanism="upload")).noise.messages
@@ -171,7 +171,7 @@ def test_of_a_record_it_is_the_most_that_a_window_allows(network_of, plans_of):
     assert noise[1][1] == pytest.approx(Z * 3 * 2 * 0.5 / 4)
 
 
-def test_under_gradient_it_is_one_record_s_clipped_gradient(network_of, plans_of):
+def test_under_gradient_it_is_one_record_s_clipped_gradient():
     """C / (q D) at a device, and of the smallest shard below a server, over four."""
     network = network_of([2, 4], ["server-1-0"])
     sizes = np.array([100, 100, 50, 100, 80, 100, 40, 100])
@@ -182,7 +182,7 @@ def test_under_gradient_it_is_one_record_s_clipped_gradient(network_of, plans_of
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_one_release_at_z_1_is_worth_4_377(network_of, plans_of, mechanism):
+def test_one_release_at_z_1_is_worth_4_377(mechanism):
     network = network_of([10], [])
     privacy = privacy_of(mechanism=mechanism, unit="device", noise_multiplier=1, epsilon=7)
     dp = multiplied(network, plans_of(1, 1), privacy)
@@ -196,7 +196,7 @@ def test_one_release_at_z_1_is_worth_4_377(network_of, plans_of, mechanism):
         assert found["siblings"] == pytest.approx(epsilon_of(1 / 3), rel=1e-4)
 
 
-def test_the_nominal_epsilon_is_that_of_one_adder_at_all_releases(network_of, plans_of):
+def test_the_nominal_epsilon_is_that_of_one_adder_at_all_releases():
     network = network_of([2, 4])
     privacy = privacy_of(mechanism="upload", unit="device", epsilon=7)
     dp = multiplied(network, plans_of(6, 2), privacy)
@@ -210,7 +210,7 @@ def test_the_nominal_epsilon_is_that_of_one_adder_at_all_releases(network_of, pl
     assert dp.ledger.by_kind(6)["cloud"] == pytest.approx(promised["epsilon_nominal"], rel=1e-6)
 
 
-def test_less_noise_than_one_adder_s_is_said(network_of, plans_of):
+def test_less_noise_than_one_adder_s_is_said():
     """Parts that nobody sums leave an observer more than one adder's noise would."""
     network = network_of([2, 4], ["server-1-0", "server-1-1"])
     halves = replace(network, noise=tuple(part / 2 for part in network.noise))
@@ -220,7 +220,7 @@ def test_less_noise_than_one_adder_s_is_said(network_of, plans_of):
     assert line == "verified ε {:.3g} exceeds the nominal {:.3g}".format(*expected)
 
 
-def test_a_trusted_cloud_takes_z_times_too(plans_of, network_of):
+def test_a_trusted_cloud_takes_z_times_too():
     tree = network_of([2, 4]).tree
     everybody = all_trusted(tree)
     network = Network(tree, everybody, noise_plan(tree, everybody))

@@ -19,6 +19,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import chi2
 from tests.builders import premises_of
+from tests.core.privacy.parts import network_of, plans_of
 
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism
@@ -70,7 +71,7 @@ def test_noise_on_the_sum_or_on_the_mean_is_the_same(m):
     assert one.to_numpy() == pytest.approx(other.to_numpy(), rel=1e-6)
 
 
-def test_the_engine_s_noise_on_the_mean_has_the_sum_s_multiplier(network_of, plans_of):
+def test_the_engine_s_noise_on_the_mean_has_the_sum_s_multiplier():
     z, m = 1.3, 7
     privacy = {"mechanism": "upload", "unit": "device", "clipping_norm": 2.0}
     privacy |= {"calibration": "multiplier", "noise_multiplier": z}

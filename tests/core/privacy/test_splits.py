@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import premises_of
-from tests.core.privacy.closed_forms import epsilon_of
+from tests.core.privacy.parts import epsilon_of
 
 from m2fdp.core.config import Config, load_config
 from m2fdp.core.privacy.calibrated import CalibratedMechanism

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.privacy.parts import mechanism_of, network_of
 from tests.core.privacy.ragged import (
     OWNERS,
     SYNCHRONISATIONS,
@@ -271,7 +272,7 @@ def plans(part, center="received", rounds=3, steps=6, local=None, eta=0.1, law="
 
 
 @pytest.fixture
-def network(network_of):
+def network():
     """One trusted edge server and one that is not, three devices each."""
     return network_of([2, 3], ("server-1-1",))
 
@@ -282,7 +283,7 @@ EVERYBODY = {
 }
 
 
-def test_under_gradient_the_ledger_is_the_same_for_any_pull(network, mechanism_of):
+def test_under_gradient_the_ledger_is_the_same_for_any_pull(network):
     def lines(part, center):
         privacy = {"mechanism": "gradient", "calibration": "accountant", "epsilon": 2.0}
         threat = {"distrusted": ["servers", "cloud", "public"]}
@@ -296,7 +297,7 @@ def test_under_gradient_the_ledger_is_the_same_for_any_pull(network, mechanism_o
         assert lines(part, center) == without
 
 
-def test_under_upload_every_observer_learns_less_and_none_is_left_out(network, mechanism_of):
+def test_under_upload_every_observer_learns_less_and_none_is_left_out(network):
     """J's noise stays as it is; the shift behind every line shrinks, but of those in clear."""
     by_line = {}
     for part, center in ((0.0, "received"), (0.3, "received"), (0.3, "global")):
@@ -319,7 +320,7 @@ def test_under_upload_every_observer_learns_less_and_none_is_left_out(network, m
             assert least == after if is_device else least < after
 
 
-def test_the_accountant_s_noise_falls_and_the_promise_is_kept(network, mechanism_of):
+def test_the_accountant_s_noise_falls_and_the_promise_is_kept(network):
     noises = []
     for part in (0.0, 0.2, 1.0):
         mechanism = mechanism_of(
@@ -331,7 +332,7 @@ def test_the_accountant_s_noise_falls_and_the_promise_is_kept(network, mechanism
         assert noises[0][layer] > 1.05 * noises[1][layer] > 1.1 * noises[2][layer]
 
 
-def test_pulls_of_many_step_sizes_are_rounded_down_to_share_laws(network, mechanism_of):
+def test_pulls_of_many_step_sizes_are_rounded_down_to_share_laws(network):
     few, many = (
         mechanism_of(network, plans(0.4, rounds=rounds, law="inverse_sqrt")).ledger
         for rounds in (8, 30)
@@ -346,7 +347,7 @@ def test_pulls_of_many_step_sizes_are_rounded_down_to_share_laws(network, mechan
     assert len(laws) < 12
 
 
-def test_a_device_s_clipped_update_is_what_it_was(network, mechanism_of):
+def test_a_device_s_clipped_update_is_what_it_was(network):
     """The pull is inside what is clipped: for whole devices no law knows of it."""
     kept = {"unit": "device", "calibration": "accountant", "epsilon": 2.0}
     noises = [

@@ -7,7 +7,7 @@ from math import inf, log, sqrt
 import numpy as np
 import pytest
 from tests.builders import premises_of
-from tests.core.privacy.closed_forms import epsilon_of_releases as gaussian
+from tests.core.privacy.parts import epsilon_of_releases as gaussian
 
 from m2fdp.core.config import ExposuresConfig, PrivacyConfig
 from m2fdp.core.errors import InputError

@@ -1,0 +1,60 @@
+"""Small simulations that tests put together from parts."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from tests.builders import last_state, process_of
+
+from m2fdp import Experiment
+from m2fdp.core.config import Config, PrivacyConfig
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.mechanisms import Clipping, Noise
+from m2fdp.core.schedule.rounds import RunPlan
+from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.streams import seeded
+
+PRIVACY = {
+    "gradient": PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5),
+    "upload": PrivacyConfig(
+        mechanism="upload", calibration="paper", epsilon=4, delta=1e-5, clipping_norm=0.5
+    ),
+}
+
+
+def make_shards(sizes, rate=1.0, shape=(1, 8, 8), n_classes=10, dtype=torch.float32):
+    """Random records: sizes D_j, q_j, image shape, dtype -> Shards."""
+    sizes, generator = np.asarray(sizes), torch.Generator().manual_seed(0)
+    total = int(sizes.sum())
+    features = torch.rand(total, *shape, generator=generator).to(dtype)
+    labels = torch.randint(n_classes, (total,), generator=generator)
+    return Shards(features, labels, sizes, np.full(len(sizes), float(rate)))
+
+
+def run(network, mechanism, schedule, model, shards, **options):
+    """Train a network and give the final global model."""
+    process = process_of(network, mechanism, model, shards, seeded(0, b"test"), **options)
+    return last_state(process, schedule.round_plans()).weights
+
+
+def schedule(rounds=2, local_steps=3, local_aggregation=None, learning_rate=0.5):
+    """A schedule with a few defaults."""
+    return Schedule(rounds, local_steps, local_aggregation or {}, learning_rate, "constant")
+
+
+def silent(mechanism: CalibratedMechanism) -> CalibratedMechanism:
+    """The mechanism without its noise and its clipping; the rest stays."""
+    own = mechanism.noise
+    layers = (own.heads, own.messages, own.broadcasts)
+    zeros = (tuple(np.zeros_like(scale) for scale in of_kind) for of_kind in layers)
+    noise = Noise(np.zeros_like(own.steps), *zeros)
+    return replace(mechanism, noise=noise, clipping=Clipping(mechanism.clipping.divide_by))
+
+
+def mechanism_for(plan, shards, name="gradient"):
+    """The mechanism of a plan, as an experiment has it."""
+    run_plan = RunPlan((plan.network,), plan.schedule.round_plans())
+    experiment = Experiment(Config(privacy=PRIVACY[name]), given_plan=plan)
+    vars(experiment).update(samples=shards, sampling_rates=shards.rates, scheduled=run_plan)
+    return experiment.calibration.mechanism
