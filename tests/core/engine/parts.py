@@ -4,16 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from tests.builders import last_state, process_of
+from tests.builders import last_state, one_record_each, process_of
 
 from m2fdp import Experiment
-from m2fdp.core.config import Config, PrivacyConfig
+from m2fdp.core.algorithms import ALGORITHMS, Given
+from m2fdp.core.config import Config, ModelConfig, PrivacyConfig
 from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.mechanisms import Clipping, Noise
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
+from m2fdp.core.topology.trust import all_untrusted
 
 PRIVACY = {
     "gradient": PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5),
@@ -58,3 +61,19 @@ def mechanism_for(plan, shards, name="gradient"):
     experiment = Experiment(Config(privacy=PRIVACY[name]), given_plan=plan)
     vars(experiment).update(samples=shards, sampling_rates=shards.rates, scheduled=run_plan)
     return experiment.calibration.mechanism
+
+
+def plan_of(name, tree, trust, schedule, **changes):
+    """What an algorithm plans, its network changed; None trusts nobody."""
+    plan = ALGORITHMS[name].plan(Given(tree, trust or all_untrusted(tree), schedule))
+    return replace(plan, network=replace(plan.network, **changes))
+
+
+def run_plan(plan, mechanism, model, shards, **options):
+    return run(plan.network, mechanism, plan.schedule, model, shards, **options)
+
+
+def noise_alone(n):
+    """A model of 20,000 parameters, and n records at which all its gradients are zero."""
+    model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
+    return model, one_record_each(torch.zeros(n, 1, 100, 100))

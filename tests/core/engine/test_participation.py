@@ -7,28 +7,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.engine.parts import make_shards, mechanism_for, run, schedule
+from tests.core.engine.parts import make_shards, mechanism_for, plan_of, run_plan, schedule
 
-from m2fdp.core.algorithms import ALGORITHMS, Given, build_plan
+from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.core.engine.sampling import draw_participants, poisson_draw, sampling_rates
 from m2fdp.core.privacy.sight import NOBODY
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.trust import all_untrusted, draw_trust
+from m2fdp.core.topology.trust import draw_trust
 
 RAGGED = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2"), ("B", "3")]
-
-
-def plan_of(name, tree, trust, schedule, participants):
-    plan = ALGORITHMS[name].plan(Given(tree, trust, schedule))
-    return replace(plan, network=replace(plan.network, participants=participants))
 
 
 def test_each_server_has_its_number_and_every_device_its_share():
     """Seeded; the bound on the share has a false-alarm rate below 1e-5 over seeds."""
     tree = tree_from_edges(RAGGED)
-    network = plan_of("hfl", tree, all_untrusted(tree), None, 2).network
+    network = plan_of("hfl", tree, None, None, participants=2).network
     draws = np.array([draw_participants(network, KeyedStreams(0), t) for t in range(2000)])
     assert (draws[:, :3].sum(axis=1) == 2).all()
     assert draws[:, 3].all()
@@ -42,10 +37,8 @@ def test_all_devices_of_every_server_are_all_devices(softmax, name):
     shards = make_shards([10, 12, 9, 7], rate=0.5)
     results = []
     for participants in (None, 3):
-        plan = plan_of(name, tree, all_untrusted(tree), schedule(3, 2), participants)
-        results.append(
-            run(plan.network, mechanism_for(plan, shards), plan.schedule, softmax, shards)
-        )
+        plan = plan_of(name, tree, None, schedule(3, 2), participants=participants)
+        results.append(run_plan(plan, mechanism_for(plan, shards), softmax, shards))
     assert torch.equal(*results)
 
 
@@ -53,8 +46,8 @@ def test_only_who_takes_part_moves_the_global_model(softmax):
     """One of four devices a round: the round is that device's alone."""
     tree = tree_from_fanouts([1, 4])
     shards = make_shards([10] * 4, dtype=torch.float64)
-    plan = plan_of("hfl", tree, all_untrusted(tree), schedule(1, 3), 1)
-    trained = run(plan.network, mechanism_for(plan, shards), plan.schedule, softmax, shards)
+    plan = plan_of("hfl", tree, None, schedule(1, 3), participants=1)
+    trained = run_plan(plan, mechanism_for(plan, shards), softmax, shards)
     (chosen,) = np.flatnonzero(draw_participants(plan.network, KeyedStreams(0), 1))
     alone = tree_from_fanouts([1, 1])
     part = slice(10 * chosen, 10 * chosen + 10)
@@ -65,8 +58,8 @@ def test_only_who_takes_part_moves_the_global_model(softmax):
         sizes=shards.sizes[:1],
         rates=shards.rates[:1],
     )
-    other = ALGORITHMS["hfl"].plan(Given(alone, all_untrusted(alone), schedule(1, 3)))
-    expected = run(other.network, mechanism_for(other, single), other.schedule, softmax, single)
+    other = plan_of("hfl", alone, None, schedule(1, 3))
+    expected = run_plan(other, mechanism_for(other, single), softmax, single)
     torch.testing.assert_close(trained, expected)
 
 
@@ -80,7 +73,7 @@ def test_fewer_devices_share_the_same_shift(mechanism):
         noises, means = [], []
         for participants in (None, 2):
             trust = draw_trust(tree, [ratio], 0)
-            plan = plan_of("m2fdp", tree, trust, schedule(2, 2), participants)
+            plan = plan_of("m2fdp", tree, trust, schedule(2, 2), participants=participants)
             dp = mechanism_for(plan, shards, mechanism)
             assert dp.epsilon(2) <= 4.0 * (1 if mechanism == "gradient" else 1e9)
             noises.append(max(dp.noise.steps.max(), *(m.max() for m in dp.noise.messages)))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
-from tests.core.engine.parts import make_shards, mechanism_for, schedule, silent
+from tests.core.engine.parts import make_shards, mechanism_for, plan_of, schedule, silent
 
-from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
@@ -79,7 +78,7 @@ def trusted_system(layers):
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
     shards = make_shards([8] * 6, dtype=torch.float64)
-    plan = ALGORITHMS["m2fdp"].plan(Given(tree, trust, schedule(1, len(layers), {1: 2})))
+    plan = plan_of("m2fdp", tree, trust, schedule(1, len(layers), {1: 2}))
     return plan, silent(mechanism_for(plan, shards)), shards
 
 
@@ -131,7 +130,7 @@ def test_backends_tiles_and_processes_agree(softmax, monkeypatch, name):
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
-    plan = ALGORITHMS["m2fdp"].plan(Given(tree, trust, schedule(2, 4, {1: 2})))
+    plan = plan_of("m2fdp", tree, trust, schedule(2, 4, {1: 2}))
     rounds = tuple(
         replace(one, proximal=0.7, center="global") for one in plan.schedule.round_plans()
     )

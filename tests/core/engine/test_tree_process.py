@@ -15,17 +15,25 @@ from tests.builders import (
     quadratic,
     without_noise,
 )
-from tests.core.engine.parts import make_shards, mechanism_for, run, schedule, silent
+from tests.core.engine.parts import (
+    make_shards,
+    mechanism_for,
+    noise_alone,
+    plan_of,
+    run,
+    run_plan,
+    schedule,
+    silent,
+)
 from tests.core.privacy.parts import delta_of
 
-from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.network import Network, heads_of, noise_plan
-from m2fdp.core.topology.trust import all_untrusted, draw_trust, explicit_trust
+from m2fdp.core.topology.trust import draw_trust, explicit_trust
 from m2fdp.processes import workers
 
 RAGGED = [
@@ -53,10 +61,6 @@ def test_two_rounds_on_a_ragged_tree_by_hand():
     assert reference.item() == 28.546875
 
 
-def plan_of(name, tree, trust, schedule):
-    return ALGORITHMS[name].plan(Given(tree, trust, schedule))
-
-
 @pytest.mark.parametrize(
     ("mechanism", "steps"), [("upload", 3), ("gradient", 1)], ids=["upload", "gradient"]
 )
@@ -68,7 +72,7 @@ def test_m2fdp_with_noise_and_clipping_off_is_hfl(softmax, mechanism, steps):
     for name in ("m2fdp", "hfl"):
         plan = plan_of(name, tree, trust, schedule(3, steps, {1: 2}))
         dp = silent(mechanism_for(plan, shards, mechanism))
-        results.append(run(plan.network, dp, plan.schedule, softmax, shards))
+        results.append(run_plan(plan, dp, softmax, shards))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
     assert results[0].abs().max() > 0.01
 
@@ -79,9 +83,9 @@ def test_pedpfl_is_hfl_dp_when_every_step_ends_a_round(softmax):
     results = {}
     for steps in (1, 4):
         for name in ("pedpfl", "hfl_dp"):
-            plan = plan_of(name, tree, all_untrusted(tree), schedule(3, steps, {1: 2}))
+            plan = plan_of(name, tree, None, schedule(3, steps, {1: 2}))
             dp = mechanism_for(plan, shards)
-            results[name] = run(plan.network, dp, plan.schedule, softmax, shards)
+            results[name] = run_plan(plan, dp, softmax, shards)
         equal = torch.allclose(results["pedpfl"], results["hfl_dp"], rtol=1e-9, atol=1e-12)
         assert equal == (steps == 1)
 
@@ -129,9 +133,8 @@ def test_no_byte_depends_on_chunks_or_workers(monkeypatch, name, backend, rate):
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
     plan = plan_of("m2fdp", tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
     dp = mechanism_for(plan, shards)
-    parts = plan.network, dp, plan.schedule, model, shards
     results = [
-        run(*parts, backend=backend, chunk_size=size, workers=count)
+        run_plan(plan, dp, model, shards, backend=backend, chunk_size=size, workers=count)
         for size, count in [(None, 1), (50, 1), (7, 2), (1, 3)]
     ]
     assert len({result.numpy().tobytes() for result in results}) == 1
@@ -190,10 +193,9 @@ NOISES = {
 def test_noise_in_the_global_model_by_hand(run_noise, case):
     edges, untrusted, of_rounds, mechanism, participants, variance = NOISES[case]
     tree = tree_from_edges(edges)
-    shards = one_record_each(torch.zeros(tree.n_devices, 1, 100, 100))
-    model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
-    plan = plan_of("m2fdp", tree, explicit_trust(tree, untrusted), schedule(*of_rounds))
-    plan = replace(plan, network=replace(plan.network, participants=participants))
+    model, shards = noise_alone(tree.n_devices)
+    trust, planned = explicit_trust(tree, untrusted), schedule(*of_rounds)
+    plan = plan_of("m2fdp", tree, trust, planned, participants=participants)
     dp = mechanism_for(plan, shards, mechanism)
     weights = run_noise(plan.network, dp, plan.schedule, model, shards).double()
     expected = 0.5**2 * variance(dp.noise)
@@ -288,8 +290,7 @@ def test_every_step_is_one_of_the_whole_network(softmax, local):
 def test_the_cloud_s_noise_is_drawn_once(mechanism, heard):
     """Of 20,000 numbers the variance lies within 6 % but for 1e-8; twice it is far outside."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)
-    shards = one_record_each(torch.zeros(6, 1, 100, 100))
-    model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
+    model, shards = noise_alone(6)
     dp = calibrated(network, plan, shards, mechanism=mechanism)
     process = process_of(network, dp, model, shards)
     tap = (lambda *message: None) if heard else None
