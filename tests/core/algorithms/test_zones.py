@@ -167,22 +167,6 @@ def test_cases_keep_their_promise_under_either_mechanism(case, mechanism):
     assert np.isfinite(experiment.train().loss)
 
 
-def test_cdp_binds_whoever_receives_the_model():
-    """The default threat, servers and cloud, leaves nobody to bind."""
-    promised = experiment_of("cdp").summary()
-    assert promised["distrusted"] == ["cousins", "public", "siblings"]
-    found = promised["epsilon_by_observer"]
-    assert found.keys() == {
-        "siblings",
-        "cousins",
-        "public",
-        "uplinks",
-        "downlinks",
-        "trusted_servers",
-    }
-    assert 1.48 < found["public"] <= 1.5
-
-
 BELOW_A_TRUSTED_CLOUD = {"device_noise": 0.4, "server_noise": 0.4, "cloud_noise": True}
 
 

@@ -114,13 +114,6 @@ def test_only_those_who_take_part_share_keys():
     assert cost.delay_s == pytest.approx(0.2 + 2 * device + 2 * server, rel=1e-12)
 
 
-def test_bits_are_those_of_the_protocol():
-    """What all members send together, as the protocol counts it."""
-    network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
-    _, devices = message_bits(network, M, ResourcesConfig())
-    assert devices.sum() == 6 * hidden(6)
-
-
 def test_devices_by_chance_cost_what_is_expected():
     """Means over every set of devices that may join, by its probability."""
     rate = 0.3

@@ -7,12 +7,10 @@ import pandas as pd
 import pytest
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig, load_config
-from m2fdp.core.data.manifest import check_manifest, label_counts, make_manifest
 from m2fdp.core.data.partitioners import partition
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.validation import ManifestValidator
 
 DATA = """
 import numpy as np
@@ -67,16 +65,6 @@ def test_an_own_data_set_has_the_name_and_types_of_all_others():
     assert dataset.labels.dtype == np.int64
     grey = load_dataset(DatasetConfig(name="own_data:grey"))
     assert grey.images.shape == (9, 4, 4, 1) and grey.images.dtype == np.uint8
-
-
-def test_its_split_is_checked_as_all_others():
-    dataset = load_dataset(DatasetConfig(name="own_data:stripes"))
-    manifest = make_manifest(dataset, PartitionConfig(scheme="iid"), EDGES, 0)
-    ManifestValidator().validate(manifest)
-    check_manifest(manifest, dataset, 6)
-    assert label_counts(manifest).to_numpy().sum(0).tolist() == [15, 15, 15, 15]
-    with pytest.raises(InputError, match="is not the data set of this run"):
-        check_manifest(manifest.assign(dataset="digits"), dataset, 6)
 
 
 def deal(function, labels=LABELS, seed=0, **changes):

@@ -12,10 +12,8 @@ from tests.core.engine.parts import make_shards, mechanism_for, plan_of, run_pla
 from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.core.engine.sampling import draw_participants, poisson_draw, sampling_rates
-from m2fdp.core.privacy.sight import NOBODY
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.trust import draw_trust
 
 RAGGED = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2"), ("B", "3")]
 
@@ -61,27 +59,6 @@ def test_only_who_takes_part_moves_the_global_model(softmax):
     other = plan_of("hfl", alone, None, schedule(1, 3))
     expected = run_plan(other, mechanism_for(other, single), softmax, single)
     torch.testing.assert_close(trained, expected)
-
-
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_fewer_devices_share_the_same_shift(mechanism):
-    """Below a trusted server a record's share is 1/s_c of those present, not of all children;
-    below an untrusted one the message is the device's own, but fewer noises hide it."""
-    tree = tree_from_fanouts([2, 4])
-    shards = make_shards([20] * 8, rate=0.5)
-    for ratio in (1.0, 0.0):
-        noises, means = [], []
-        for participants in (None, 2):
-            trust = draw_trust(tree, [ratio], 0)
-            plan = plan_of("m2fdp", tree, trust, schedule(2, 2), participants=participants)
-            dp = mechanism_for(plan, shards, mechanism)
-            assert dp.epsilon(2) <= 4.0 * (1 if mechanism == "gradient" else 1e9)
-            noises.append(max(dp.noise.steps.max(), *(m.max() for m in dp.noise.messages)))
-            means.append(dp.ledger.lines[0].position.mean[NOBODY] / noises[-1])
-        assert noises[1] / noises[0] == pytest.approx(2.0 if ratio else 1.0)
-        if not ratio:
-            # sqrt of the number present, over the head's weight among them.
-            assert means[0] / means[1] == pytest.approx(np.sqrt(4 / 2))
 
 
 def test_a_star_takes_as_many_devices_in_all():

@@ -182,16 +182,6 @@ CONTROLLED = {
 }
 
 
-def test_a_controlled_run_is_planned_and_trained():
-    experiment = experiment_of(SMALL, CONTROLLED)
-    trained = experiment.train()
-    steps = [len(plan.layers) for plan in experiment.run_plan.rounds]
-    assert trained.metrics["K"].tolist() == steps and sum(steps) == 6
-    for refused in (experiment.audit, experiment.measure):
-        with pytest.raises(InputError, match="control.enabled = True: .* needs rounds that"):
-            refused()
-
-
 def test_a_contradiction_is_refused_at_once_and_what_the_data_refuse_before_a_number():
     with pytest.raises(InputError, match="algorithm = 'fedprox'"):
         experiment_of({"algorithm": "fedprox"})

@@ -37,6 +37,7 @@ def test_it_trains_and_shows_what_its_noise_is_worth():
     assert (told["epsilon_nominal"], told["epsilon_nominal_cloud"]) == (20, 25)
     assert told["epsilon_verified"] == trained.epsilon > 1e4
     assert told["drift"] == "none, models are clipped"
+    assert any(line.endswith("the nominal 20 and 25") for line in experiment.warnings())
     table = experiment.ledger()
     assert set(table["kind"]) >= {"servers", "cloud", "siblings", "public", "uplinks", "downlinks"}
     assert table["distrusted"].sum() == 2

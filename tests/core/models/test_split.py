@@ -156,12 +156,6 @@ def test_a_strided_stem_halves_all_maps():
 )
 def test_models_that_can_not_be_cut(config, words):
     with pytest.raises(InputError, match=words):
-        build_split_model(ModelConfig(**config), (1, 8, 8), 10, 0, ())
-
-
-@pytest.mark.parametrize(
-    ("config", "words"), [({"name": "resnet"}, "mixes the records of a batch")]
-)
-def test_whole_models_that_can_not_be(config, words):
-    with pytest.raises(InputError, match=words):
-        build_model(ModelConfig(**config), (1, 8, 8), 10, seed=0)
+        split(ModelConfig(**config), tiers=())
+    with pytest.raises(InputError, match="mixes the records of a batch"):  # nor whole, by norm
+        build_model(ModelConfig(name="resnet"), (1, 8, 8), 10, seed=0)

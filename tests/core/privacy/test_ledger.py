@@ -296,16 +296,6 @@ def test_each_round_enters_with_the_shares_and_the_noise_of_its_network():
     assert [round(law.largest * scale, 9) for law in own] == [1.0]
 
 
-def test_devices_share_a_line_where_they_share_all_positions():
-    """All six devices are alike while all take part; one of three sends and two of three do."""
-    network = network_of([2, 3], ["server-1-0", "server-1-1"])
-    (alone,) = mechanisms_of([network], [RoundPlan(ONE_STEP, 1.0)], PAPER_UPLOAD)
-    plans = [RoundPlan(ONE_STEP, 1.0, n) for n in (0, 1)]
-    joint = mechanisms_of(of_two(network, [1, 2]), plans, PAPER_UPLOAD)[0].ledger
-    assert {line.position.members for line in alone.ledger.lines} == {tuple(range(6))}
-    assert {line.position.members for line in joint.lines} == {(0, 1, 2), (3, 4, 5)}
-
-
 @pytest.mark.parametrize(
     "name", ["gradient", "device", pytest.param("upload", marks=pytest.mark.full)]
 )

@@ -29,43 +29,6 @@ def calibrated(network, plans, distrusted, sizes=100, rate=1.0, **privacy):
     return build_mechanism(premises_of(network, plans, usual | privacy, threat, sizes, rate))
 
 
-def once_more(network):
-    """Every server adds a full noise of its own, the plan's adders as planned."""
-    tree = network.tree
-    extra = tuple(np.maximum(part, 1.0) for part in network.noise[: tree.depth])
-    return replace(network, noise=(network.noise[0], *extra[1:], network.noise[-1]))
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_every_server_noises_once_more(mechanism):
-    """Servers 1-0, 2-0 and 2-2 are untrusted; what they add is as large against what they send."""
-    network = network_of([2, 2, 2], ["server-1-0", "server-2-0", "server-1-1", "server-2-2"])
-    plans = plans_of(3, 2)
-    threat = ["servers", "cloud"]
-    plain = calibrated(network, plans, threat, mechanism=mechanism)
-    more = calibrated(once_more(network), plans, threat, mechanism=mechanism)
-    heads = {tuple(node) for node in plain.lock_step.nodes.tolist()}
-    if mechanism == "gradient":
-        assert more.noise.steps == pytest.approx(plain.noise.steps)
-        of_head = dict(
-            zip(map(tuple, plain.lock_step.nodes.tolist()), plain.noise.steps, strict=True)
-        )
-        assert heads == {(3, 0), (3, 1), (2, 1), (3, 4), (3, 5), (2, 3)}
-    else:
-        of_head = {(3, 0): plain.noise.messages[3][0], (2, 1): plain.noise.messages[2][1]}
-        assert more.noise.messages[3] == pytest.approx(plain.noise.messages[3])
-    # Half of a device's, a quarter of it or half of a trusted server's further up.
-    assert more.noise.messages[2][0] == pytest.approx(of_head[3, 0] / 2)
-    largest = max(of_head[3, 0] / 4, of_head[2, 1] / 2)
-    assert more.noise.messages[1][0] == pytest.approx(largest)
-    assert not more.noise.messages[0].any()
-    # It costs nobody anything, and under `upload` the cloud learns less.
-    for kind, value in more.ledger.by_kind(3).items():
-        assert value <= plain.ledger.by_kind(3)[kind] * (1 + 1e-9)
-    less = more.ledger.by_kind(3)["cloud"] < 0.95 * plain.ledger.by_kind(3)["cloud"]
-    assert less == (mechanism == "upload")
-
-
 def test_noise_below_a_trusted_head_is_as_large_against_its_message():
     network = network_of([2, 4])
     inner = replace(network, noise=(network.noise[0], network.noise[1] / 4, np.ones(8)))

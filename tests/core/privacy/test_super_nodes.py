@@ -213,18 +213,6 @@ def test_the_largest_epsilon_is_that_of_the_largest_line(sums):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_all_other_lines_are_those_of_fixed_servers(mechanism):
-    noise = {"privacy.mechanism": mechanism, "privacy.calibration": "multiplier"}
-    noise |= {"privacy.noise_multiplier": 1.0}
-    elected = mechanism_of(config_of(noise, rounds=3)).ledger.by_kind(3)
-    fixed = mechanism_of(
-        config_of(noise, {"topology.super_nodes.kind": "fixed"}, rounds=3), drawn=False
-    ).ledger.by_kind(3)
-    assert elected.pop("super_nodes") <= fixed["servers"]
-    assert elected == fixed
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("sums", [{}, {"secure_aggregation.layers": [2]}])
 def test_trusted_super_nodes_read_everything_from_their_first_round_on(mechanism, sums):
     """C2: the super-node adds the noise itself. 2 serves first, 0 next; each sees no other then."""

@@ -14,7 +14,6 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.ledger import behind_own_heads
 from m2fdp.core.privacy.ledger_tables import ledger_table
-from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, sample_weights
@@ -198,16 +197,6 @@ def test_the_cloud_takes_the_smaller_of_two_counts():
     assert loud.ledger.epsilon(both, ROUNDS) == min(alone) < max(alone)
 
 
-def test_what_an_edge_server_draws_does_not_protect_from_it():
-    """Ten times the edge server's noise changes what the cloud learns, and nothing of its own."""
-    plain = mechanism_of(exposures=ONE)
-    loud = mechanism_of(exposures=ONE | {"edge_uplinks": 10}, downlink="full")
-    assert drawn(loud)[2] == pytest.approx(10 * drawn(plain)[2])
-    for kind in ("servers", "uplinks"):
-        assert loud.ledger.by_kind(ROUNDS)[kind] == plain.ledger.by_kind(ROUNDS)[kind]
-    assert loud.ledger.by_kind(ROUNDS)["cloud"] < plain.ledger.by_kind(ROUNDS)["cloud"]
-
-
 def tree_of(children) -> Tree:
     parents = (np.zeros(len(children), dtype=int), np.repeat(np.arange(len(children)), children))
     edges, devices = (
@@ -334,16 +323,6 @@ def test_who_pools_knows_all_but_the_noise_on_the_path():
     expected = gaussian((3, sqrt(local), ROUNDS), (30 / 50, sqrt(total), ROUNDS))
     assert ledger.pooled(ROUNDS) == pytest.approx(expected, rel=1e-9)
     assert ledger.pooled(ROUNDS) > ledger.verified(ROUNDS)
-
-
-def test_the_summary_shows_both_nominal_epsilons_beside_the_verified_one():
-    privacy = PrivacyConfig(**PAPER)
-    told = summary(mechanism_of(), ROUNDS, privacy)
-    assert (told["epsilon_nominal"], told["epsilon_nominal_cloud"]) == (20, 25)
-    assert told["epsilon_verified"] == pytest.approx(1.8625e6, rel=1e-3)
-    assert "verified ε 1.86e+06 exceeds the nominal 20 and 25" in warnings(
-        mechanism_of(), ROUNDS, privacy
-    )
 
 
 @pytest.mark.parametrize(("target", "multiplier"), [(1.0, 18.281), (8.0, 2.9412), (20.0, 1.4213)])
