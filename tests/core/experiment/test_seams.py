@@ -14,14 +14,13 @@ from tests.pages import blocks, write_files
 from torch import nn
 
 from m2fdp import Experiment, load_config
-from m2fdp.core.algorithms import ALGORITHMS, Algorithm, Given, Plan
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.hfl import HFL
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.config import Config, recorded, released
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.network import Network, noise_plan
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
 SMALL = {
@@ -76,36 +75,6 @@ def test_devices_weigh_by_their_records_in_training_and_ledger(algorithm, mechan
     trained, ledger = run.train(), run.ledger()
     assert 3.9 < trained.epsilon <= 4
     assert ledger.loc[ledger["distrusted"], "epsilon"].max() == pytest.approx(trained.epsilon)
-
-
-def test_what_the_cloud_adds_is_in_the_model_and_protects_from_the_public_alone(own):
-    """M = 640 and 2 rounds: the deviation of 1280 draws is off by 10 % with probability 1e-6."""
-
-    def plan(given: Given) -> Plan:
-        _, *below = noise_plan(given.tree, given.trust)
-        network = Network(given.tree, given.trust, (np.ones(1), *below))
-        return Plan(network, given.schedule, private=True)
-
-    noisy = experiment(UPLOAD, own(plan))
-    mechanism = noisy.calibrate().mechanism
-    (cloud,) = mechanism.noise.messages[0]
-    assert cloud > 0
-    silent = [np.zeros_like(scale) for scale in mechanism.noise.messages]
-    quiet = replace(mechanism, noise=replace(mechanism.noise, messages=tuple(silent)))
-    only_cloud = replace(
-        mechanism,
-        noise=replace(mechanism.noise, messages=(mechanism.noise.messages[0], *silent[1:])),
-    )
-    models = []
-    for mutant in (quiet, only_cloud):
-        process = noisy.process(noisy.simulation(mechanisms=(mutant,)))
-        state = process.start()
-        models.append(process.round(state, noisy.run_plan.rounds[0]).weights)
-    spread = float((models[1] - models[0]).std()) / noisy.run_plan.rounds[0].step_size
-    assert spread == pytest.approx(cloud, rel=0.12)
-    # Without it the public would learn what the cloud learns.
-    spent = mechanism.ledger.by_kind(2)
-    assert spent["public"] < spent["cloud"]
 
 
 @dataclass(frozen=True)
@@ -222,19 +191,6 @@ def test_the_page_s_algorithms_are_small_and_have_options(project):
         experiment(fedprox, {"options": {"nu": 1}})
     with pytest.raises(InputError, match="options.mu = 1: unknown key; there are none"):
         experiment({"options": {"mu": 1}})
-
-
-def test_noise_of_untrusted_servers_protects_from_those_above_alone(project):
-    """All the page says of it: the untrusted server itself learns as much as before."""
-    write_files(PAGE, project)
-    by_kind = {}
-    for name in ("m2fdp", "my_cautious:CAUTIOUS"):
-        paper = UPLOAD | {"privacy.calibration": "paper", "privacy.alpha": 10.0}
-        run = experiment(paper, {"topology.trust.ratios": [0.0], "algorithm": name})
-        by_kind[name] = run.calibrate().mechanism.ledger.by_kind(2)
-    plain, cautious = by_kind.values()
-    assert cautious["servers"] == pytest.approx(plain["servers"])
-    assert cautious["public"] < plain["public"]
 
 
 PULLED = {"training.proximal": 0.5, "training.learning_rate": 0.25}
