@@ -123,18 +123,9 @@ def test_hdp_s_super_nodes_are_the_lowest_servers():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"zones": {"device_noise": 0.6, "server_noise": 0.6}},
-            "zones.server_noise = 0.6: .*sum to 1",
-        ),
-        (
-            {"zones": {"device_noise": 0.4, "server_noise": 0.4}},
-            r"zones: leaves 2 zones, such as server-1-\d, .*cloud_noise: true",
-        ),
-        (
-            {"zones": {"device_noise_of": "devices", "server_noise": 0.9}},
-            r"zones: leaves 1 zones, such as server-1-\d",
-        ),
+        ({"zones": {"device_noise": 0.6, "server_noise": 0.6}}, "server_noise = 0.6: .*sum to 1"),
+        ({"zones": {"device_noise": 0.4, "server_noise": 0.4}}, "leaves 2 zones, .*cloud_noise:"),
+        ({"zones": {"device_noise_of": "devices", "server_noise": 0.9}}, r"leaves 1 zones, su"),
         ({"fanouts": (2, 2, 2)}, "'hdp_mixed': needs a tree of two tiers"),
         ({"algorithm": "hdp", "fanouts": (4,)}, "'hdp': needs servers between"),
     ],

@@ -214,10 +214,7 @@ CONTROL = {
             "centre; use at most 1/eta = 2",
         ),
         ({"training.proximal": -0.1}, "training.proximal = -0.1: "),
-        (
-            {"training.proximal_center": "own"},
-            "training.proximal_center = 'own': .*'received' or 'global'",
-        ),
+        ({"training.proximal_center": "own"}, "center = 'own': .*'received' or 'global'"),
     ],
 )
 def test_what_can_t_be_is_refused_in_one_line(changes, message):

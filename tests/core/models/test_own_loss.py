@@ -126,10 +126,7 @@ def test_gradients_in_the_scores_are_those_of_the_closed_form():
     [
         ("mean", r"makes \(\) of scores of shape \(5, 3\).*one loss a record, \(5,\)"),
         ("drawn", "can't be vectorised over records"),
-        (
-            "by_number",
-            r"can't be vectorised over records.*Error: .* \(test_own_loss.py, line \d+\)",
-        ),
+        ("by_number", r"can't be vectorised.*Error: .* \(test_own_loss.py, line \d+\)"),
         ("endless", "makes the loss inf of scores"),
         ("kinked", "a gradient that is not finite"),
         ("hits", "no gradient leads back from"),

@@ -258,18 +258,18 @@ def test_nobody_learns_more_than_the_lowest_message_tells(seed):
             assert shift == pytest.approx(line, rel=1e-6), observer
 
 
+RUN = {
+    "privacy.mechanism": "upload",
+    "privacy.unit": "device",
+    "privacy.calibration": "multiplier",
+    "privacy.noise_multiplier": 1.0,
+    "training.local_aggregation": None,
+}
+
+
 def table_of(**changes):
-    base = {
-        "algorithm": "hdp_mixed",
-        "topology.fanouts": [S, M],
-        "privacy.mechanism": "upload",
-        "privacy.unit": "device",
-        "privacy.calibration": "multiplier",
-        "privacy.noise_multiplier": 1.0,
-        "training.rounds": 1,
-        "training.local_aggregation": None,
-    }
-    return experiment_of(base | changes).zones_table()
+    once = {"algorithm": "hdp_mixed", "topology.fanouts": [S, M], "training.rounds": 1}
+    return experiment_of(RUN, once, changes).zones_table()
 
 
 @pytest.mark.parametrize(
@@ -303,17 +303,11 @@ def test_a_run_s_table_is_of_the_noise_that_it_adds(name, changes, mechanism):
 
 def test_the_ledger_never_says_less_than_the_table():
     """It reads the mean of the head's parent, where the table has all zones' noise."""
-    changes = {"training.rounds": 3, "training.local_steps": 3, "topology.trust.ratios": [0.5]}
+    changes = {"training.rounds": 3, "training.local_steps": 3, "training.batch_size": None}
+    changes |= {"topology.fanouts": [4, 3], "topology.trust.ratios": [0.5]}
     for unit in ("record", "device"):
-        config = {"algorithm": "m2fdp", "privacy.unit": unit, "training.batch_size": None} | changes
-        experiment = experiment_of(
-            {
-                "privacy.mechanism": "upload",
-                "topology.fanouts": [4, 3],
-                "training.local_aggregation": None,
-            }
-            | config
-        )
+        kept = {key: RUN[key] for key in ("privacy.mechanism", "training.local_aggregation")}
+        experiment = experiment_of(kept, changes, {"privacy.unit": unit})
         table = experiment.zones_table().set_index("observer")["epsilon"]
         ledger = experiment.ledger().groupby("kind")["epsilon"].max()
         assert table["cloud"].max() <= ledger["cloud"] * (1 + 1e-6)
@@ -349,19 +343,9 @@ def test_steps_that_the_cloud_noises_are_releases_of_everybody_s():
 
 def chance_of(algorithm, **changes):
     """An experiment of 4 zones of 40 devices of which a tenth joins each of 20 rounds."""
-    base = {
-        "algorithm": algorithm,
-        "topology.fanouts": [4, 40],
-        "privacy.mechanism": "upload",
-        "privacy.unit": "device",
-        "privacy.calibration": "multiplier",
-        "privacy.noise_multiplier": 1.0,
-        "partition.scheme": "iid",
-        "training.rounds": 20,
-        "training.participation": 0.1,
-        "training.local_aggregation": None,
-    }
-    return experiment_of(base | changes)
+    chance = {"training.rounds": 20, "training.participation": 0.1, "partition.scheme": "iid"}
+    chance |= {"algorithm": algorithm, "topology.fanouts": [4, 40]}
+    return experiment_of(RUN, chance, changes)
 
 
 def told_by(experiment):
