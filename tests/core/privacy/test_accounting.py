@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant
 from scipy.optimize import brentq
@@ -215,9 +215,12 @@ def test_same_curve_as_dp_accounting(shifts, weights, stays, count):
     chances = [stays, *(1 - stays) * moves / moves.sum()] if stays else moves / moves.sum()
     spacing = max(shifts) / 40
     ours = mixture_distribution(law, chances, spacing).self_compose(count)
-    theirs = from_mixture_gaussian_mechanism(
-        1.0, law, chances, value_discretization_interval=spacing
-    ).self_compose(count)
+    try:
+        theirs = from_mixture_gaussian_mechanism(
+            1.0, law, chances, value_discretization_interval=spacing
+        ).self_compose(count)
+    except ValueError:  # it lost the bounds of a root to rounding
+        reject()
     for delta in (1e-2, 1e-5):
         expected = theirs.get_epsilon_for_delta(delta)
         assert ours.get_epsilon_for_delta(delta) == pytest.approx(expected, rel=1e-5, abs=1e-6)
