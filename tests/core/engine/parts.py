@@ -18,6 +18,10 @@ from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.trust import all_untrusted
 
+RAGGED = [
+    ("cloud", "A"), ("cloud", "B"), ("A", "a1"), ("A", "a2"), ("B", "b1"),
+    ("a1", "0"), ("a1", "1"), ("a2", "2"), ("b1", "3"), ("b1", "4"),
+]  # fmt: skip
 PRIVACY = {
     "gradient": PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=0.5),
     "upload": PrivacyConfig(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
-from tests.core.engine.parts import make_shards, mechanism_for, plan_of, schedule, silent
+from tests.core.engine.parts import RAGGED, make_shards, mechanism_for, plan_of, schedule, silent
 
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -15,10 +15,6 @@ from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.trust import explicit_trust
 from m2fdp.processes import workers
 
-RAGGED = [
-    ("cloud", "A"), ("cloud", "B"), ("A", "a1"), ("A", "a2"), ("B", "b1"),
-    ("a1", "0"), ("a1", "1"), ("a2", "2"), ("b1", "3"), ("b1", "4"),
-]  # fmt: skip
 MIDDLES = [0.0, 8, 16, 32, 64]
 CENTERS = ["received", "global"]
 

@@ -16,6 +16,7 @@ from tests.builders import (
     without_noise,
 )
 from tests.core.engine.parts import (
+    RAGGED,
     make_shards,
     mechanism_for,
     noise_alone,
@@ -35,11 +36,6 @@ from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.network import Network, heads_of, noise_plan
 from m2fdp.core.topology.trust import draw_trust, explicit_trust
 from m2fdp.processes import workers
-
-RAGGED = [
-    ("cloud", "A"), ("cloud", "B"), ("A", "a1"), ("A", "a2"), ("B", "b1"),
-    ("a1", "0"), ("a1", "1"), ("a2", "2"), ("b1", "3"), ("b1", "4"),
-]  # fmt: skip
 
 
 def test_two_rounds_on_a_ragged_tree_by_hand():

@@ -80,13 +80,9 @@ def test_the_zones_table_claims_nothing_behind_an_own_rule(project):
         assert "epsilon" in table.columns
 
 
-def test_without_own_code_nothing_is_said_of_any():
-    assert "own_code" not in Experiment.from_config(load_config(SMALL)).summary()
-
-
-def test_own_code_has_nothing_to_keep_without_privacy(project):
-    changes = {"algorithm": "hfl", "model.name": "my_models:small_net"}
-    assert "own_code" not in Experiment.from_config(load_config(SMALL, changes)).summary()
+def test_without_own_code_or_without_privacy_nothing_is_said_of_any(project):
+    for changes in ({}, {"algorithm": "hfl", "model.name": "my_models:small_net"}):
+        assert "own_code" not in Experiment.from_config(load_config(SMALL, changes)).summary()
 
 
 class Nothing:
