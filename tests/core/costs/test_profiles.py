@@ -1,7 +1,5 @@
 """Profiles of devices: shares, switches, noise, speeds."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Runs with evaluations, and what the cloud makes of aggregates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from math import log

@@ -1,7 +1,5 @@
 """Experiments in tiers: what equals what to the byte, what the clock may not touch, refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Split models: D's sizes, and what is where in their flat vectors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tests.builders import split_resnet

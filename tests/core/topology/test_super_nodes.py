@@ -53,8 +53,7 @@ def test_those_on_line_count():
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"topology.fanouts": [4], "topology.trust.ratios": []}, {"algorithm": "pedpfl"}],
+    "changes", [{"topology.fanouts": [4], "topology.trust.ratios": []}, {"algorithm": "pedpfl"}]
 )
 def test_a_star_elects_nobody(changes):
     with pytest.raises(InputError, match="^topology.super_nodes.kind = .*a star") as caught:
