@@ -47,10 +47,6 @@ def own(name, algorithm=M2FDP, **changes):
     return replace(algorithm, name=name, plan=plan)
 
 
-def _split_and_keep(given):
-    return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
-
-
 def _keeping_and_split(given):
     return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
 
