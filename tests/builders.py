@@ -1,8 +1,6 @@
 """Experiments, the default configuration with a few keys changed; and runs put together from parts
 that no configuration asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -109,12 +107,7 @@ def process_of(
 ) -> TreeProcess:
     """The rounds of one network, with streams of the test's own."""
     simulation = Simulation(
-        (network,),
-        (mechanism,),
-        model,
-        shards,
-        randomness or seeded(0, b"test"),
-        rules or Rules(),
+        (network,), (mechanism,), model, shards, randomness or seeded(0, b"test"), rules or Rules()
     )
     return build_process(simulation, ExecutionSettings(**settings))
 

@@ -1,7 +1,5 @@
 """What finished runs have left: their files, and what MLflow keeps of them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

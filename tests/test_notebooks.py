@@ -1,7 +1,5 @@
 """The notebooks run from top to bottom on the runs that a study leaves."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The documentation as a site: every public name is described, every page is in it."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re
@@ -119,12 +117,7 @@ def test_the_reference_is_grouped_by_rooms_in_the_contracts_order(site):
     library, frame = (list(group) for group in site.rooms().values())
     assert {"command_errors", "errors", "files"}.isdisjoint(library)
     assert library[0] == "reporting" and "core/privacy" in library
-    assert {
-        "pipelines",
-        "expectations",
-        "studies",
-        "commands",
-    } == set(frame)
+    assert {"pipelines", "expectations", "studies", "commands"} == set(frame)
     assert list(pages_of(site.navigation())) == [path for path, _ in site.reference()]
 
 

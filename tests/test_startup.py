@@ -1,7 +1,5 @@
 """What a command costs before it does anything: heavy libraries load where they are used."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Claims of a paper: what they may say, and refusals before any run."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Claims judged against runs: hand-computed numbers, honest verdicts and refusals."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd
@@ -223,9 +221,7 @@ def test_two_equal_runs_of_one_seed_are_refused():
         only(GAIN, run("p1_0.5"), run("hfl_dp"), run("hfl_dp", accuracy=0.7))
     with pytest.raises(InputError, match="of = .* selects 2 runs of seed 0; select by algorithm"):
         only(
-            TREND,
-            *trend_runs((1.0, 0.0), (2.0, 0.0)),
-            *trend_runs((1.0, 0.0), algorithm="hfl_dp"),
+            TREND, *trend_runs((1.0, 0.0), (2.0, 0.0)), *trend_runs((1.0, 0.0), algorithm="hfl_dp")
         )
 
 

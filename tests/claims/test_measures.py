@@ -1,7 +1,5 @@
 """Measures of runs by hand-computed values."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -114,10 +112,7 @@ def test_the_order_of_rows_does_not_matter(order):
     decisions = pd.concat([decisions_of("run0", *[(1, 2, 3), (3, 3, 5)] * 3)])
     expected = measure_runs(runs_of(2), history, decisions, 0.6)
     shuffled = measure_runs(
-        runs_of(2),
-        history.iloc[list(order)],
-        decisions.iloc[[i for i in order if i < 6]],
-        0.6,
+        runs_of(2), history.iloc[list(order)], decisions.iloc[[i for i in order if i < 6]], 0.6
     )
     pd.testing.assert_frame_equal(shuffled, expected, check_exact=True)
 

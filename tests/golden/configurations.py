@@ -1,7 +1,5 @@
 """Random configurations, and some that are refused, for which ledgers are written down."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -202,11 +200,7 @@ def _untrusted(rng: np.random.Generator, layers: list[list[str]], edges: Edges) 
 
 
 def _training(
-    rng: np.random.Generator,
-    depth: int,
-    controlled: bool,
-    family: str,
-    sizes: list[int],
+    rng: np.random.Generator, depth: int, controlled: bool, family: str, sizes: list[int]
 ) -> Overrides:
     rounds = int(rng.integers(9, 13) if family == "many_step_sizes" else rng.integers(1, 7))
     steps = int(rng.integers(1, 5))

@@ -1,7 +1,5 @@
 """Ledgers of the configurations: computed, packed into a small file, and compared."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Write the results of the code as it is, all that `tests.golden.compare` compares, anew."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

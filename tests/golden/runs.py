@@ -1,7 +1,5 @@
 """`kedro run` in a folder of its own: what it writes, as digests and bounds."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

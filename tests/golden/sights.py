@@ -6,8 +6,6 @@ collusion. Of each: every line of the ledger with its words and its noise to the
 every observer reads what of every device in a round, and the table of zones.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict

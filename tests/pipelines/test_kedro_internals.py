@@ -1,7 +1,5 @@
 """That Kedro still has what only `kedro_internals` may use of it, and that it means the same."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 import matplotlib.figure

@@ -1,7 +1,5 @@
 """What `m2fdp.hooks` uses of kedro-mlflow, and what it does in the place of its other hooks."""
 
-from __future__ import annotations
-
 import pytest
 from kedro.io import DataCatalog
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig

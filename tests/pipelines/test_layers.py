@@ -1,7 +1,5 @@
 """Layers of the catalog, which Kedro-Viz draws below each other."""
 
-from __future__ import annotations
-
 import re
 from graphlib import TopologicalSorter
 

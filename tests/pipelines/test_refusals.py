@@ -25,10 +25,7 @@ BEFORE_A_RUN = {
         ("algorithm=fedprox", "algorithm = 'fedprox': is unknown; valid are hfl, "),
         ("model.name=transformer", "model.name = 'transformer': "),
         ("topology.edges=nowhere.csv", "topology.edges = 'nowhere.csv': no such file"),
-        (
-            f"{CONTROL},algorithm=hfl_dp",
-            "control.enabled = True: needs an algorithm",
-        ),
+        (f"{CONTROL},algorithm=hfl_dp", "control.enabled = True: needs an algorithm"),
         (
             f"{CONTROL},training.participants=2",
             "training.participants = 2: the controller (control.enabled) needs",
@@ -58,7 +55,7 @@ BEFORE_A_RUN = {
     "audit": [(CONTROL, "control.enabled = True: a pipeline of equal rounds")],
     "bound": [(CONTROL, "control.enabled = True: a pipeline of equal rounds")],
     "privacy": [
-        ("zones.cloud_noise=true", "zones.cloud_noise = True: belongs to algorithm: hdp_mixed"),
+        ("zones.cloud_noise=true", "zones.cloud_noise = True: belongs to algorithm: hdp_mixed")
     ],
     "attack": [
         (CONTROL, "control.enabled = True: a pipeline of equal rounds"),
@@ -102,21 +99,18 @@ IN_NODES = {
             f"{UPLOAD},threat.distrusted=servers|cloud|siblings",
             "privacy.epsilon = 4.0: can't be met for devices of the same … "
             "privacy.mechanism: gradient",
-        ),
+        )
     ],
     "audit": [(f"{SMALL},algorithm=hfl", "no bound to audit")],
     "attack": [
-        (
-            "attack.method=analytic,model.name=lenet",
-            "attack.method = 'analytic': inverts a linear",
-        ),
+        ("attack.method=analytic,model.name=lenet", "attack.method = 'analytic': inverts a linear"),
         (
             "attack.observer=far_devices,algorithm=pedpfl",
             "attack.observer = 'far_devices': reads no",
         ),
     ],
     "clock": [
-        ("clock.model=trained", "clock.model = 'trained': is known where a model is trained"),
+        ("clock.model=trained", "clock.model = 'trained': is known where a model is trained")
     ],
 }
 # What each pipeline is run for.

@@ -1,7 +1,5 @@
 """`kedro run` in tiers: what is logged, and runs that are cut off and go on."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

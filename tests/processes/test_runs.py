@@ -1,7 +1,5 @@
 """Kedro runs and studies whose rounds are computed by a Ray cluster of two nodes."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

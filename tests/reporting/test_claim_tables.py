@@ -1,7 +1,5 @@
 """Judged claims as people read them: hand-written texts and tables."""
 
-from __future__ import annotations
-
 import io
 
 import pandas as pd
@@ -29,11 +27,7 @@ from m2fdp.reporting.claim_tables import heading, measured_text, print_claims, t
     [
         (GAIN, pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]), "+8.0 ± 2.0 points (n = 3)"),
         (GAIN, pairs([0.8], [0.7]), "+10.0 points (n = 1)"),
-        (
-            SAVING,
-            pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"),
-            "+45.0 ± 7.1 % (n = 2)",
-        ),
+        (SAVING, pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"), "+45.0 ± 7.1 % (n = 2)"),
         (
             TREND,
             trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),

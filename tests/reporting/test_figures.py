@@ -1,7 +1,5 @@
 """The figures show the data they are given: lines, bands, cells, labels."""
 
-from __future__ import annotations
-
 import io
 import math
 

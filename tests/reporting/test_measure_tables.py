@@ -1,7 +1,5 @@
 """Tables of measures by hand-written values."""
 
-from __future__ import annotations
-
 import math
 
 from tests.reporting.panel_frames import study

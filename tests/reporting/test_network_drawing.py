@@ -1,7 +1,5 @@
 """The network drawing: every node is a mark of its own kind, inside the figure."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Figures of panels: lines, dots, error bars, legends, and what is missing."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any

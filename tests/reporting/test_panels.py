@@ -1,7 +1,5 @@
 """Panels select the runs that they show, in lines and points, and refuse to mix others in."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of runs and ledgers: hand-computed statistics and honest epsilons."""
 
-from __future__ import annotations
-
 import io
 import math
 

@@ -1,20 +1,12 @@
 """Rounds whose parties a test plays itself, so that it can sit on the wire and look inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from m2fdp.secure_aggregation.member import Member
-from m2fdp.secure_aggregation.messages import (
-    Mailbox,
-    MaskedVector,
-    Message,
-    Roster,
-    UnmaskShares,
-)
+from m2fdp.secure_aggregation.messages import Mailbox, MaskedVector, Message, Roster, UnmaskShares
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
 

@@ -228,11 +228,7 @@ BROKEN = {
         "text_of_survivors",
         lambda terms, request: b"any",
     ),
-    "keys that nobody has to sign": (
-        (reads_by_made_up_keys,),
-        "check_keys",
-        lambda *_: None,
-    ),
+    "keys that nobody has to sign": ((reads_by_made_up_keys,), "check_keys", lambda *_: None),
 }
 
 

@@ -1,7 +1,5 @@
 """Runs as MLflow keeps them, without any training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import mlflow
@@ -30,10 +28,7 @@ def log_run(
             values["epsilon"] = 1.0 * round_
         metrics += [Metric(name, value, 0, 5 * round_) for name, value in values.items()]
     if private:
-        metrics += [
-            Metric("epsilon_nominal", 4.0, 0, 0),
-            Metric("epsilon_verified", 3.9, 0, 0),
-        ]
+        metrics += [Metric("epsilon_nominal", 4.0, 0, 0), Metric("epsilon_verified", 3.9, 0, 0)]
     for round_, values in enumerate(decisions, start=1):
         names = ("control/K", "control/s_trusted", "control/s_untrusted")
         metrics += [

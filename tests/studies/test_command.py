@@ -1,7 +1,5 @@
 """Real studies of tiny runs through `kedro study`, with real worker processes."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -429,9 +427,7 @@ def began(project, identity: str, name: str, **order) -> None:
         mlflow.create_experiment("m2fdp", (project / "mlruns" / "artifacts").as_uri())
     mlflow.set_experiment("m2fdp")
     order = {"name": name, "scale": None, "env": None, "params": {}} | order
-    with mlflow.start_run(
-        tags={"study": identity, "role": "study", "order": json.dumps(order)},
-    ):
+    with mlflow.start_run(tags={"study": identity, "role": "study", "order": json.dumps(order)}):
         pass
 
 

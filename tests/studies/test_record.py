@@ -1,7 +1,5 @@
 """What a study's runs say is the same from MLflow and from the files that are kept of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

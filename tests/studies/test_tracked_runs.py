@@ -1,7 +1,5 @@
 """MLflow's runs as frames: which runs count, and what their columns hold."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Iterator

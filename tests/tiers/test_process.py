@@ -1,7 +1,5 @@
 """Rounds in tiers: whose models are averaged with what weight, and what no average may touch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """FedGKT: what both sides descend, who keeps what from round to round, and who is evaluated."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from math import log

@@ -1,7 +1,5 @@
 """Ways to train in epochs: a new one is one object, and nothing else knows of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

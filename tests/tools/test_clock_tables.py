@@ -1,12 +1,11 @@
 """D's tables from the clock, against the numbers that they imply."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.tiers.clocks import clock
 
-from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.config import Config
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from tools import clock_figures
 from tools import clock_tables as tables
 
