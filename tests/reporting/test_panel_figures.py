@@ -300,12 +300,6 @@ def test_no_runs_at_all():
         assert [text.get_text() for text in axes.texts] == ["no finished runs"]
 
 
-def test_a_target_that_no_run_reached():
-    condition = {"arm": "pedpfl"}
-    (axes,) = figure_of(TARGETS, {"x": "arm", "y": "delay_to_target", "where": condition}).axes
-    assert [text.get_text() for text in axes.texts] == ["no finished run reached the target"]
-
-
 def test_panels_of_the_same_measure_share_a_scale():
     first_axes, second_axes = figure_of(ARMS, *OVER_ROUNDS).axes
     assert first_axes.get_ylim() == second_axes.get_ylim()
