@@ -117,18 +117,6 @@ def executed(experiment: Experiment, **settings) -> TreeProcess:
     return build_process(experiment.simulation(), ExecutionSettings(**settings))
 
 
-class CutOff:
-    """A process that does `end()` in the place of one of its rounds."""
-
-    def __init__(self, process: TreeProcess, last: int, end: Callable[[], None]) -> None:
-        self.process, self.last, self.end = process, last, end
-
-    def round(self, state: State, plan: RoundPlan, tap=None) -> State:
-        if state.round == self.last:
-            self.end()
-        return self.process.round(state, plan, tap)
-
-
 def last_state(process: TreeProcess, plans: Sequence[RoundPlan], tap=None) -> State:
     """The state after all rounds, heard by a tap or not."""
     state = process.start()
