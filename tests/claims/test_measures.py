@@ -43,11 +43,6 @@ def test_volatility_is_the_std_of_the_steps_in_the_second_half():
     assert volatility == pytest.approx(0.15 * math.sqrt(2))
 
 
-def test_a_steady_climb_is_not_volatile():
-    (volatility,) = measure_runs(runs_of(), history_of(np.linspace(0.1, 0.9, 20)))["volatility"]
-    assert volatility == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize(("evaluations", "has_value"), [(1, False), (4, False), (5, True)])
 def test_volatility_needs_three_late_evaluations(evaluations, has_value):
     history = history_of([0.1, 0.5, 0.2, 0.4, 0.3][:evaluations])

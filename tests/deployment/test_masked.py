@@ -243,17 +243,6 @@ def test_a_false_roster_is_refused_in_one_line(tmp_path, how, words):
             lambda content: masked_messages.pack_request(UnmaskRequest((0, 1, 2), (3,))),
             "have signed its list of survivors",
         ),
-        (
-            "survivors",
-            lambda content: masked_messages.pack_request(UnmaskRequest((0, 1), (2, 3))),
-            "a sum of too few",
-        ),
-        (
-            "survivors",
-            lambda content: masked_messages.pack_request(UnmaskRequest((1, 2, 3), (0,))),
-            "it is said to have fallen silent",
-        ),
-        ("unmasking", lambda content: pack([]), "0 have signed its list of survivors, not 3"),
         ("unmasking", lambda content: content[:-1], "bytes that are no signatures"),
         ("masked", lambda content: content.replace(content[10:30], bytes(20)), "sealed for member"),
     ],

@@ -1,4 +1,5 @@
-"""What a ledger is computed from. They were drawn at random once, and stand in ledger.json."""
+"""What a ledger is computed from. They were drawn at random once, and stand in ledger.json and
+drawn.json."""
 
 import csv
 from dataclasses import dataclass

@@ -108,11 +108,6 @@ def test_the_papers_mechanism_is_accounted_for_the_rounds_that_are_planned(finis
     assert summary["epsilon_nominal"] == 4
 
 
-def test_uploads_are_calibrated_to_the_windows_that_are_planned(project, kedro_run):
-    kedro_run("--params", f"{UPLOAD},training.local_aggregation=null", code=0)
-    assert 0.98 * 4 < report(project, "privacy_summary.json")["epsilon_conditional"] <= 4
-
-
 @pytest.mark.full
 def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
     kedro_run("--params", f"{SMALL},privacy.budget=3", code=0)

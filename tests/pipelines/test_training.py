@@ -84,7 +84,7 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
     assert {name: tuple(value.shape) for name, value in state.items()} == {"1.weight": (10, 64)}
 
 
-@pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "pedpfl"])
+@pytest.mark.parametrize("algorithm", ["hfl", "pedpfl"])
 def test_every_baseline(project, kedro_run, algorithm):
     kedro_run("--params", f"{SMALL},algorithm={algorithm}", code=0)
     run = only_run()

@@ -13,6 +13,8 @@ def log_run(
     status: str = "FINISHED",
     arm: str | None = None,
     version: str | None = None,
+    study: str | None = None,
+    stage: str | None = None,
     decisions: Sequence[tuple[float, float, float]] = (),
     **params: object,
 ) -> str:
@@ -40,8 +42,8 @@ def log_run(
         "role": "method" if algorithm == "m2fdp" else "baseline",
         "privacy": "verified" if private else "none",
     }
-    tags |= {"arm": arm} if arm else {}
-    tags |= {"version": version} if version else {}
+    named = {"arm": arm, "version": version, "study": study, "stage": stage}
+    tags |= {key: name for key, name in named.items() if name}
     every = {"algorithm": algorithm, "seed": seed, "cell": run_id, "threads": None} | params
     client.log_batch(
         run_id,
