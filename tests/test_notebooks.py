@@ -67,11 +67,10 @@ def test_compare_runs_shows_the_table_and_the_figure(store):
 @pytest.mark.full
 def test_the_main_comparison_shows_figure_table_and_claims(store):
     for seed in (0, 1):
-        log_run("hfl", seed, (0.5, 0.803), study="fig5", version="verified", arm="hfl")
-        log_run("m2fdp", seed, (0.4, 0.795), study="fig5", version="verified", arm="p1_1")
-        log_run(
-            "m2fdp", seed, (0.4, 0.1), study="fig5", version="verified", arm="p1_1", stage="search"
-        )
+        fig5 = {"study": "fig5", "version": "verified"}
+        log_run("hfl", seed, (0.5, 0.803), arm="hfl", **fig5)
+        log_run("m2fdp", seed, (0.4, 0.795), arm="p1_1", **fig5)
+        log_run("m2fdp", seed, (0.4, 0.1), arm="p1_1", stage="search", **fig5)
     *_, figure, table, claims = execute("main_comparison")
     assert "image/png" in figure.outputs[0].data
     assert "0.795 ± 0.000" in table.outputs[0].data["text/html"]
