@@ -1,8 +1,6 @@
 """Experiments, the default configuration with a few keys changed; and runs put together from parts
 that no configuration asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -149,12 +147,7 @@ def process_of(
 ) -> TreeProcess:
     """The rounds of one network, with streams of the test's own."""
     simulation = Simulation(
-        (network,),
-        (mechanism,),
-        model,
-        shards,
-        randomness or seeded(0, b"test"),
-        rules or Rules(),
+        (network,), (mechanism,), model, shards, randomness or seeded(0, b"test"), rules or Rules()
     )
     return build_process(simulation, ExecutionSettings(**settings))
 
@@ -162,18 +155,6 @@ def process_of(
 def executed(experiment: Experiment, **settings) -> TreeProcess:
     """The rounds of an experiment, executed as `ExecutionSettings` say."""
     return build_process(experiment.simulation(), ExecutionSettings(**settings))
-
-
-class CutOff:
-    """A process that does `end()` in the place of one of its rounds."""
-
-    def __init__(self, process: TreeProcess, last: int, end: Callable[[], None]) -> None:
-        self.process, self.last, self.end = process, last, end
-
-    def round(self, state: State, plan: RoundPlan, tap=None) -> State:
-        if state.round == self.last:
-            self.end()
-        return self.process.round(state, plan, tap)
 
 
 def last_state(process: TreeProcess, plans: Sequence[RoundPlan], tap=None) -> State:

@@ -182,27 +182,6 @@ def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
     assert result.output == "Error: study = 'quickstart': no such study\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["fig99"], "study = 'fig99': no such study; the studies are attack_board, "),
-        (["quickstart", "--scale=tiny"], "--scale = 'tiny': quickstart has no such scale"),
-        (["quickstart", "--only=arm=hfl"], "--only = 'arm': does not vary; keys are "),
-        (["quickstart", "--over="], "--over = '': is an option of `kedro study sweep`"),
-        (["quickstart", "--env=nowhere"], "--env = 'nowhere': no such environment"),
-        (["quickstart", "--params=training.rounds=0"], "training.rounds = 0: Input should be"),
-        (["quickstart", "--params=seed=1"], "seed = 1: the study varies this key"),
-    ],
-)
-def test_what_a_studys_words_rule_out_needs_neither_torch_nor_mlflow(
-    project, monkeypatch, words, line
-):
-    monkeypatch.setitem(sys.modules, "m2fdp.studies.command", None)  # to import it is an error
-    result = CliRunner().invoke(cli, ["study", *words])
-    assert result.exit_code == 2
-    assert result.output.startswith(f"Error: {line}") and result.output.count("\n") == 1
-
-
 @pytest.mark.parametrize("command", [["-m", "m2fdp"], ["-m", "kedro", "run"]])
 def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command):
     result = subprocess.run(

@@ -1,7 +1,5 @@
 """The code of README and docs/ runs, and their commands are taken, as they stand there."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

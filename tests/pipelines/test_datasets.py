@@ -9,12 +9,7 @@ from matplotlib.figure import Figure
 
 from m2fdp.core.interruption import Interrupted, interruptible
 from m2fdp.pipelines.configuration import UninterruptedCatalog
-from m2fdp.pipelines.datasets import (
-    FigureDataset,
-    RecordDataset,
-    StateDictDataset,
-    TableDataset,
-)
+from m2fdp.pipelines.datasets import FigureDataset, RecordDataset, StateDictDataset, TableDataset
 from m2fdp.pipelines.tracking import trouble
 
 

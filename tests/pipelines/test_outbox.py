@@ -1,7 +1,5 @@
 """A store that fails while a run computes: the run goes on, and tells it at its end."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import mlflow

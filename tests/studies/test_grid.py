@@ -1,7 +1,5 @@
 """The cells that a study expands to."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

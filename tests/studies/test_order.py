@@ -1,7 +1,5 @@
 """What a study is asked for: a part of it by `--only`, or a sweep that needs no file."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

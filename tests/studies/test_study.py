@@ -1,7 +1,5 @@
 """Studies' files: what they may say, and their smaller scales."""
 
-from __future__ import annotations
-
 import pytest
 
 from m2fdp.core.errors import InputError

@@ -1,7 +1,5 @@
 """D's clients as tests want them: two of each profile, 5,000 records each, no noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

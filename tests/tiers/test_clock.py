@@ -1,7 +1,5 @@
 """Simulated seconds: D's start by hand, and the ratios that follow from D's two units."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.tiers.clocks import RECORDS, START, clock, start_clients, start_times

@@ -1,7 +1,5 @@
 """FLOPs, parameters and bytes of modules and tiers, against D's tables and counts by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

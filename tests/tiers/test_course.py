@@ -1,7 +1,5 @@
 """The course of a run in tiers: who trains what, its seconds and joules, and smaller steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

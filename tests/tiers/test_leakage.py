@@ -1,7 +1,5 @@
 """Distance correlation and patch shuffling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Plans of whole runs: how near the scheduler comes to an oracle, and what they depend on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """D's Algorithm 1 against brute force, by hand, and in what must hold for any clients."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

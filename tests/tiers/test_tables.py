@@ -1,7 +1,5 @@
 """The clock's times, and the rounds of a plan."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.tiers.clocks import clock

@@ -5,14 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tools.pretraining import (
-    Network,
-    augmented,
-    contrastive_loss,
-    draw_views,
-    train,
-    write,
-)
+from tools.pretraining import Network, augmented, contrastive_loss, draw_views, train, write
 
 from m2fdp.features import maps as contrastive
 from m2fdp.features.maps import LAYERS, responses
