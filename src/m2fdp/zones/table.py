@@ -84,11 +84,18 @@ def zones_table(
         return empty
     if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
         return empty
-    zones = replace(_zones(network, mechanism, lines, steps, rounds), colluding=colluding)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
     releases = [_releases(line, ledger, rounds) for line in lines]
+    shown = None
+    if network.chance is not None:  # as the ledger counts; where chance hides nothing, as if told
+        pairs = zip(lines, releases, strict=True)
+        hidden = [line.position.unnoticed and its.told != its.unseen for line, its in pairs]
+        shown = ~np.array(hidden)[of_device]
+    zones = replace(
+        _zones(network, mechanism, lines, steps, rounds), colluding=colluding, shown=shown
+    )
     found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
     nominal = nominal_epsilon(ledger, rounds, privacy)

@@ -50,6 +50,8 @@ class Zones:
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
+        shown: bool (n,), the devices that something above their zone shows to have joined, where
+            chance decides; None = those that add noise.
     """
 
     zone_of: np.ndarray
@@ -64,6 +66,12 @@ class Zones:
     elected: bool = False
     sums: SecureSums = OPEN
     colluding: int = 0
+    shown: np.ndarray | None = None
+
+    @cached_property
+    def shows(self) -> np.ndarray:
+        """bool (n,), the devices whose rounds are known above their zone."""
+        return self.devices > 0 if self.shown is None else self.shown
 
     @cached_property
     def in_zone(self) -> np.ndarray:
@@ -246,7 +254,7 @@ def views(zones: Zones) -> list[View]:
 def _views_of(its_round: _Round) -> list[View]:
     """Of one round."""
     zones = its_round.zones
-    weights, shows = zones.global_weights, zones.devices > 0
+    weights, shows = zones.global_weights, zones.shows
     broadcast = its_round.in_all + zones.of_servers
     peers = broadcast - zones.to_cloud[zones.zone_of] * its_round.known(1)
     far = broadcast - its_round.loudest_elsewhere
@@ -289,7 +297,7 @@ def _at_the_super_node(its_round: _Round, observer: str, knows: int) -> View:
 def _at_the_cloud(its_round: _Round) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
     zones, of_zone = its_round.zones, its_round.zones.zone_of
-    shows, weights = zones.devices > 0, zones.global_weights
+    shows, weights = zones.shows, zones.global_weights
     if READS[ON_LINKS](message_in(zones.sums, 1)):
         variance = its_round.in_zone + (zones.super_nodes**2)[of_zone]
         zone_message = ("the zone's message", variance, zones.device_weights, shows)
