@@ -42,6 +42,7 @@ class Room:
         surprises: functions from a `Config` and a `Plan` to lines on what is seldom meant.
         lines: functions from `Premises` and the ledger's lines of a network to these lines as the
             room accounts for them.
+        joint: functions from the ledgers of a run's several networks to the run's one ledger.
         ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
             room knows of the run before training.
         noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
@@ -70,6 +71,7 @@ class Room:
     verb_features: tuple[str, ...] = ()
     surprises: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    joint: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
     noises: tuple[str, ...] = ()
     promised: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ from m2fdp.core.privacy.sight import (
 )
 from m2fdp.core.schedule.rounds import RoundPlan
 
-# What others get of messages that are read as a sum only.
+# Messages that are read as a sum only are this to others.
 WORDS = "uniformly random words"
 _MASKED = "secure aggregation hides the terms of its sums, computationally"
 
@@ -82,11 +82,10 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: laws of the releases of one of them.
-        times: how many of them count.
+        laws: of the releases of one round.
+        times: how many rounds count.
         deviation: deviation of the noise that the observer can't subtract.
-        joins_unseen: whether the laws hold the chance that the device joins at all; else only
-            rounds that it joins count.
+        joins_unseen: whether the laws hold the chance that the device joins at all.
     """
 
     plan: RoundPlan
@@ -126,8 +125,7 @@ class Account:
 
     Attributes:
         spent: epsilon of a release that is made once, whatever the number of rounds.
-        held_out: whether it is about records that devices hold out, and not about those that they
-            train on.
+        held_out: whether it is about held-out records, not about training records.
     """
 
     spent: float = field(default=0.0, kw_only=True)
@@ -164,8 +162,7 @@ class Account:
         return rounds
 
     def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
-        """What the observer of a line is shown, by each way to count it. Each is an upper bound:
-        the least counts."""
+        """What the observer of a line is shown, by each way to count it; each is an upper bound."""
         return [list(self.shown(line, past))]
 
     def shown(self, line: Release, past: Past) -> Iterable[AlikeRounds]:
@@ -175,18 +172,13 @@ class Account:
             yield AlikeRounds(plan, line.laws(position, plan), times, deviation)
 
     def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
-        """What the counting rests on.
-
-        Args:
-            shown: what the observer is shown.
-        """
+        """What the counting rests on, given what the observer is shown."""
         return []
 
 
 @dataclass(frozen=True)
 class ByTurns(Account):
-    """An account of an observer that sees more in some of the rounds, counted as if in all of them:
-    nobody knows in which.
+    """The account of an observer that sees more in some rounds, counted as if in all.
 
     Attributes:
         otherwise: the deviation in all other rounds.
@@ -220,7 +212,6 @@ class Release:
         deviation: deviation of the noise that the observer can't subtract, in the unit of the
             position's laws; 0 for messages in clear.
         assumption: what the line rests on.
-        laws: laws of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         account: how the rounds are counted.
     """
@@ -284,8 +275,7 @@ def unsubtractable(
     """The deviation of all noise that a kind of observer can't subtract, by the one rule.
 
     Args:
-        serves: whether one that serves by turns does; else it is shown what its kind's
-            `off_duty` says.
+        serves: whether an observer that serves by turns does; else its kind's `off_duty` counts.
     """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
     variance, row = heads * heads, KINDS[kind]
@@ -311,12 +301,12 @@ def _inside(position: Position, drew: str) -> float:
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
-    """A line of messages without noise."""
+    """The line of somebody who reads messages without noise."""
     return Release(position, kind, KINDS[kind].words, sees, 0.0, "–", laws)
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
-    """A line of who hears messages that only their sum's reader can make sense of."""
+    """The line of somebody who hears masked words."""
     return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
 
 
@@ -330,9 +320,8 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
     """The line of the zone's other devices, which are elected by turns.
 
     Args:
-        reader: their line as if they were who reads what devices send, where they noise it, or
-            broadcasts alone.
-        otherwise: the deviation of what is shown to a device that does not serve.
+        reader: their line as if they served in every round.
+        otherwise: the deviation for a device that does not serve.
     """
     position, laws = reader.position, reader.laws
     if traffic.hidden and (position.is_device or position.head_layer == 0):
@@ -342,9 +331,8 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
         line = reader
     else:
         line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
-    collusion = [
-        f"{traffic.colluding} others tell it what they draw, and what they see when they serve"
-    ]
-    parts = [line.assumption, *collusion * bool(traffic.colluding)]
-    assumption = "; ".join(parts).removeprefix("–; ")
+    assumption = line.assumption
+    if told := traffic.colluding:
+        told_all = f"{told} others tell it what they draw, and what they see when they serve"
+        assumption = f"{assumption}; {told_all}".removeprefix("–; ")
     return replace(line, assumption=assumption, account=ByTurns(otherwise))
