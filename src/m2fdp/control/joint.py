@@ -13,14 +13,10 @@ from m2fdp.core.privacy.releases import Release
 
 
 def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
-    """One ledger of a run over several networks, from one of each.
+    """One ledger of a run over several networks, from the whole run's ledger in each.
 
     The networks differ in who takes part, so every device has the same kinds of observers in
     all. Devices share a line where they share a position in every network.
-
-    Args:
-        ledgers: one a network, by the number that a round's plan has for it; all with the plans
-            of the whole run.
     """
     lines = [_lines_by_position(ledger) for ledger in ledgers]
     n_devices = sum(len(position.members) for position in lines[0])

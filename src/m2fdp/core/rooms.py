@@ -27,8 +27,7 @@ class Room:
         mechanisms: {name: a `Mechanism`}.
         blocks: {block of the configuration: its class, a `Block`}.
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
-        decides: functions from a `Config` to the prefixes of keys that a release depends on because
-            something decides by them.
+        decides: functions from a `Config` to the prefixes of keys that decide what is released.
         sent: functions from a `Network`, M and the bits of each layer's messages to these bits with
             what the room's messages have.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
@@ -47,8 +46,7 @@ class Room:
             room knows of the run before training.
         noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
             laws to the noise as the room's nodes draw it.
-        promised: functions from an `Assembly` to what the room adds to its privacy summary, a
-            `Promised`.
+        promised: functions from an `Assembly` to a `Promised`, for its privacy summary.
         outside: tuples of texts, each of outputs of a run that epsilon does not cover.
         warned: functions from an `Assembly` to lines that a user should know before training.
         rounds: functions from a `Simulation` and `ExecutionSettings` to what the room does its own

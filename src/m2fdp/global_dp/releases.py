@@ -50,6 +50,8 @@ from m2fdp.core.schedule.rounds import RoundPlan
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
+# Observers in the order of their lines.
+_IN_ORDER = "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks"
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ class BallLaw:
     """How far a record moves a clipped model.
 
     Attributes:
-        rate: chance of a record to be in a step.
-        adjacency: two worlds that replace a record part by 2C as well, by C from between them,
-            which is what the accountant counts from.
+        rate: the chance of a record to be in a step.
+        adjacency: models with a record replaced part by 2C too: each by C from their middle, from
+            which the accountant counts.
     """
 
     rate: float
@@ -241,7 +243,7 @@ class ModelLines:
             coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
             lines_of[sight.COALITION] = replace(coalition, observer=who)
-        in_order = (lines_of.get(kind) for kind in sight.OF_MODELS)
+        in_order = (lines_of.get(kind) for kind in (*_IN_ORDER.split(), "colluders"))
         return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
@@ -284,8 +286,7 @@ class ModelLines:
         )
 
     def beside(self, mean: tuple[float, float]) -> EveryRelease:
-        """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
-        the edge server's mean."""
+        """Of broadcasts of edge server and cloud, behind this noise in the edge server's mean."""
         noise = self.noise
         local, total = (
             remaining + added for remaining, added in zip(mean, noise.added, strict=True)
@@ -308,12 +309,8 @@ class ModelLines:
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
         if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
-            at_cloud = said.cloud_rounds
-            local, total = noise.own
-            some = self.some(
-                (said.uplinks - at_cloud, local**2),
-                (at_cloud, total**2),
-            )
+            (local, total), at_cloud = noise.own, said.cloud_rounds
+            some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
             lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
@@ -322,9 +319,8 @@ class ModelLines:
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
-            lines.append(
-                self.line(sight.DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees)
-            )
+            all_seen = self.beside(noise.mean)
+            lines.append(self.line(sight.DOWNLINKS_CAUGHT, all_seen, some, sees=sees))
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:
@@ -348,15 +344,9 @@ class ModelLines:
         """Of an observer, by the ways to count what it is shown."""
         has_local = 1 in self.premises.traffic.layers
         leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
+        who, account = sight.KINDS[kind].words, OfModels(counts, self.alone(kind))
         return Release(
-            self.position,
-            kind,
-            sight.KINDS[kind].words,
-            sees,
-            max(leasts),
-            rests,
-            self.laws,
-            account=OfModels(counts, self.alone(kind)),
+            self.position, kind, who, sees, max(leasts), rests, self.laws, account=account
         )
 
     def alone(self, kind: str) -> EveryRelease:

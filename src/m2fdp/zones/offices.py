@@ -43,7 +43,7 @@ class Offices:
         return self.leaders[:, self.zones] == np.arange(len(self.zones))
 
     def exposure(self, rounds: tuple[int, ...]) -> Exposure:
-        """Of all devices, in some of the rounds, counted from 0: int64 (N_L,) each."""
+        """The exposure of all devices in some of the rounds, counted from 0: int64 (N_L,) each."""
         return _exposure(self, rounds)
 
 

@@ -3,14 +3,12 @@
 Below a cloud lie zones, each a super-node with its devices; any of them may add noise (H Sec. V,
 C1 to C7). H takes the noise of all adders together, V times one adder's variance in the global sum,
 and says epsilon / sqrt(V), or epsilon / V with secure aggregation. At most somebody who reads
-broadcasts alone could be told that. By the one rule of the ledger (`m2fdp.core.privacy.releases`)
-an observer learns from the lowest message of a device that it can read, behind the noise in it that
-it did not draw itself.
+broadcasts alone could be told that. Here the one rule of the ledger holds
+(`m2fdp.core.privacy.releases`).
 
-Devices that join rounds by chance are hidden among those who might have, from observers who are
-never told, unless noise of their own comes with them and shows it. Others count the rounds that a
-device joined. Where not all are there in every round, the noise of those who are there counts. An
-observer among them takes its own noise back from that round's.
+Chance hides a device that joins from observers who are never told, unless noise shows it. Others
+count the rounds that a device joined. In each round the noise of the devices that are there counts.
+An observer among them takes its own back.
 """
 
 from __future__ import annotations
@@ -44,14 +42,13 @@ class Zones:
         super_nodes: float64 (s,), that super-nodes add to theirs.
         cloud: that the cloud adds to what it broadcasts.
         on_line: float64 (n,), how often each device takes part.
-        attendance: who is in which round, bool (R, n), where not all are in every one, and the
-            variance that each device there adds to its zone's sum for certain, as the others may
-            count on it, float64 (n,); None = all are, with what they add.
+        attendance: who is in which round, bool (R, n), and the variance that each of them adds to
+            its zone's sum for certain, float64 (n,); None = all are, with what they add.
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
-        shown: bool (n,), the devices that something above their zone shows to have joined, where
-            chance decides; None = those that add noise.
+        shown: bool (n,), the devices that something above their zone shows to have joined; None =
+            those that add noise.
     """
 
     zone_of: np.ndarray
@@ -100,20 +97,16 @@ class Zones:
 
     @cached_property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """What devices, super-nodes and the cloud add, over what a device moves their message by
-        at most: (n,), (s,), and a number."""
+        """What devices (n,), super-nodes (s,) and the cloud add, over the most that a device moves
+        their message by."""
         at_zone = np.zeros(len(self.zone_weights))
         np.maximum.at(at_zone, self.zone_of, self.device_weights * self.moves)
         at_cloud = float((self.zone_weights * at_zone).max())
         return self.devices / self.moves, self.super_nodes / at_zone, self.cloud / at_cloud
 
     def adders(self, one: float) -> float:
-        """V: the noise in the global sum in units of one adder's variance, each adder's as it is
-        over what a device moves its message by.
-
-        Args:
-            one: an adder's noise over that.
-        """
+        """V: the noise in the global sum in units of one adder's variance, each over what a device
+        moves the adder's message by; `one` is an adder's deviation over that."""
         devices, super_nodes, cloud = self.multipliers
         total = self.on_line @ devices**2 + (super_nodes**2).sum() + cloud**2
         return float(total) / one**2
@@ -139,11 +132,11 @@ _CASES = {
 
 @dataclass(frozen=True)
 class Releases:
-    """What of a device's gets out over a run, in units of what it moves a message by.
+    """A device's releases over a run, in units of what it moves a message by.
 
     Attributes:
-        told: what those are shown who know in which rounds it took part.
-        unseen: what those are who never do; the same where nobody joins by chance.
+        told: as counted by observers who know in which rounds it took part.
+        unseen: as counted by others; the same where nobody joins by chance.
     """
 
     told: Composition
@@ -157,8 +150,8 @@ class View:
     Attributes:
         observer: who, in words.
         sees: the lowest message that it can read of a device's.
-        variance: float64 (n,), of the noise in it that the observer did not draw; NaN for devices
-            that it is not there for.
+        variance: float64 (n,), of the noise in it that the observer did not draw; NaN = there is
+            no such observer.
         weights: float64 (n,), of the device's message in it.
         told: bool (n,), whether the observer knows in which rounds the device took part.
     """
@@ -230,9 +223,8 @@ class _Round:
 def views(zones: Zones) -> list[View]:
     """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond.
 
-    Where not all devices are there in every round, the round with the least noise counts: of the
-    device's rounds, or of all rounds if the observer does not know the device's. An observer that
-    may read the device without any noise knows them.
+    The round with the least noise counts: of the device's rounds, or of all rounds if the observer
+    does not know the device's. An observer that may read the device without noise knows them.
     """
     if zones.attendance is None:
         return _views_of(_Round(zones, zones.in_zone))
@@ -336,8 +328,8 @@ def zone_epsilons(
     """What every observer learns of the devices of every kind of zone: a row each.
 
     Args:
-        releases: the different ones of devices.
-        releases_of: int64 (n,), which of them are a device's; the first, unless given.
+        releases: the releases of different devices.
+        releases_of: int64 (n,), the place of each device's there; the first, unless given.
 
     Returns:
         observer; sees; about, who adds noise on the devices' path below the cloud; devices, how
@@ -389,8 +381,8 @@ def _most_exposed(
     view: View,
     over: np.ndarray,
 ) -> list[int]:
-    """Devices of which one learns most: of those with the same releases that with least noise, less
-    those that another one's releases dominate."""
+    """The devices that may be the most exposed: of each kind of releases that with least noise,
+    unless another dominates it."""
     found: dict[Composition, int] = {}
     silent = members[over[members] == 0]
     if silent.size:
