@@ -1,9 +1,9 @@
 """Who learns what where models are bounded themselves: the ledger's lines under `weights`.
 
 A device sends its model, clipped to C, with noise; an edge server sends its mean on, or broadcasts
-it, with noise of its own; the cloud likewise. What a record, or a device, moves a model by is the
-ball's diameter at most, 2C, whatever happened before: the argmin of a mean may jump by that when
-one record changes. So every release has a shift and a noise of its own:
+it, with noise of its own; the cloud likewise. A record, or a device, moves a model by at most the
+ball's diameter, 2C: the argmin of a mean may jump by that when one record changes. So every release
+has a shift and a noise of its own:
 
     who                         after a local aggregation         after a global one
     the own edge, uplinks       2C behind own_1                   2C behind own_2
@@ -11,9 +11,8 @@ one record changes. So every release has a shift and a noise of its own:
     siblings                    2C p behind V_1 - own + n_E^2     2C p q behind W - own
     downlinks, elsewhere        2C p behind V_1 + n_E^2           2C p q behind W
 
-with p and q the weights of the device at its edge server and of this at the cloud, V the variance
-of the noise in the edge server's mean, and W of all noise in the cloud's broadcast. Each
-aggregation is a public reset for its observers: all below starts from a broadcast. The cloud and
+Here p and q are the weights of the device at its edge server and of this at the cloud. V is the
+variance of the noise in the edge server's mean, W that in the cloud's broadcast. Each aggregation is a public reset for its observers: all below starts from a broadcast. The cloud and
 others beyond the edge server do not see local aggregations. There are two ways to count for them,
 both upper bounds. Either they count as if they saw them. Or all devices of the edge server may part
 between two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the

@@ -1,7 +1,7 @@
 """Who holds the office of a super-node when, and which devices take part meanwhile.
 
-Elections are drawn before training and depend on no record, so their outcome is public, and what
-one device can learn of another in office is counted in the rounds that it serves.
+Elections are drawn before training and depend on no record, so their outcome is public. What one
+device can learn of another in office counts in the rounds that it serves.
 """
 
 from __future__ import annotations

@@ -332,10 +332,10 @@ def zone_epsilons(
         releases_of: int64 (n,), the place of each device's there; the first, unless given.
 
     Returns:
-        observer; sees; about, who adds noise on the devices' path below the cloud; devices, how
-        many; rounds_known, whether rounds that a device is known to have joined count;
-        noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
-        noise over what it moves.
+        observer; sees; about, the adders of noise on the devices' path below the cloud; devices,
+        their number. rounds_known: whether only rounds that a device joined count.
+        noise_over_shift, epsilon: the most exposed device's. least_epsilon: that of the device with
+        most noise over what it moves.
     """
     kinds = np.zeros(len(zones.zone_of), dtype=np.int64) if releases_of is None else releases_of
     abouts = _about(zones)

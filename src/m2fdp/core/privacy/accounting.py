@@ -1,7 +1,7 @@
 """Epsilon of compositions of Gaussian releases whose shift is random.
 
 A release is a Gaussian whose mean one record moves by a random amount: a mixture of Gaussians
-against the unmoved one (Choquette-Choo et al. 2023; larger shifts dominate smaller ones). All
+against the unmoved one (Choquette-Choo et al. 2023). Larger shifts dominate smaller ones. All
 values are upper bounds: discretised privacy loss distributions of dp-accounting are
 pessimistic, and where no shift is random the curve is known in closed form.
 """
@@ -243,8 +243,8 @@ def _grid(releases: Composition) -> float:
 
 
 def _rare_loss(law: ShiftLaw) -> float:
-    """The spacing that puts several points within the loss of a rare shift: at most 1e5 points, and
-    fewer for losses beyond 30, where epsilon is in the tens and more."""
+    """The spacing that puts several points within the loss of a rare shift. At most 1e5 points, and
+    fewer for losses beyond 30: epsilon is in the tens there."""
     loss = _loss_range(law)
     return max(law.moved / 10, loss / 1e5, loss**3 / 1e8)
 

@@ -44,9 +44,9 @@ class _Mixture(MixtureGaussianPrivacyLoss):
     ) -> np.ndarray:
         """The outputs at which the losses occur: float64 (n,); infinite where none does.
 
-        For a removed record a loss e occurs at x with exp(e) - p_0 equal to the sum of
-        p_i exp(-s_i^2 / 2 - s_i x) over all shifts s_i > 0. For an added record e and x change
-        their signs. The logarithm of the sum is convex and falls. So Newton's method, begun where
+        For a removed record a loss e occurs at x where exp(e) - p_0 is the sum of
+        p_i exp(-s_i^2 / 2 - s_i x) over s_i > 0. For an added record e and x change their signs.
+        The logarithm of the sum is convex and falls. So Newton's method, begun where
         it is too large, gets to x from below.
         """
         removed = self.adjacency_type == AdjacencyType.REMOVE

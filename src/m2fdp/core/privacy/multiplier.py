@@ -1,7 +1,7 @@
 """`calibration: multiplier`: noise as a multiple of the sensitivity, and its nominal epsilon.
 
-Every adder draws noise of z times the most that one record, or one device, moves its own message by
-in one release (H Alg. 1 with z in place of a target). The ledger says what that is worth.
+Every adder draws noise of z times the most that one record, or one device, moves its message by in
+one release: H Alg. 1 with z in place of a target. The ledger says what that is worth.
 H's nominal epsilon is what one adder's noise would be worth by itself, against somebody who sees
 its every release and is never told who takes part.
 """

@@ -35,9 +35,9 @@ One line with its numbers: two untrusted servers below the cloud, three devices 
 deviation 6 eta. A record moves its device's message by 2G eta at most, which is the unit: shift 1,
 behind noise of deviation 3. A sibling is handed the global model. Of it v is the mean of the three
 that the server forms: over the record's weight there, 1/3, it holds 3 devices' noise, variance 27.
-The sibling drew 9 of these itself, so that sqrt(18) = 4.243 is left. Four releases that move by
-1 / 4.243 each are one that moves by 2 / 4.243 = 0.471, and that is epsilon 1.866 at delta 1e-5.
-Its server, whose v is the message itself, learns 2 / 3 = 0.667, epsilon 2.753.
+The sibling drew 9 of these itself, so that sqrt(18) = 4.243 is left. Four such releases move by
+2 / 4.243 = 0.471 together. That is epsilon 1.866 at delta 1e-5. The server, whose v is the message
+itself, learns 2 / 3 = 0.667, epsilon 2.753.
 """
 
 from __future__ import annotations

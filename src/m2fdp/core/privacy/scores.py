@@ -33,8 +33,8 @@ def score_deviation(privacy: PrivacyConfig) -> float:
 def score(
     right: np.ndarray, holders: np.ndarray, network: Network, deviation: float, streams: Streams
 ) -> float:
-    """The share of held-out records that a model gets right, as the cloud is told it: the noised
-    sum of all counts over n, which need not lie in [0, 1].
+    """The share of held-out records that a model gets right, as the cloud is told it. The noised
+    sum of all counts over n need not lie in [0, 1].
 
     Args:
         right: bool (n,), which records the model gets right.
@@ -62,8 +62,8 @@ class _Once(Account):
 
 
 def with_scores(ledger: Ledger, deviation: float) -> Ledger:
-    """The ledger of a run that ends with a score: beside each line of training records one of
-    held-out records, as if its observer were sent every count behind noise of this deviation."""
+    """The ledger of a run that ends with a score. Beside each line of training records it has one
+    of held-out records: as if its observer were sent every count behind this noise."""
 
     def of_held_out(line: Release) -> Release:
         def behind(position: Position, known: float) -> float:

@@ -1,7 +1,7 @@
 """Who reads what: one table, a row a kind of observer.
 
-Four things define an observer: the messages that it reads on a record's path, the broadcasts that
-it is handed, whose noise it knows, and whether it is told who takes part. The one rule of
+Four things define an observer: the messages on a record's path that it reads, its broadcasts,
+whose noise it knows, and whether it is told who takes part. The one rule of
 `m2fdp.core.privacy.releases` says the rest. The ledger asks by position (`readings`), attacks by
 node and moment.
 """

@@ -97,8 +97,8 @@ class Upload:
         return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
-        """J Prop. 1, sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon, with the sensitivity
-        Delta of J Lemma 1: 2 eta K G over the product of s_l' from the node's layer to L-1."""
+        """J Prop. 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon. By J Lemma 1, Delta is
+        2 eta K G over the product of s_l' from the node's layer to layer L-1."""
         network, plans, privacy = premises.network, premises.plans, premises.privacy
         tree = network.tree
         most_steps = max(len(plan.layers) for plan in plans)
