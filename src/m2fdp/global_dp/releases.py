@@ -12,11 +12,11 @@ has a shift and a noise of its own:
     downlinks, elsewhere        2C p behind V_1 + n_E^2           2C p q behind W
 
 Here p and q are the weights of the device at its edge server and of this at the cloud. V is the
-variance of the noise in the edge server's mean, W that in the cloud's broadcast. Each aggregation is a public reset for its observers: all below starts from a broadcast. The cloud and
-others beyond the edge server do not see local aggregations. There are two ways to count for them,
-both upper bounds. Either they count as if they saw them. Or all devices of the edge server may part
-between two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the
-cloud's.
+variance of the noise in the edge server's mean, W that in the cloud's broadcast. Each aggregation
+is a public reset for its observers: all below starts from a broadcast. The cloud and others beyond
+the edge server do not see local aggregations. There are two ways to count for them, both upper
+bounds. Either they count as if they saw them. Or all devices of the edge server may part between
+two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the cloud's.
 
 For an observer that catches some of the messages no release is a reset. But in the ball each
 message moves by 2C at most, whatever went by unseen, and so many compose.

@@ -111,11 +111,7 @@ def _weighs_noise(network: Network) -> bool:
 
 
 def _zones(
-    network: Network,
-    mechanism: CalibratedMechanism,
-    lines: list[Release],
-    steps: bool,
-    rounds: int,
+    network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool, rounds: int
 ) -> Zones:
     """What the mechanism has each node add, and what the ledger says that each device moves."""
     at_zone, at_cloud = network.weights[1], network.weights[0]

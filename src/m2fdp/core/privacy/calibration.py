@@ -72,10 +72,7 @@ def check_delta(
 
 
 def no_privacy(
-    network: Network,
-    plans: Sequence[RoundPlan],
-    privacy: PrivacyConfig,
-    threat: ThreatConfig,
+    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
 ) -> CalibratedMechanism:
     """The configured mechanism's local step without clipping and noise."""
     single = step_alone(network)
@@ -91,8 +88,7 @@ def build_mechanism(premises: Premises) -> CalibratedMechanism:
 
 
 def build_mechanisms(
-    premises: Sequence[Premises],
-    as_drawn: Callable[[Ledger], Ledger] = lambda ledger: ledger,
+    premises: Sequence[Premises], as_drawn: Callable[[Ledger], Ledger] = lambda ledger: ledger
 ) -> tuple[CalibratedMechanism, ...]:
     """The mechanism of each network of a run; they share one ledger and together meet the target.
 

@@ -115,15 +115,6 @@ class Ledger:
         counted, rounds_of = self._counted
         return Past(rounds, counted[rounds], rounds_of, self.delta, self.adjacency, self.unit)
 
-    @property
-    def chance(self) -> float | None:
-        """With which every device joins a round; None where that is not left to chance."""
-        return self.lines[0].position.joins
-
-    def most_joined(self, rounds: int) -> int:
-        """The most rounds, of the first so many, that any device joins, as far as is known."""
-        return max(line.account.most_joined(rounds) for line in self.lines)
-
     def _largest(self, lines: Iterable[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
         of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}

@@ -156,19 +156,20 @@ def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
 
 def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:
     """How often devices join, where that is left to chance."""
-    chance = ledger.chance
+    chance = ledger.lines[0].position.joins
     if chance is None:
         return {}
-    most = ledger.most_joined(rounds)
+    most = max(line.account.most_joined(rounds) for line in ledger.lines)
     joining = {"chance": chance, "rounds_expected": chance * rounds, "rounds_most": most}
     return {"participation": joining}
 
 
 def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
     """What epsilon rests on where devices join rounds by chance."""
-    if ledger.chance is None:
+    position = ledger.lines[0].position
+    if position.joins is None:
         return []
-    elected = ledger.lines[0].position.network.elected
+    elected = position.network.elected
     told = _TOLD.format(but=", but of who is elected" if elected else "")
     return [told, *[_EMPTY_ZONE] * elected, *[_SAME_ROUNDS] * (privacy.unit == "device")]
 

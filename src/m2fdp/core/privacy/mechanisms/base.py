@@ -284,23 +284,22 @@ def parts_of_full_noise(
     """
     network, heads = premises.network, premises.heads
     tree = network.tree
-    full = list(no_noise(tree))
-    for layer in np.unique(heads[:, 0]):
-        members = heads[:, 0] == layer
-        np.maximum.at(full[layer], heads[members, 1], protecting[members])
-    result = [of_layer.copy() for of_layer in full]
+    result = [np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth + 1)]
     for head_layer in np.unique(heads[:, 0]):
         members = heads[:, 0] == head_layer
-        of_heads = full[head_layer][heads[members, 1]]
+        its_heads, full = heads[members, 1], np.zeros(tree.n_nodes(head_layer))
+        np.maximum.at(full, its_heads, protecting[members])
+        np.maximum(result[head_layer], full, out=result[head_layer])
         for layer, parts in enumerate(network.noise):
             if layer == head_layer or (layer > head_layer and not below_heads):
                 continue
             nodes = tree.ancestors[layer][members]
             if layer < head_layer:
-                sensitivity = network.shares(head_layer, layer)[heads[members, 1]]
+                sensitivity = network.shares(head_layer, layer)[its_heads]
             else:
                 sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
-            np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
+            wanted = full[its_heads] * sensitivity * (parts[nodes] > 0)
+            np.maximum.at(result[layer], nodes, wanted)
     return [part * whole for part, whole in zip(network.noise, result, strict=True)]
 
 
