@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.releases import Release
@@ -18,22 +16,20 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     The networks differ in who takes part, so every device has the same kinds of observers in
     all. Devices share a line where they share a position in every network.
     """
-    lines = [_lines_by_position(ledger) for ledger in ledgers]
-    n_devices = sum(len(position.members) for position in lines[0])
-    places = np.empty((n_devices, len(ledgers)), dtype=np.int64)
-    for network, positions_ in enumerate(lines):
-        for place, position in enumerate(positions_):
-            places[list(position.members), network] = place
-    _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
-    ordered = [list(positions_.items()) for positions_ in lines]
+    of_networks = [_lines_by_position(ledger) for ledger in ledgers]
+    position_of = [
+        {device: position for position in lines for device in position.members}
+        for lines in of_networks
+    ]
+    groups: dict[tuple[Position, ...], list[int]] = {}
+    for device in sorted(position_of[0]):
+        groups.setdefault(tuple(of[device] for of in position_of), []).append(device)
     joined = []
-    for group in np.argsort(first):
-        (first_position, first_lines), *others = [
-            ordered[network][place] for network, place in enumerate(places[first[group]])
-        ]
-        position = replace(first_position, members=tuple(np.flatnonzero(inverse == group).tolist()))
-        for line in first_lines.values():
-            elsewhere = tuple((other, by_kind[line.kind].deviation) for other, by_kind in others)
+    for (first, *others), devices in groups.items():
+        position = replace(first, members=tuple(devices))
+        for kind, line in of_networks[0][first].items():
+            seen = zip(others, of_networks[1:], strict=True)
+            elsewhere = tuple((other, lines[other][kind].deviation) for other, lines in seen)
             joined.append(replace(line, position=position, elsewhere=elsewhere))
     return replace(ledgers[0], lines=tuple(joined))
 

@@ -62,39 +62,33 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
     For noise and units see `m2fdp.core.privacy.ledger.build_ledger`.
     """
     result = []
-    for layer in np.unique(premises.head_layers).tolist():
-        members = np.flatnonzero(premises.head_layers == layer)
+    for head in np.unique(premises.head_layers).tolist():
+        members = np.flatnonzero(premises.head_layers == head)
         columns = {
             name: np.broadcast_to(np.asarray(column, dtype=np.float64), len(members))
-            for name, column in _columns(premises, noise, units, layer, members).items()
+            for name, column in _columns(premises, noise, units, head, members).items()
         }
         rows = np.stack([column.round(12) for column in columns.values()], axis=1)
         _, first, class_of = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         ends = np.bincount(class_of).cumsum()[:-1]
-        for at, of_class in zip(
-            first, np.split(class_of.argsort(kind="stable"), ends), strict=True
-        ):
+        classes = np.split(members[class_of.argsort(kind="stable")], ends)
+        for at, of_class in zip(first, classes, strict=True):
             row = {name: float(column[at]) for name, column in columns.items()}
-            result.append(_position(premises.network, layer, row, members[of_class]))
+            position = Position(
+                premises.network,
+                tuple(of_class.tolist()),
+                head,
+                tuple(row[name] for name in row if name.startswith("share")),
+                row["sampling_rate"],
+                row["unit"],
+                row["noise"],
+                {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
+                {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
+                tuple(row[f"above {layer}"] for layer in range(head)),
+                bool(row["unnoticed"]),
+            )
+            result.append(position)
     return sorted(result, key=lambda position: position.members[0])
-
-
-def _position(
-    network: Network, head: int, row: Mapping[str, float], members: np.ndarray
-) -> Position:
-    return Position(
-        network,
-        tuple(members.tolist()),
-        head,
-        tuple(row[f"share {at}"] for at in range(head + 1, network.tree.depth + 1)),
-        row["sampling_rate"],
-        row["unit"],
-        row["noise"],
-        {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
-        {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
-        tuple(row[f"above {at}"] for at in range(head)),
-        bool(row["unnoticed"]),
-    )
 
 
 def _columns(
