@@ -192,10 +192,8 @@ def _least_noise(
     privacy = premises[0].privacy
     laws = ledger_of(_silence(premises))
     needed = _needed_where_nobody_joins(laws, privacy, premises[0].heads)
-    noises = [
-        mechanism.in_parts(each, needed * unit, laws.distrusted)
-        for each, unit in zip(premises, units, strict=True)
-    ]
+    pairs = zip(premises, units, strict=True)
+    noises = [mechanism.in_parts(each, needed * unit, laws.distrusted) for each, unit in pairs]
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
     rounds = len(ledger.plans)
@@ -278,8 +276,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
 
 
 def _positions(ledger: Ledger) -> dict[Position, Release]:
-    """Each position of a ledger with one of its lines: rather one of alike rounds, a distrusted
-    observer's, and one that is not told who joins."""
+    """Each position of a ledger with one of its lines: rather one of alike rounds, then a
+    distrusted observer's, then that of one who is told who joins."""
 
     def asks_more(line: Release) -> tuple[bool, ...]:
         always = not isinstance(line.account, ByTurns)

@@ -244,7 +244,7 @@ class Release:
         return replace(self, deviation=own_deviation, elsewhere=others, account=account)
 
     def alone(self) -> Release:
-        """The line of who knows all noise but that on the device's own path."""
+        """The line of somebody who knows all noise but that on the device's own path."""
         return replace(self, account=self.account.alone())
 
     @property
@@ -280,10 +280,10 @@ def unsubtractable(
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
     variance, row = heads * heads, KINDS[kind]
     shown_kind = row if serves else KINDS[row.off_duty]
-    if last <= position.head_layer:
-        all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
-        # What its server adds it draws itself, and others tell what they draw.
-        variance += 0.0 if all_known else _inside(position, shown_kind.drew)
+    # A super-node draws what its server adds, and others tell what they draw.
+    all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
+    if last <= position.head_layer and not all_known:
+        variance += _inside(position, shown_kind.drew)
     if shown_kind.unknown_from is not None:
         first = 0 if last == 0 else last + 1
         variance += sum(position.above[max(first, shown_kind.unknown_from) :])
@@ -312,8 +312,7 @@ def in_words(position: Position, kind: str, laws: Laws) -> Release:
 
 def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of the trusted servers below and at a head that is one of them."""
-    line = in_clear(position, kind, sees, laws)
-    return replace(line, assumption="trusted by declaration")
+    return replace(in_clear(position, kind, sees, laws), assumption="trusted by declaration")
 
 
 def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Release:
