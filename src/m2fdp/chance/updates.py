@@ -87,8 +87,8 @@ class ByUpdates(Round):
         if step in self.drawn.weights and layer + 1 in self.missed:
             sums.addcmul_(self._lacking(step, layer + 1, sums), self.references.of(layer))
 
-    def hand_down(self, top: int, models: Tensor) -> None:
-        super().hand_down(top, models)
+    def hand_down(self, step: int, top: int, models: Tensor) -> None:
+        super().hand_down(step, top, models)
         self.references = self.references.after(top, models)
 
     def _lacking(self, step: int, layer: int, features: Tensor) -> Tensor:

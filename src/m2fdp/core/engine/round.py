@@ -72,12 +72,12 @@ class Round(Seams):
             own = {layer: torch.cat(parts) for layer, parts in kept.items()}
             # 2. Models travel up, weighed.
             arrived = self.climb(aggregator, sums, last, top)
-            if top == 0:
+            if last == len(self.plan.layers):
                 break
             # 3. Models travel down; whoever is below starts from there.
-            broadcast = self.mechanism.noise.broadcasts[top]
-            self.noise.add(last, "downlink-noise", top, broadcast, arrived)
-            self.hand_down(top, arrived)
+            if top == 0:
+                arrived = self.merged(last, arrived)
+            self.hand_down(last, top, arrived)
             for layer, of_layer in ranges.items():
                 if layer > top:
                     above = self.tree.ancestors_of(layer, top)
@@ -90,11 +90,17 @@ class Round(Seams):
 
     def at_cloud(self, sums: Tensor) -> Tensor:
         """The model (1, M) that the blocks' sums (n, M) make, with the cloud's noise."""
-        last, model = len(self.plan.layers), sums[:1].clone()
+        last, noise = len(self.plan.layers), self.mechanism.noise.messages[0]
+        model = self.merged(last, sums)
+        self.noise.add(last, "cloud-noise", 0, noise, model)
+        return model
+
+    def merged(self, step: int, sums: Tensor) -> Tensor:
+        """The same before the cloud's noise."""
+        model = sums[:1].clone()
         weighed_sum(model, sums[1:])
-        self.complete(last, 0, model)
-        self.noise_sum(last, 0, model)
-        self.noise.add(last, "cloud-noise", 0, self.mechanism.noise.messages[0], model)
+        self.complete(step, 0, model)
+        self.noise_sum(step, 0, model)
         return model
 
     def step(self, stretch: Stretch, tile: range, models: Tensor, anchors: Tensor | None) -> None:
@@ -141,8 +147,12 @@ class Round(Seams):
             scales = summed_noise(self.mechanism, noise, *sent, top)
             self.noise.add(step, "summed-noise", top, scales, models)
 
-    def hand_down(self, top: int, models: Tensor) -> None:
+    def hand_down(self, step: int, top: int, models: Tensor) -> None:
         """Models (N_top, M) travel down; training ends where one is too long (`TooLongError`)."""
+        if top == 0:
+            return
+        broadcast = self.mechanism.noise.broadcasts[top]
+        self.noise.add(step, "downlink-noise", top, broadcast, models)
         longest = self.simulation.rules.longest_received(self.eta)
         covered = partial(self.mechanism.noise.covers, self.tree, top)
         refuse_longest(models, longest, covered, self.eta)
