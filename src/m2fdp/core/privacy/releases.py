@@ -2,10 +2,10 @@
 
 For a record, an observer and a moment at which something of the record's head gets out:
 
-    v           = the lowest message on the record's path that the observer can read,
-    shift       = how far the record moves v,
-    deviation^2 = the variance of all noise that is added at or below v by those who take part,
-                  less what the observer drew itself.
+- v is the lowest message on the record's path that the observer can read;
+- shift is how far the record moves v;
+- deviation^2 is the variance of all noise that those who take part add at or below v, less what the
+  observer drew itself.
 
 All that the observer reads above v is made of v, of noise that knows nothing of the record, and of
 other devices' messages: processing v further tells nothing new.
