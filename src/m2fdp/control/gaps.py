@@ -11,8 +11,13 @@ from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, rai
 
 @dataclass(frozen=True)
 class History:
-    """What finished rounds have settled of a gap: the loss `raised` that they add at most, and the
-    `weight`, the sum of their eta^t K^t."""
+    """What finished rounds have settled of a gap.
+
+    Attributes:
+        rounds: how many they are.
+        raised: the loss that they add, at most.
+        weight: the sum of their eta^t K^t.
+    """
 
     rounds: int = 0
     raised: float = 0.0
@@ -25,7 +30,11 @@ NOTHING = History()
 
 @dataclass(frozen=True, eq=False)
 class PapersGap:
-    """nu of J eq. 28, (k, a, b), which no finished round changes."""
+    """nu of J eq. 28, which no finished round changes.
+
+    Attributes:
+        values: (k, a, b).
+    """
 
     values: np.ndarray
 
@@ -42,6 +51,7 @@ class MechanismGap:
     what finished rounds have settled, and equal rounds from now on.
 
     Attributes:
+        landscape: what is known of the losses.
         spread: what a round brings for every K, s_T and s_U, (k, a, b).
         local_steps: the values of K, (k,).
         most_rounds: T, at most.
@@ -57,8 +67,12 @@ class MechanismGap:
     sums: StepSums
 
     def over(self, history: History, remaining: int) -> np.ndarray:
-        """nu for every K, s_T and s_U, (k, a, b), for all rounds to come of tau^t = `remaining`
-        steps; infinite where steps would remain after the last round."""
+        """nu for every K, s_T and s_U, (k, a, b), for all rounds to come; infinite where steps
+        would remain after the last one.
+
+        Args:
+            remaining: tau^t.
+        """
         rounds = -(-remaining // self.local_steps)
         last = history.rounds + rounds
         in_time = last <= self.most_rounds
@@ -75,7 +89,12 @@ class MechanismGap:
         return np.where(in_time[:, None, None], 2 * total / weight, np.inf)
 
     def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
-        """What is settled after one more round, of K^t local steps and the choice at a place."""
+        """What is settled after one more round.
+
+        Args:
+            at: the place of its choice.
+            local_steps: K^t.
+        """
         sums = self.sums.over(history.rounds, np.array([history.rounds + 1]))[:, 0]
         of_one = [power * float(sum_) for power, sum_ in zip(self._powers, sums, strict=True)]
         spread = RoundSpread(*(getattr(self.spread, part.name)[at] for part in fields(RoundSpread)))

@@ -36,9 +36,9 @@ class NoiseLaw:
     Attributes:
         every_step: whether it is drawn at local steps, and else with messages.
         rounds, local_steps, sizes: what was calibrated: T, K and s, ascending.
-        local, arriving: the variances that a round's local aggregations, and the whole round, bring
-            into the mean of all models, a parameter and over eta^2, (t, k, s). Where noise is drawn
-            at every step, of a round of one step.
+        local, arriving: the variances that all local aggregations of a round bring into the mean
+            of all models, and that the whole round does, a parameter and over eta^2, for each of
+            them, (t, k, s). Where noise is drawn at every step, of a round of one step.
     """
 
     every_step: bool
@@ -49,8 +49,8 @@ class NoiseLaw:
     arriving: np.ndarray
 
     def at(self, total: int, local_steps: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """The variances that each local step, all local aggregations and the whole round bring into
-        the mean of all models, for tau local steps in all, and every K and s: (3, k, s)."""
+        """The variances that every local step, all local aggregations and the whole round bring
+        into the mean of all models, for tau local steps in all, and every K and s: (3, k, s)."""
         none = np.zeros((len(local_steps), len(sizes)))
         if self.every_step:
             at = np.full(len(local_steps), total), np.ones(len(local_steps), dtype=np.int64), sizes
@@ -68,10 +68,13 @@ class NoiseLaw:
             return np.zeros((len(rounds), len(sizes)))
         from scipy.ndimage import map_coordinates  # runs without a controller need none of it
 
-        axes = (self.rounds, rounds), (self.local_steps, local_steps), (self.sizes, sizes)
         t, k, s = (
             np.interp(np.log(values_at), np.log(calibrated), np.arange(len(calibrated)))
-            for calibrated, values_at in axes
+            for calibrated, values_at in (
+                (self.rounds, rounds),
+                (self.local_steps, local_steps),
+                (self.sizes, sizes),
+            )
         )
         places = np.broadcast_arrays(t[:, None], k[:, None], s[None, :])
         return np.asarray(np.exp(map_coordinates(np.log(values), places, order=1, mode="nearest")))
@@ -93,6 +96,9 @@ def noise_laws(
         largest: the largest tau and K.
         sampled: whether steps use records by chance: then calibrations take long.
         every_step: whether noise is drawn at every local step.
+
+    Raises:
+        InputError: what `calibrate` refuses.
     """
     few = _MOST_SAMPLED if sampled else None
     steps = np.array([1]) if every_step else _spread(largest[1], few)
@@ -107,8 +113,9 @@ def noise_laws(
             of_round = replace(schedule, local_steps=int(local_steps))
             layers = of_round.layers()
             for t, n_rounds in enumerate(rounds):
-                plans = replace(of_round, rounds=int(n_rounds)).round_plans()
-                drawn = calibrate(taking_part, plans)
+                drawn = calibrate(
+                    taking_part, replace(of_round, rounds=int(n_rounds)).round_plans()
+                )
                 for branch, nodes in enumerate((trusted, [~mask for mask in trusted])):
                     noise = _only(drawn, nodes)
                     variances[branch, :, t, k, s] = [
@@ -120,7 +127,8 @@ def noise_laws(
 
 
 def _spread(largest: int, count: int | None) -> np.ndarray:
-    """Whole numbers from 1 to the largest, evenly spread by their logarithm."""
+    """Whole numbers from 1 to the largest, evenly spread by their logarithm; 1 alone where it is
+    that."""
     if count is None:
         count = 2 + int(np.log(largest) / np.log(_APART))
     return np.unique(np.geomspace(1, largest, count).round().astype(np.int64))
@@ -129,9 +137,11 @@ def _spread(largest: int, count: int | None) -> np.ndarray:
 def _only(drawn: CalibratedMechanism, nodes: Sequence[np.ndarray]) -> Noise:
     """The noise of some nodes alone, bool (N_l,) for layer l = 0…L."""
     noise, heads = drawn.noise, drawn.lock_step.nodes
-    steps = noise.steps * np.array([nodes[layer][node] for layer, node in heads])
-    messages, broadcasts = (
-        tuple(scale * mask for scale, mask in zip(scales, nodes, strict=False))
-        for scales in (noise.messages, noise.broadcasts)
+    return replace(
+        noise,
+        steps=noise.steps * np.array([nodes[layer][node] for layer, node in heads]),
+        messages=tuple(scale * mask for scale, mask in zip(noise.messages, nodes, strict=True)),
+        broadcasts=tuple(
+            scale * mask for scale, mask in zip(noise.broadcasts, nodes, strict=False)
+        ),
     )
-    return replace(noise, steps=steps, messages=messages, broadcasts=broadcasts)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from m2fdp.control.controller import Controller, ControllerState, RoundControl, plan_round, planned
+from m2fdp.control.controller import (
+    Controller,
+    ControllerState,
+    RoundControl,
+    plan_round,
+    planned,
+)
 from m2fdp.control.problem import present_devices, with_present
 from m2fdp.convergence.measurement import first_look, gradients_at
 from m2fdp.convergence.smoothness import from_tensors, observe

@@ -5,7 +5,6 @@ from m2fdp.core.rooms import Room
 ROOM = Room(
     blocks={"control": "m2fdp.control.config:ControlConfig"},
     decides=("m2fdp.control.config:decided_by",),
-    joint=("m2fdp.control.joint:joint_ledger",),
     facts=("m2fdp.control.facts:FACTS",),
     features=("m2fdp.control.facts:FEATURES",),
     surprises=("m2fdp.control.facts:surprises",),

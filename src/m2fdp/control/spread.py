@@ -19,9 +19,11 @@ class Spread:
     """A round of each choice, as a function of tau.
 
     Attributes:
+        grid: the choices.
+        landscape: what is known of the losses.
         n_parameters: M.
         laws: the noise below trusted, and below untrusted nodes of layer 1.
-        samples: what participation brings there, see `sample_terms`.
+        samples: what participation brings there, as `sample_terms` has it.
     """
 
     grid: ChoiceGrid
@@ -33,8 +35,10 @@ class Spread:
     def __call__(self, total: int) -> RoundSpread:
         """If noise is calibrated to tau = total local steps, (k, a, b)."""
         steps = self.grid.local_steps
-        pairs = zip(self.laws, self.grid.sizes, strict=True)
-        noises = [law.at(total, steps, np.maximum(sizes, 1)) for law, sizes in pairs]
+        noises = [
+            law.at(total, steps, np.maximum(sizes, 1))
+            for law, sizes in zip(self.laws, self.grid.sizes, strict=True)
+        ]
         step, local, arriving = self.n_parameters * _of_both(*noises)
         missed, followed, minibatch = _of_both(*self.samples)
         k = steps[:, None, None]
@@ -53,7 +57,7 @@ def sample_terms(
     minibatch_variances: np.ndarray,
     dissimilarity: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What participation of s devices a lowest server brings below trusted, and below untrusted
+    """What participation of s devices a lowest server brings, below trusted, and below untrusted
     nodes of layer 1.
 
     Args:
@@ -63,9 +67,10 @@ def sample_terms(
         dissimilarity: zeta.
 
     Returns:
-        (3, a) and (3, b): the squared distance of the participants' mean gradient from that of all;
-        the same of devices that step together; the variance that minibatches bring into a step's
-        mean gradient.
+        (3, a) and (3, b): the squared distance of the mean gradient of those who take part,
+        weighted as the global model weighs them, from that of all; the same of devices that step
+        together, as far as their models go with it; and the variance of a step's mean gradient
+        that minibatches bring.
     """
     tree = network.tree
     parents, children = tree.parents[-1], tree.n_children(tree.depth - 1)
@@ -79,9 +84,13 @@ def sample_terms(
         devices, share = children[branch], shares[branch]
         present = np.clip(values[:, None], 1, devices)
         variance = sample_variance(present, devices, dissimilarity)
-        missed, followed = share**2 * variance, share * step_together[branch] * variance
-        brought = share**2 * noisy[branch] / present
-        return np.stack([each.sum(axis=1) for each in (missed, followed, brought)])
+        return np.stack(
+            [
+                (share**2 * variance).sum(axis=1),
+                (share * step_together[branch] * variance).sum(axis=1),
+                (share**2 * noisy[branch] / present).sum(axis=1),
+            ]
+        )
 
     return terms(trusted, sizes[0]), terms(~trusted, sizes[1])
 

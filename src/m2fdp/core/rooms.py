@@ -27,7 +27,8 @@ class Room:
         mechanisms: {name: a `Mechanism`}.
         blocks: {block of the configuration: its class, a `Block`}.
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
-        decides: functions from a `Config` to the prefixes of keys that decide what is released.
+        decides: functions from a `Config` to the prefixes of keys that a release depends on because
+            something decides by them.
         sent: functions from a `Network`, M and the bits of each layer's messages to these bits with
             what the room's messages have.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
@@ -41,12 +42,12 @@ class Room:
         surprises: functions from a `Config` and a `Plan` to lines on what is seldom meant.
         lines: functions from `Premises` and the ledger's lines of a network to these lines as the
             room accounts for them.
-        joint: functions from the ledgers of a run's several networks to the run's one ledger.
         ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
             room knows of the run before training.
         noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
             laws to the noise as the room's nodes draw it.
-        promised: functions from an `Assembly` to a `Promised`, for its privacy summary.
+        promised: functions from an `Assembly` to what the room adds to its privacy summary, a
+            `Promised`.
         outside: tuples of texts, each of outputs of a run that epsilon does not cover.
         warned: functions from an `Assembly` to lines that a user should know before training.
         rounds: functions from a `Simulation` and `ExecutionSettings` to what the room does its own
@@ -69,7 +70,6 @@ class Room:
     verb_features: tuple[str, ...] = ()
     surprises: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-    joint: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
     noises: tuple[str, ...] = ()
     promised: tuple[str, ...] = ()

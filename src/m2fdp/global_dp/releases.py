@@ -1,9 +1,9 @@
 """Who learns what where models are bounded themselves: the ledger's lines under `weights`.
 
 A device sends its model, clipped to C, with noise; an edge server sends its mean on, or broadcasts
-it, with noise of its own; the cloud likewise. A record, or a device, moves a model by at most the
-ball's diameter, 2C: the argmin of a mean may jump by that when one record changes. So every release
-has a shift and a noise of its own:
+it, with noise of its own; the cloud likewise. What a record, or a device, moves a model by is the
+ball's diameter at most, 2C, whatever happened before: the argmin of a mean may jump by that when
+one record changes. So every release has a shift and a noise of its own:
 
     who                         after a local aggregation         after a global one
     the own edge, uplinks       2C behind own_1                   2C behind own_2
@@ -11,12 +11,13 @@ has a shift and a noise of its own:
     siblings                    2C p behind V_1 - own + n_E^2     2C p q behind W - own
     downlinks, elsewhere        2C p behind V_1 + n_E^2           2C p q behind W
 
-Here p and q are the weights of the device at its edge server and of this at the cloud. V is the
-variance of the noise in the edge server's mean, W that in the cloud's broadcast. Each aggregation
-is a public reset for its observers: all below starts from a broadcast. The cloud and others beyond
-the edge server do not see local aggregations. There are two ways to count for them, both upper
-bounds. Either they count as if they saw them. Or all devices of the edge server may part between
-two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the cloud's.
+with p and q the weights of the device at its edge server and of this at the cloud, V the variance
+of the noise in the edge server's mean, and W of all noise in the cloud's broadcast. Each
+aggregation is a public reset for its observers: all below starts from a broadcast. The cloud and
+others beyond the edge server do not see local aggregations. There are two ways to count for them,
+both upper bounds. Either they count as if they saw them. Or all devices of the edge server may part
+between two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the
+cloud's.
 
 For an observer that catches some of the messages no release is a reset. But in the ball each
 message moves by 2C at most, whatever went by unseen, and so many compose.
@@ -94,9 +95,9 @@ class BallLaw:
     """How far a record moves a clipped model.
 
     Attributes:
-        rate: the chance of a record to be in a step.
-        adjacency: models with a record replaced part by 2C too: each by C from their middle, from
-            which the accountant counts.
+        rate: chance of a record to be in a step.
+        adjacency: two worlds that replace a record part by 2C as well, by C from between them,
+            which is what the accountant counts from.
     """
 
     rate: float
@@ -285,7 +286,8 @@ class ModelLines:
         )
 
     def beside(self, mean: tuple[float, float]) -> EveryRelease:
-        """Of broadcasts of edge server and cloud, behind this noise in the edge server's mean."""
+        """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
+        the edge server's mean."""
         noise = self.noise
         local, total = (
             remaining + added for remaining, added in zip(mean, noise.added, strict=True)
@@ -308,8 +310,12 @@ class ModelLines:
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
         if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
-            (local, total), at_cloud = noise.own, said.cloud_rounds
-            some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
+            at_cloud = said.cloud_rounds
+            local, total = noise.own
+            some = self.some(
+                (said.uplinks - at_cloud, local**2),
+                (at_cloud, total**2),
+            )
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
             lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
@@ -318,8 +324,9 @@ class ModelLines:
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
-            all_seen = self.beside(noise.mean)
-            lines.append(self.line(sight.DOWNLINKS_CAUGHT, all_seen, some, sees=sees))
+            lines.append(
+                self.line(sight.DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees)
+            )
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:
@@ -343,9 +350,15 @@ class ModelLines:
         """Of an observer, by the ways to count what it is shown."""
         has_local = 1 in self.premises.traffic.layers
         leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
-        who, account = sight.KINDS[kind].words, OfModels(counts, self.alone(kind))
         return Release(
-            self.position, kind, who, sees, max(leasts), rests, self.laws, account=account
+            self.position,
+            kind,
+            sight.KINDS[kind].words,
+            sees,
+            max(leasts),
+            rests,
+            self.laws,
+            account=OfModels(counts, self.alone(kind)),
         )
 
     def alone(self, kind: str) -> EveryRelease:

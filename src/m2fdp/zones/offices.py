@@ -1,7 +1,7 @@
 """Who holds the office of a super-node when, and which devices take part meanwhile.
 
-Elections are drawn before training and depend on no record, so their outcome is public. What one
-device can learn of another in office counts in the rounds that it serves.
+Elections are drawn before training and depend on no record, so their outcome is public, and what
+one device can learn of another in office is counted in the rounds that it serves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Offices:
         return self.leaders[:, self.zones] == np.arange(len(self.zones))
 
     def exposure(self, rounds: tuple[int, ...]) -> Exposure:
-        """The exposure of all devices in some of the rounds, counted from 0: int64 (N_L,) each."""
+        """Of all devices, in some of the rounds, counted from 0: int64 (N_L,) each."""
         return _exposure(self, rounds)
 
 

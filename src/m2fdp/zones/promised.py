@@ -55,7 +55,8 @@ def elections_table(assembly: Assembly) -> pd.DataFrame:
 
 def promised(assembly: Assembly) -> Promised:
     """What epsilon rests on where zones elect their super-nodes, and how unevenly elections have
-    fallen."""
+    fallen: the most rounds that a device served, and that one other, or the worst others who
+    collude, served it."""
     served = elections_table(assembly)
     if served.empty:
         return Promised()

@@ -60,9 +60,13 @@ def zones_table(
     - with uncertain noise: senders may fall silent, or its weight depends on who comes;
     - with noised activations: their noise does not add up in a sum, and labels may cost epsilon.
 
+    Args:
+        colluding: `threat.colluding`.
+
     Returns:
-        `COLUMNS`: H's case; V; the nominal epsilon; H's, over the root of V, and with secure
-        aggregation over V; then the columns of `m2fdp.zones.views.zone_epsilons`.
+        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon;
+        H's, over the root of V, and with secure aggregation over V; then the columns of
+        `m2fdp.zones.views.zone_epsilons`.
     """
     empty = pd.DataFrame(columns=list(COLUMNS))
     if not mechanism.private or network.tree.depth != 2:
@@ -80,14 +84,14 @@ def zones_table(
         return empty
     if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
         return empty
+    zones = replace(_zones(network, mechanism, lines, steps, rounds), colluding=colluding)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
-    releases = [_releases(line, ledger, rounds) for line in lines]
-    zones = replace(_zones(network, mechanism, lines, steps, rounds), colluding=colluding)
     if network.chance is not None:  # as the ledger counts
         shown = np.array([not line.position.unnoticed for line in lines])
         zones = replace(zones, shown=shown[of_device])
+    releases = [_releases(line, ledger, rounds) for line in lines]
     found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
     nominal = nominal_epsilon(ledger, rounds, privacy)
@@ -111,7 +115,11 @@ def _weighs_noise(network: Network) -> bool:
 
 
 def _zones(
-    network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool, rounds: int
+    network: Network,
+    mechanism: CalibratedMechanism,
+    lines: list[Release],
+    steps: bool,
+    rounds: int,
 ) -> Zones:
     """What the mechanism has each node add, and what the ledger says that each device moves."""
     at_zone, at_cloud = network.weights[1], network.weights[0]
@@ -141,8 +149,11 @@ def _zones(
 def _attendance(
     network: Network, devices: np.ndarray, drawn: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """See `m2fdp.zones.views.Zones`. Certain is, of a fixed number of devices, the noise of the
-    quietest; of those that join by chance, their own in the rounds that were drawn for them."""
+    """See `m2fdp.zones.views.Zones`: who is there, and what is certain of their noise.
+
+    Of a fixed number that of the quietest; of those that join by chance their own in the rounds
+    that were drawn for them, and nothing where these are not known.
+    """
     zone_of = network.tree.parents[1]
     of_devices = (network.weights[1] * devices) ** 2
     if network.chance is not None:
@@ -159,7 +170,8 @@ def _attendance(
 
 
 def _turns(network: Network) -> np.ndarray:
-    """Rounds of as many devices of each zone as take part, with each device in one at least."""
+    """Rounds of as many devices of each zone as take part, in which every device is there once at
+    least."""
     zone_of, present = network.tree.parents[1], network.present
     sizes, place = np.bincount(zone_of), network.tree.sibling_rank()
     turns = np.arange((-(-sizes // present)).max())[:, None]
@@ -167,8 +179,8 @@ def _turns(network: Network) -> np.ndarray:
 
 
 def _releases(line: Release, ledger: Ledger, rounds: int) -> Releases:
-    """A position's releases, as the ledger counts them for the public where something shows who
-    joins, and where nothing does."""
+    """Of a position's devices, in units of the most that one of them is, as the ledger counts them
+    for the public where something shows who joins, and where nothing does."""
     largest = largest_shift(line, ledger, 0)
 
     def counted(unnoticed: bool) -> Composition:

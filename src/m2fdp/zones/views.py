@@ -3,12 +3,14 @@
 Below a cloud lie zones, each a super-node with its devices; any of them may add noise (H Sec. V,
 C1 to C7). H takes the noise of all adders together, V times one adder's variance in the global sum,
 and says epsilon / sqrt(V), or epsilon / V with secure aggregation. At most somebody who reads
-broadcasts alone could be told that. Here the one rule of the ledger holds
-(`m2fdp.core.privacy.releases`).
+broadcasts alone could be told that. By the one rule of the ledger (`m2fdp.core.privacy.releases`)
+an observer learns from the lowest message of a device that it can read, behind the noise in it that
+it did not draw itself.
 
-Chance hides a device that joins from observers who are never told, unless noise shows it. Others
-count the rounds that a device joined. In each round the noise of the devices that are there counts.
-An observer among them takes its own back.
+Devices that join rounds by chance are hidden among those who might have, from observers who are
+never told, unless noise of their own comes with them and shows it. Others count the rounds that a
+device joined. Where not all are there in every round, the noise of those who are there counts. An
+observer among them takes its own noise back from that round's.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ class Zones:
         super_nodes: float64 (s,), that super-nodes add to theirs.
         cloud: that the cloud adds to what it broadcasts.
         on_line: float64 (n,), how often each device takes part.
-        attendance: who is in which round, bool (R, n), and the variance that each of them adds to
-            its zone's sum for certain, float64 (n,); None = all are, with what they add.
+        attendance: who is in which round, bool (R, n), where not all are in every one, and the
+            variance that each device there adds to its zone's sum for certain, as the others may
+            count on it, float64 (n,); None = all are, with what they add.
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
@@ -65,9 +68,9 @@ class Zones:
     colluding: int = 0
     shown: np.ndarray | None = None
 
-    @cached_property
+    @property
     def shows(self) -> np.ndarray:
-        """bool (n,), the devices whose rounds are known above their zone."""
+        """bool (n,), the devices with rounds that are known above their zone."""
         return self.devices > 0 if self.shown is None else self.shown
 
     @cached_property
@@ -97,16 +100,20 @@ class Zones:
 
     @cached_property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray, float]:
-        """What devices (n,), super-nodes (s,) and the cloud add, over the most that a device moves
-        their message by."""
+        """What devices, super-nodes and the cloud add, over what a device moves their message by
+        at most: (n,), (s,), and a number."""
         at_zone = np.zeros(len(self.zone_weights))
         np.maximum.at(at_zone, self.zone_of, self.device_weights * self.moves)
         at_cloud = float((self.zone_weights * at_zone).max())
         return self.devices / self.moves, self.super_nodes / at_zone, self.cloud / at_cloud
 
     def adders(self, one: float) -> float:
-        """V: the noise in the global sum in units of one adder's variance, each over what a device
-        moves the adder's message by; `one` is an adder's deviation over that."""
+        """V: the noise in the global sum in units of one adder's variance, each adder's as it is
+        over what a device moves its message by.
+
+        Args:
+            one: an adder's noise over that.
+        """
         devices, super_nodes, cloud = self.multipliers
         total = self.on_line @ devices**2 + (super_nodes**2).sum() + cloud**2
         return float(total) / one**2
@@ -132,11 +139,11 @@ _CASES = {
 
 @dataclass(frozen=True)
 class Releases:
-    """A device's releases over a run, in units of what it moves a message by.
+    """What of a device's gets out over a run, in units of what it moves a message by.
 
     Attributes:
-        told: as counted by observers who know in which rounds it took part.
-        unseen: as counted by others; the same where nobody joins by chance.
+        told: what those are shown who know in which rounds it took part.
+        unseen: what those are who never do; the same where nobody joins by chance.
     """
 
     told: Composition
@@ -150,8 +157,8 @@ class View:
     Attributes:
         observer: who, in words.
         sees: the lowest message that it can read of a device's.
-        variance: float64 (n,), of the noise in it that the observer did not draw; NaN = there is
-            no such observer.
+        variance: float64 (n,), of the noise in it that the observer did not draw; NaN for devices
+            that it is not there for.
         weights: float64 (n,), of the device's message in it.
         told: bool (n,), whether the observer knows in which rounds the device took part.
     """
@@ -223,8 +230,9 @@ class _Round:
 def views(zones: Zones) -> list[View]:
     """Every observer, whoever is trusted: at the super-node, at the cloud, on links, and beyond.
 
-    The round with the least noise counts: of the device's rounds, or of all rounds if the observer
-    does not know the device's. An observer that may read the device without noise knows them.
+    Where not all devices are there in every round, the round with the least noise counts: of the
+    device's rounds, or of all rounds if the observer does not know the device's. An observer that
+    may read the device without any noise knows them.
     """
     if zones.attendance is None:
         return _views_of(_Round(zones, zones.in_zone))
@@ -328,14 +336,14 @@ def zone_epsilons(
     """What every observer learns of the devices of every kind of zone: a row each.
 
     Args:
-        releases: the releases of different devices.
-        releases_of: int64 (n,), the place of each device's there; the first, unless given.
+        releases: the different ones of devices.
+        releases_of: int64 (n,), which of them are a device's; the first, unless given.
 
     Returns:
-        observer; sees; about, the adders of noise on the devices' path below the cloud; devices,
-        their number. rounds_known: whether only rounds that a device joined count.
-        noise_over_shift, epsilon: the most exposed device's. least_epsilon: that of the device with
-        most noise over what it moves.
+        observer; sees; about, who adds noise on the devices' path below the cloud; devices, how
+        many; rounds_known, whether rounds that a device is known to have joined count;
+        noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
+        noise over what it moves.
     """
     kinds = np.zeros(len(zones.zone_of), dtype=np.int64) if releases_of is None else releases_of
     abouts = _about(zones)
@@ -381,8 +389,8 @@ def _most_exposed(
     view: View,
     over: np.ndarray,
 ) -> list[int]:
-    """The devices that may be the most exposed: of each kind of releases that with least noise,
-    unless another dominates it."""
+    """Devices of which one learns most: of those with the same releases that with least noise, less
+    those that another one's releases dominate."""
     found: dict[Composition, int] = {}
     silent = members[over[members] == 0]
     if silent.size:

@@ -6,10 +6,10 @@ from math import inf
 import numpy as np
 import pytest
 
-from m2fdp.control.joint import joint_ledger
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.accounting import ShiftLaw
 from m2fdp.core.privacy.calibration import build_mechanisms
+from m2fdp.core.privacy.ledger import joint_ledger
 from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan

@@ -13,7 +13,7 @@ from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import Composition, least_noise
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.ledger import Ledger, build_ledger, open_ledger
+from m2fdp.core.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.core.privacy.mechanisms import (
     Clipping,
     Mechanism,
@@ -107,11 +107,8 @@ def build_mechanisms(
     units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
     def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
-        ledgers = [build_ledger(*each) for each in zip(premises, noises, units, strict=True)]
-        if len(ledgers) > 1:
-            ledgers = [joint(ledgers) for joint in brought("joint")]
-        (ledger,) = ledgers
-        return as_drawn(ledger)
+        of_networks = zip(premises, noises, units, strict=True)
+        return as_drawn(joint_ledger([build_ledger(*each) for each in of_networks]))
 
     ledger_of = partial(ledger_over, premises)
     if privacy.calibration == "paper":
