@@ -310,12 +310,8 @@ class ModelLines:
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
         if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
-            at_cloud = said.cloud_rounds
-            local, total = noise.own
-            some = self.some(
-                (said.uplinks - at_cloud, local**2),
-                (at_cloud, total**2),
-            )
+            (local, total), at_cloud = noise.own, said.cloud_rounds
+            some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
             lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
