@@ -310,8 +310,12 @@ class ModelLines:
         lines = []
         # Those before a global aggregation may hold less noise: who catches uplinks says how many.
         if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
-            (local, total), at_cloud = noise.own, said.cloud_rounds
-            some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
+            at_cloud = said.cloud_rounds
+            local, total = noise.own
+            some = self.some(
+                (said.uplinks - at_cloud, local**2),
+                (at_cloud, total**2),
+            )
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
             lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
@@ -346,15 +350,9 @@ class ModelLines:
         """Of an observer, by the ways to count what it is shown."""
         has_local = 1 in self.premises.traffic.layers
         leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
+        who, account = sight.KINDS[kind].words, OfModels(counts, self.alone(kind))
         return Release(
-            self.position,
-            kind,
-            sight.KINDS[kind].words,
-            sees,
-            max(leasts),
-            rests,
-            self.laws,
-            account=OfModels(counts, self.alone(kind)),
+            self.position, kind, who, sees, max(leasts), rests, self.laws, account=account
         )
 
     def alone(self, kind: str) -> EveryRelease:
