@@ -50,6 +50,8 @@ from m2fdp.core.schedule.rounds import RoundPlan
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
+# Observers in the order of their lines.
+_IN_ORDER = "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks"
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class ModelLines:
             coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
             lines_of[sight.COALITION] = replace(coalition, observer=who)
-        in_order = (lines_of.get(kind) for kind in sight.OF_MODELS)
+        in_order = (lines_of.get(kind) for kind in (*_IN_ORDER.split(), "colluders"))
         return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
@@ -318,15 +320,9 @@ class ModelLines:
         """Of an observer, by the ways to count what it is shown."""
         has_local = 1 in self.premises.traffic.layers
         leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
+        who, account = sight.KINDS[kind].words, OfModels(counts, self.alone(kind))
         return Release(
-            self.position,
-            kind,
-            sight.KINDS[kind].words,
-            sees,
-            max(leasts),
-            rests,
-            self.laws,
-            account=OfModels(counts, self.alone(kind)),
+            self.position, kind, who, sees, max(leasts), rests, self.laws, account=account
         )
 
     def alone(self, kind: str) -> EveryRelease:

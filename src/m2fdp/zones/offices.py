@@ -73,11 +73,8 @@ class InOffice(ByTurns):
     offices: Offices
 
     def shown(self, line: Release, past: Past) -> Iterator[AlikeRounds]:
-        """Rounds with the same laws are counted together, for no super-node is worst in all.
-
-        We take the largest number of rounds served and the largest number joined over the
-        position's devices. Both are upper bounds for each device.
-        """
+        """Rounds with the same laws are counted together, for no super-node is worst in all. The
+        largest numbers of rounds served and joined over the position's devices count."""
         plans: dict[tuple[int, Composition], list[RoundPlan]] = {}
         for plan in past.counted:
             position, _ = line.views[plan.network]

@@ -83,6 +83,8 @@ def zones_table(
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
+    if network.chance is not None:  # as the ledger counts
+        zones = replace(zones, shown=~np.array([x.position.unnoticed for x in lines])[of_device])
     releases = [_releases(line, ledger, rounds) for line in lines]
     found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)

@@ -50,6 +50,7 @@ class Zones:
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
+        shown: bool (n,), the devices known above their zone to have joined; None = noise adders.
     """
 
     zone_of: np.ndarray
@@ -64,6 +65,7 @@ class Zones:
     elected: bool = False
     sums: SecureSums = OPEN
     colluding: int = 0
+    shown: np.ndarray | None = None
 
     @cached_property
     def in_zone(self) -> np.ndarray:
@@ -234,14 +236,15 @@ def views(zones: Zones) -> list[View]:
 
 def _views_of(its_round: _Round) -> list[View]:
     zones = its_round.zones
-    weights, shows = zones.global_weights, zones.devices > 0
+    weights = zones.global_weights
+    shows = zones.devices > 0 if zones.shown is None else zones.shown
     broadcast = its_round.in_all + zones.of_servers
     peers = broadcast - zones.to_cloud[zones.zone_of] * its_round.known(1)
     far = broadcast - its_round.loudest_elsewhere
     result = [
         _at_the_super_node(its_round, "super-node", 0),
         _at_the_super_node(its_round, "elected super-node", 1),
-        *_at_the_cloud(its_round),
+        *_at_the_cloud(its_round, shows),
         _on_the_lower_link(zones),
         View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
@@ -273,10 +276,10 @@ def _at_the_super_node(its_round: _Round, observer: str, knows: int) -> View:
     return View(observer, sees, its_round.in_zone - known, weights, told)
 
 
-def _at_the_cloud(its_round: _Round) -> list[View]:
+def _at_the_cloud(its_round: _Round, shows: np.ndarray) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
     zones, of_zone = its_round.zones, its_round.zones.zone_of
-    shows, weights = zones.devices > 0, zones.global_weights
+    weights = zones.global_weights
     if READS[ON_LINKS](message_in(zones.sums, 1)):
         variance = its_round.in_zone + (zones.super_nodes**2)[of_zone]
         zone_message = ("the zone's message", variance, zones.device_weights, shows)
@@ -388,7 +391,5 @@ def _most_exposed(
 def _about(zones: Zones) -> np.ndarray:
     """In words, (n,): who adds noise on each device's path below the cloud."""
     number = (zones.devices > 0) + 2 * (zones.super_nodes > 0)[zones.zone_of]
-    return np.array(_ADDERS)[number]
-
-
-_ADDERS = ("nobody adds noise", "devices add noise", "super-nodes add noise", "both add noise")
+    who = "nobody adds noise", "devices add noise", "super-nodes add noise", "both add noise"
+    return np.array(who)[number]
