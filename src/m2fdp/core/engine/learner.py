@@ -155,9 +155,9 @@ def unit_gradients(
     """The clipped gradient of every unit times its share, (u, M), at its learner's model of
     (n, M)."""
     owners = torch.as_tensor(units.owners, device=models.device)
-    # However many units there are: kernels round by where matrices lie.
-    unit_models = torch.index_select(models, 0, owners, out=_apart(models, len(owners)))
-    gradients = _apart(models, len(owners)).zero_()
+    room = len(owners), models.shape[-1]
+    unit_models = torch.index_select(models, 0, owners, out=apart(models, *room))
+    gradients = apart(models, *room).zero_()
     backend.add_gradients(gradients, 1.0, unit_models, minibatches, clip.norms)
     if clip.norms.batch_norm is not None:
         clip.clip(gradients, clip.norms.batch_norm)
@@ -166,7 +166,6 @@ def unit_gradients(
     return gradients
 
 
-def _apart(models: Tensor, n: int) -> Tensor:
-    """Room for n vectors like these (…, M), each of which begins at a multiple of 64 bytes."""
-    size = models.shape[-1]
+def apart(models: Tensor, n: int, size: int) -> Tensor:
+    """Room (n, size), each row at a multiple of 64 bytes: kernels round by where numbers lie."""
     return models.new_empty(n, -(-size // _ALIGNED) * _ALIGNED)[:, :size]
