@@ -66,7 +66,7 @@ class Record:
             study shows or judges, and `ORIGIN`; its index is the cell's name.
         rounds: one row a run and evaluated round, as figures show it; none where they do not.
         search: rows of `m2fdp.studies.search.search_table`; none without a search.
-        procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
+        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
         board: what attacks have reconstructed, by arm; none where the study shows none of it.
     """
 

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from m2fdp.checkpoints.files import differences
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import Config, completed, essentials
 from m2fdp.core.data.manifest import DIGEST, file_of
-from m2fdp.core.engine.checkpoints import differences
 from m2fdp.core.engine.evaluation import one_class_only
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
