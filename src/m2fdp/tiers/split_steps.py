@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from m2fdp.core.engine.backends.base import Backend
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.engine.clipping import clip_rows, flat_clip
-from m2fdp.core.engine.learner import apart
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.noise import standard_normals
 from m2fdp.core.models.registry import Model
@@ -95,17 +94,14 @@ class Splitter:
         """
         eta, tiers = plan.step_size, self.splits.tiers[at[0] - 1][devices]
         noise = self.draw(plan.network, at, devices, models)
-        # A learner that is one device with the whole model steps as anywhere, whoever is beside it.
-        alone = (np.bincount(owners)[owners] == 1) & (tiers > self.model.n_tiers)
-        if noise is not None:
-            alone &= ~noise.exposed
-        clip, before = Clipping("drawn", record_norm=self.norm), models.clone()
-        for unit in np.flatnonzero(alone).tolist():
-            chain = models[owners[unit], None, self.model.weights_place]
-            of_unit = batches.select(slice(unit, unit + 1))
-            self.whole.backend.add_gradients(chain, -eta, chain, of_unit, clip)
-        for tier in np.unique(tiers[~alone]).tolist():
-            rows = np.flatnonzero((tiers == tier) & ~alone)
+        if len(owners) == len(models) and (tiers > self.model.n_tiers).all() and noise is None:
+            chain = models[:, self.model.weights_place]
+            clip = Clipping("drawn", record_norm=self.norm)
+            self.whole.backend.add_gradients(chain, -eta, chain, batches, clip)
+            return
+        before = models.clone()
+        for tier in np.unique(tiers).tolist():
+            rows = np.flatnonzero(tiers == tier)
             places = torch.as_tensor(owners[rows], device=models.device)
             of_rows = None if noise is None else noise.of(rows)
             gradients = self.gradients(before[places], only(batches, rows), tier, of_rows)
@@ -317,13 +313,10 @@ def _half(
 
 
 def _add(result: Tensor, half: Half, models: Tensor, batches: Minibatches, norm: float) -> None:
-    """Add each device's sum of gradients in a part, clipped by themselves, to (n, M), in place.
-
-    Sums and records begin at a multiple of 64 bytes, wherever they lie among other devices'.
-    """
-    sums = apart(result, len(result), len(half.places)).zero_()
-    clip, copied = Clipping("drawn", record_norm=norm), replace(batches, consecutive=False)
-    half.backend.add_gradients(sums, 1.0, models[:, half.places], copied, clip)
+    """Add each device's sum of gradients in a part, clipped by themselves, to (n, M), in place."""
+    sums = result.new_zeros(len(result), len(half.places))
+    clip = Clipping("drawn", record_norm=norm)
+    half.backend.add_gradients(sums, 1.0, models[:, half.places], batches, clip)
     result[:, half.places] += sums
 
 

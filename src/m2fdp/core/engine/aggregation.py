@@ -29,7 +29,7 @@ class Aggregator:
     weights: tuple[Tensor, ...]
 
     def nothing_received(self, top: int, n_parameters: int) -> dict[int, Tensor]:
-        """Zeros (N_l, M) for each layer l = top…L-1: the sums before any message is there."""
+        """Sums before any message: zeros (N_l, M) for each layer l = top…L-1."""
         weights = self.weights[0]
         return {
             layer: weights.new_zeros(self.sizes[layer], n_parameters)
@@ -37,10 +37,7 @@ class Aggregator:
         }
 
     def receive(self, sums: dict[int, Tensor], layer: int, nodes: Tensor, messages: Tensor) -> None:
-        """Add what some nodes int64 (n,) of a layer send, (n, M), to their parents' sums.
-
-        The messages are weighed in place.
-        """
+        """Weigh messages (n, M) of nodes int64 (n,) of a layer and add them to parents' sums."""
         weights, parents = self.weights[layer - 1][nodes], self.parents[layer - 1][nodes]
         weighed_sum(sums[layer - 1], messages, weights, parents)
 
@@ -70,15 +67,10 @@ def summed_noise(
     present: np.ndarray,
     top: int,
 ) -> np.ndarray:
-    """Deviations of all noise of the last step and of the messages below each model of layer `top`,
-    which is drawn as one: float64 (N_top,).
+    """Deviations float64 (N_top,) of all noise below each model of layer `top`: of the last step,
+    float64 (G,) or None where models have it, and of messages from present devices.
 
-    Independent noises that nobody sees one by one only ever feed their sum, whose law is that of
-    one Gaussian with the summed variance.
-
-    Args:
-        steps: float64 (G,), deviations of the step's noise; None where it is in the models.
-        present: bool (N_L,), the devices that send.
+    Nobody sees these independent noises one by one, so their sum is drawn as one Gaussian.
     """
     lock_step = mechanism.lock_step
     steps = np.zeros(len(lock_step.nodes)) if steps is None else steps

@@ -1,8 +1,4 @@
-"""What a server does with the messages of its children.
-
-A pure function of values: an engine calls it for all servers of a layer at once, a server for
-itself.
-"""
+"""The sum that a server makes of its children's messages; the engine calls it for a whole layer."""
 
 from __future__ import annotations
 
@@ -15,15 +11,13 @@ def weighed_sum(
 ) -> None:
     """Add the weighed messages of children to their parents' sums (J eqs 8, 9, 13), in place.
 
-    They are added one after the other: the sum of all is, to the bit, what it is if each is added
-    by itself as it comes, in that order.
+    They are added one after the other, so calls with single messages, in order, give equal bytes.
 
     Args:
         sums: (N, M), one for each parent; (1, M) of a server alone.
-        messages: (n, M), in the tree's order; they are weighed in place, since fresh memory would
-            cost more than the sums.
-        weights: (n, 1), what each counts with; None = they are weighed already.
-        parents: int64 (n,), the sum that each is added to; None = the first.
+        messages: (n, M), in the tree's order, weighed in place to save memory.
+        weights: (n, 1), the messages' factors; None = they are weighed already.
+        parents: int64 (n,), the sum of each message; None = the first.
     """
     if weights is not None:
         messages.mul_(weights)
