@@ -29,9 +29,8 @@ def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
 
 @dataclass(frozen=True)
 class OneByOne:
-    """A user's own clip factor, which sees one norm at a time (`torch.func.vmap`): no factor depends
-    on another record. A factor is cut so that no norm times it is above C; one below 0, or not
-    finite, counts as 0."""
+    """A user's own clip factor. It sees one norm at a time (`torch.func.vmap`): none depends on
+    another record. No norm times it is above C; a factor below 0, or not finite, counts as 0."""
 
     factor: ClipFactor
 

@@ -1,7 +1,7 @@
 """Who computes in a round: learners, and the records that each uses in a step.
 
-A learner is a lock-step group of the mechanism: a device alone, or a trusted server with all
-devices below it, which is one learner with the data of all its devices.
+A learner is a lock-step group of the mechanism: a device alone, or a trusted server with the data
+of all devices below it.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class Minibatches:
     def records(
         self, learner: int, skip: int = 0, buffer: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Features (b, C, H, W), labels (b,) and weights (b,) of one learner's records, without the
-        first `skip`; scattered features are written into a buffer (at least b, C, H, W)."""
+        """Features (b, C, H, W), labels (b,) and weights (b,) of a learner's records after the
+        first `skip`. Scattered features are written into a buffer (at least b, C, H, W)."""
         start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
         weights = self._on_device(self.weights[start:stop])
         rows = self.rows(learner, skip)

@@ -97,8 +97,8 @@ def standard_normals(stream: np.random.Generator, nodes: np.ndarray, models: Ten
 def standard_normals_on_device(
     stream: np.random.Generator, nodes: np.ndarray, models: Tensor
 ) -> Tensor:
-    """The same vectors where `models` are, up to the rounding of logarithms and cosines. A GPU takes
-    about 3 ms for any number of vectors (benchmarks/README.md)."""
+    """The same vectors where `models` are, up to the rounding of logarithms and cosines. A GPU
+    takes about 3 ms for any number of vectors (benchmarks/README.md)."""
     itemsize, size = _drawn_in(models).itemsize, models.shape[-1]
     blocks = -(-size * itemsize // (8 * WORDS))
     firsts = torch.as_tensor(nodes * blocks, device=models.device)

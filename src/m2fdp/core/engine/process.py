@@ -39,8 +39,8 @@ Named: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """What rules keep from round to round: the server rule, such as moments; and the local rule,
-    (G, M) each, row g at the head of lock-step group g."""
+    """Tensors that rules keep from round to round: the server rule's, such as moments, and the
+    local rule's (G, M), row g at the head of lock-step group g."""
 
     server: Named = field(default_factory=dict)
     device: Named = field(default_factory=dict)

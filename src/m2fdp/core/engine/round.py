@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.aggregation import Aggregator, summed_noise
+from m2fdp.core.engine.aggregation import Aggregator, summed_noise, weighed_sum
 from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps
 from m2fdp.core.engine.lengths import refuse_longest
 from m2fdp.core.engine.local_rules import is_known
@@ -20,7 +20,6 @@ from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.seams import Drawn, Seams, Step, Stretch
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import Rows, stepped
 from m2fdp.core.schedule.rounds import RoundPlan

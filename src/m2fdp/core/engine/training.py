@@ -95,8 +95,8 @@ SILENT = Listener(lambda round_, logged, seconds: None, lambda record: None)
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a run has reached: the state after its last round, a record for each evaluated round,
-    what was logged of every decision, and what the round policy has seen."""
+    """The state after a run's last round, the records of evaluated rounds, the logged values of all
+    decisions, and the round policy's own state."""
 
     state: State
     records: tuple[RoundRecord, ...] = ()
@@ -236,8 +236,8 @@ def train(
 
 
 def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None:
-    """A warning, if the last loss is far above that of a model that knows the classes' shares only,
-    float64 (C,), and above that of equal scores, at which many models begin."""
+    """A warning, if the last loss is far above that of a model that knows only the classes' shares,
+    float64 (C,). Many models begin at equal scores, so it must be above their loss too."""
     equal, by_shares = model.loss_of_equal_scores(len(shares)), model.loss_of_shares(shares)
     if last_loss <= max(equal, _DIVERGED * by_shares):
         return None

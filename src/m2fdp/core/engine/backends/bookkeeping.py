@@ -1,8 +1,8 @@
 """Norms and weighted sums of record gradients from one backward pass (book-keeping).
 
 The backward pass stops at the outputs of the layers that have parameters. A record's gradient
-in a linear layer is the outer product of its error and its input, so the norm needs no gradient;
-in a convolution it is a small matrix. One more product a layer gives the sum of the clipped
+in a linear layer is the outer product of its error and its input, so the norm needs no gradient.
+In a convolution it is a small matrix. One more product a layer gives the sum of the clipped
 gradients (Bu et al., 2023, "Differentially Private Optimization on Large Model at Small Cost").
 """
 
@@ -21,8 +21,8 @@ from m2fdp.core.models.registry import Model
 
 @dataclass(frozen=True, eq=False)
 class LayerGradients:
-    """The record gradients of one layer: the loss's derivatives (b, C) in its output, and inputs
-    (b, D) if a gradient is their outer product, else the gradients (b, C, D)."""
+    """The loss's derivatives (b, C) in a layer's output. Its inputs (b, D), if a record's gradient
+    is their outer product; else the gradients (b, C, D)."""
 
     errors: Tensor
     inputs: Tensor | None
