@@ -1,6 +1,6 @@
 """What each node does with a question: devices step, servers ask and add up. No network here.
 
-The equations are the simulator's own (`m2fdp.core.engine.learner`, `server_sums`), on one model; so
+The equations are the simulator's own (`m2fdp.core.engine.learner`, `aggregation`), on one model; so
 a run of nodes whose draws repeat ends in the bytes of a simulated one, in which every message has a
 noise of its own and servers add up gradients by device.
 """
@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import Backend, build_backend
 from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps, unit_gradients
 from m2fdp.core.engine.learners import Learners, draw_minibatches, minibatch_law
 from m2fdp.core.engine.lengths import refuse_too_long
 from m2fdp.core.engine.minibatches import Minibatches, Shards
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.core.engine.tiles import ALIGNED_ROWS
 from m2fdp.core.privacy.mechanisms import LockStep, Protection

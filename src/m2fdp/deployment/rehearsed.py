@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from m2fdp.chance.updates import ByUpdates
+from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.heard import Heard
 from m2fdp.core.engine.learner import Units, unit_gradients
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
