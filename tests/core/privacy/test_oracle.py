@@ -245,26 +245,30 @@ def absent(network, owner, drawn, colluding):
     return result
 
 
+def some(values, length):
+    return st.lists(st.sampled_from(values), min_size=length, max_size=length).map(np.array)
+
+
+@st.composite
+def noisy_trees(draw, cloud=False):
+    """A tree, who is trusted, and noise anywhere: parts and deviations, by layer."""
+    depth = draw(st.integers(1, 3))
+    tree = tree_from_fanouts(draw(some([1, 2, 3], depth)).tolist())
+    trust = draw_trust(tree, draw(some([0, 0.5, 1], depth - 1)), draw(st.integers(0, 9)))
+    if cloud and draw(st.booleans()):  # whoever else is trusted
+        trust = (np.array([True]), *trust[1:])
+    parts = noise_plan(tree, trust)
+    if draw(st.booleans()):  # anybody may add noise, or leave it out
+        parts = tuple(draw(some([0.0, 1.0], len(part))) for part in parts)
+    return tree, trust, parts, [part * draw(some([0.5, 1, 3], len(part))) for part in parts]
+
+
 @st.composite
 def systems(draw):
     """A network with noise anywhere, a schedule, an owner, and whether broadcasts are noised."""
-    depth = draw(st.integers(1, 3))
-    fanouts = draw(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))
-    tree = tree_from_fanouts(fanouts)
-    ratios = draw(st.lists(st.sampled_from([0, 0.5, 1]), min_size=depth - 1, max_size=depth - 1))
-    trust = draw_trust(tree, ratios, draw(st.integers(0, 9)))
-    if draw(st.booleans()):  # whoever else is trusted
-        trust = (np.array([True]), *trust[1:])
-    planned = noise_plan(tree, trust)
-
-    def some(values, length):
-        return np.array(draw(st.lists(st.sampled_from(values), min_size=length, max_size=length)))
-
-    parts = planned
-    if draw(st.booleans()):  # anybody may add noise, or leave it out
-        parts = tuple(some([0.0, 1.0], len(p)) for p in planned)
-    noise = [p * some([0.5, 1, 3], len(p)) for p in parts]
-    rho = sample_weights(tree, some([1, 2, 5], tree.n_devices)) if draw(st.booleans()) else None
+    tree, trust, parts, noise = draw(noisy_trees(cloud=True))
+    depth, weighed = tree.depth, draw(st.booleans())
+    rho = sample_weights(tree, draw(some([1, 2, 5], tree.n_devices))) if weighed else None
     sums = draw(secure(depth)) if draw(st.booleans()) else OPEN
     steps = draw(st.integers(1, 4))
     local = {layer: draw(st.integers(1, 3)) for layer in range(1, depth) if draw(st.booleans())}
@@ -369,25 +373,15 @@ class Joined(Oracle):
 
 @st.composite
 def joined_systems(draw):
-    depth = draw(st.integers(1, 3))
-    tree = tree_from_fanouts(draw(st.lists(st.integers(1, 3), min_size=depth, max_size=depth)))
-    ratios = draw(st.lists(st.sampled_from([0, 0.5, 1]), min_size=depth - 1, max_size=depth - 1))
-    trust = draw_trust(tree, ratios, draw(st.integers(0, 9)))
-
-    def some(values, length):
-        return np.array(draw(st.lists(st.sampled_from(values), min_size=length, max_size=length)))
-
-    parts = noise_plan(tree, trust)
-    if draw(st.booleans()):  # anybody may add noise, or leave it out
-        parts = tuple(some([0.0, 1.0], len(part)) for part in parts)
-    noise = [part * some([0.5, 1, 3], len(part)) for part in parts]
+    tree, trust, parts, noise = draw(noisy_trees())
+    depth = tree.depth
     rate, least = draw(st.sampled_from([(0.3, None), (0.7, None), (0.5, 0.4), (0.5, 3), (1.0, 2)]))
-    participation = Participation(rate, some([0.2, 0.5, 1.0], tree.n_devices), least)
+    participation = Participation(rate, draw(some([0.2, 0.5, 1.0], tree.n_devices)), least)
     network = Network(tree, trust, parts, participation=participation, elected=depth > 1)
     local = {layer: draw(st.integers(1, 2)) for layer in range(1, depth) if draw(st.booleans())}
     rounds = draw(st.integers(1, 3))
     schedule = Schedule(rounds, draw(st.integers(1, 3)), local, 1.0, "constant")
-    attendance = some([False, True], rounds * tree.n_devices).reshape(rounds, -1)
+    attendance = draw(some([False, True], rounds * tree.n_devices)).reshape(rounds, -1)
     owner, elected = draw(st.integers(0, tree.n_devices - 1)), draw(st.integers(0, 2**32))
     return network, noise, schedule, owner, attendance, elected
 
