@@ -6,7 +6,7 @@ from tests.finished import ATTACKED, RUNS, SMALL, artifacts_of, only_run, report
 from m2fdp.core.engine import noise
 
 
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+@pytest.mark.parametrize("mechanism", ["gradient", pytest.param("upload", marks=pytest.mark.full)])
 def test_an_audit_leaves_bounds_figure_and_metrics(finished_run, mechanism):
     *pipeline, params = RUNS["audit"]
     params += ",privacy.mechanism=upload" if mechanism == "upload" else ""
