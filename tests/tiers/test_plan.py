@@ -7,9 +7,8 @@ import pytest
 from tests.tiers.clocks import clock
 
 from m2fdp.core.config import Config
-from m2fdp.tiers import tables
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.plan import ABSENT, draw_world, plan_tiers
+from m2fdp.tiers.plan import ABSENT, draw_world, plan_tiers, rounds_table
 
 SEEDS = range(5)
 
@@ -133,7 +132,7 @@ def test_times_by_profile_and_tier():
 def test_rounds_of_a_plan():
     config = Config(tiering=TieringConfig(tiers=3), clock=clock(rounds=4))
     plan = plan_tiers(config.tiering, config.clock, draw_world(config.clock, 0))
-    table = tables.rounds_table(plan, config)
+    table = rounds_table(plan, config)
     assert table["round"].tolist() == [1, 2, 3, 4]
     counts = table[["tier_1", "tier_2", "tier_3"]]
     assert counts.iloc[0].tolist() == [10, 0, 0] and (counts.sum(axis=1) == 10).all()

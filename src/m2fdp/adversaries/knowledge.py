@@ -30,13 +30,11 @@ class Message:
     """What an observer reads of some devices at one moment, beside what everybody knows.
 
     Attributes:
-        sees: what it is, in words.
         devices: int64 (n,), whose updates are in it and unknown to the observer.
         shares: float64 (n,), what each of their updates counts with in it.
         start: (M,), the model that updates are counted from.
         update: (M,), the sum of shares times updates, with all noise that is in it.
         steps: local steps that each device has taken since.
-        step_size: eta.
     """
 
     sees: str
@@ -74,13 +72,9 @@ class Knowledge:
 
 @dataclass(frozen=True, eq=False)
 class Sought:
-    """Images of a message that are sought.
-
-    Attributes:
-        owners: int64 (n,), the place among the message's devices of each image's owner.
-        weights: float64 (devices, n), what each image counts with in its owner's gradient.
-        parts: float64 (devices,), what each owner counts with.
-    """
+    """Images of a message that are sought: int64 (n,), the place of each one's owner among the
+    message's devices; float64 (devices, n), what it counts with in its owner's gradient; and
+    float64 (devices,), what each owner counts with."""
 
     owners: np.ndarray
     weights: Tensor

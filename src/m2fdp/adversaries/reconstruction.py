@@ -46,7 +46,6 @@ class Reconstruction:
     """What was reconstructed of one message.
 
     Attributes:
-        sees: what the message is.
         devices, records: whose updates, and of how many records, are in it.
         images, truths: float32 (n, C, H, W), found, and the records that they stand for.
         psnr, ssim: float64 (n,), of each image.

@@ -124,14 +124,9 @@ def _downward(vantage: Vantage, stretch: int, top: int, device: int, attacker: i
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What a tap has heard in one round.
-
-    Attributes:
-        start: (M,), the model that the round began with.
-        up: what nodes of a layer sent, (N_l, M), by (stretch, layer).
-        down: what was handed down after each stretch, (N_top, M), by stretch.
-        first: (M,), the model before the first round.
-    """
+    """What a tap has heard in a round: the model (M,) that it began with; what nodes of a layer
+    sent, (N_l, M), by (stretch, layer); what was handed down after each stretch, (N_top, M); and
+    the model before the first round."""
 
     start: Tensor
     up: dict[tuple[int, int], Tensor]

@@ -37,8 +37,8 @@ from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply  # 
 
 _METHOD = "/m2fdp.Tree/Join"
 _VERSION = b"2"
-# Bytes of a digest, and of a length.
-_DIGEST, _LENGTH = 32, 4
+# Bytes of a digest.
+_DIGEST = 32
 # Bytes of a message that are on their way at a time.
 _LOOKAHEAD = 2**18
 # So many seconds a parent stays, at the end of a run, for children that are not there.
@@ -258,12 +258,9 @@ class GrpcLinks:
         """The reply that a child's message is."""
         if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
             return Refusal(seat.name, "has sent what is no answer to this question")
-        start = _DIGEST + _LENGTH
         if letter == b"R":
             return Refusal(seat.name, content[_DIGEST:].decode(errors="replace"))
-        end = start + int.from_bytes(content[_DIGEST:start], "little")
-        whole = memoryview(content)
-        answer = Answer(bytes(whole[end:]), bytes(whole[start:end]))
+        answer = Answer.unpacked(memoryview(content)[_DIGEST:])
         fault = self._check(seat.name, seat.certificate, question, answer)
         return answer if fault is None else Refusal(seat.name, f"its statement {fault}")
 
@@ -382,8 +379,7 @@ class GrpcLink:
         size = self._settings.chunk_bytes
         if isinstance(reply, Refusal):
             return _parts(b"R", digest + reply.reason.encode(), size)
-        statement = len(reply.statement).to_bytes(_LENGTH, "little") + reply.statement
-        return _parts(b"A", digest + statement + reply.content, size)
+        return _parts(b"A", digest + reply.packed(), size)
 
     def _refuse(self, error: Any) -> None:
         """End where waiting mends nothing."""

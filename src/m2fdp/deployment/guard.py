@@ -148,7 +148,7 @@ class Guard(Keeper):
             raise RefusedError(f"{place} is before what was asked last, {last}")
         kept = self.kept(place.round, name)
         if kept is not None:  # killed between the answer's file and its line
-            answer = _unpacked(kept)
+            answer = Answer.unpacked(kept)
             self._note(question, answer)
             return self._again(name, read(answer.statement.decode()).content["question"], question)
         self.begin(place.round)
@@ -159,7 +159,7 @@ class Guard(Keeper):
         content = self._computed(question, compute)
         self.seal()
         answer = Answer(content, self._said(question, content).encode())
-        self.keep(place.round, name, _packed(answer))
+        self.keep(place.round, name, answer.packed())
         self._note(question, answer)
         return answer
 
@@ -251,7 +251,7 @@ class Guard(Keeper):
         kept = self.kept(question.place.round, name)
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
-        return _unpacked(kept)
+        return Answer.unpacked(kept)
 
     def _said(self, question: Question, content: bytes) -> str:
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
@@ -298,15 +298,6 @@ class Guard(Keeper):
 
 def _place_of(entry: Mapping[str, Any]) -> Place:
     return Place(entry["round"], entry["first"], entry["last"], entry["kind"])
-
-
-def _packed(answer: Answer) -> bytes:
-    return len(answer.statement).to_bytes(4, "little") + answer.statement + answer.content
-
-
-def _unpacked(kept: bytes) -> Answer:
-    end = 4 + int.from_bytes(kept[:4], "little")
-    return Answer(kept[end:], kept[4:end])
 
 
 @dataclass(frozen=True)

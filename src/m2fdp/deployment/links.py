@@ -113,6 +113,14 @@ class Answer:
     def vector(self) -> Tensor:
         return from_bytes(self.content)
 
+    def packed(self) -> bytes:
+        return len(self.statement).to_bytes(4, "little") + self.statement + self.content
+
+    @classmethod
+    def unpacked(cls, written: bytes | memoryview) -> Answer:
+        end = 4 + int.from_bytes(written[:4], "little")
+        return cls(bytes(written[end:]), bytes(written[4:end]))
+
 
 @dataclass(frozen=True)
 class Refusal:

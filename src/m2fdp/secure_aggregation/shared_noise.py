@@ -53,22 +53,14 @@ def _check_groups(network: Network, layer: int, colluding: int) -> None:
     """Every sum has at least two terms, and a threshold that is a majority without colluders."""
     sums, tree, sizes = network.sums, network.tree, network.group_sizes(layer)
     thresholds, threshold = sums.least_members(sizes), sums.threshold
+    said = threshold if threshold is not None else "null"
+    halves = "is not above half of the {n} below {reader}: two halves could each be read"
+    above = "must be above threat.colluding = {colluding} of the {n} below {reader}: here it is "
     for wrong, key, value, text in (
         (sizes < 2, "layers", layer, "adds up {n} message below {reader}, which hides nothing"),
-        (
-            2 * thresholds <= sizes,
-            "threshold",
-            threshold,
-            "is not above half of the {n} below {reader}: two halves could each be read",
-        ),
+        (2 * thresholds <= sizes, "threshold", threshold, halves),
         (thresholds > sizes, "threshold", threshold, "is more than the {n} below {reader}"),
-        (
-            thresholds <= colluding,
-            "threshold",
-            threshold if threshold is not None else "null",
-            "must be above threat.colluding = {colluding} of the {n} below {reader}: here it is "
-            "{threshold}",
-        ),
+        (thresholds <= colluding, "threshold", said, above + "{threshold}"),
     ):
         nodes = np.flatnonzero(wrong)
         if nodes.size:
@@ -128,11 +120,5 @@ def _shared(network: Network, colluding: int) -> Network:
 
 
 def secure_sums(config: SecureAggregationConfig) -> SecureSums:
-    """What a configuration describes."""
-    return SecureSums(
-        frozenset(config.layers),
-        config.decode,
-        config.noise == "shared",
-        config.threshold,
-        config.dropout,
-    )
+    layers, shared = frozenset(config.layers), config.noise == "shared"
+    return SecureSums(layers, config.decode, shared, config.threshold, config.dropout)

@@ -123,12 +123,8 @@ def plan_tree_tiers(
 def tree_course(
     tiers: TreeTiers, clock: LinkClock, plans: Sequence[RoundPlan], config: ResourcesConfig
 ) -> TierCourse:
-    """What the rounds cost, and what is told of them: devices, then servers' links.
-
-    A device's energy is its radio's and, of a local step's, its part of the FLOPs.
-
-    Args:
-        clock: the same network's links.
+    """What the rounds cost, and what is told of them: devices, then servers' links, by the same
+    network's clock. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
     """
     radio, costs, logged = watts(config.wireless_power_dbm), [], []
     every = range(1, int(tiers.tiers.max()) + 1)

@@ -135,14 +135,9 @@ class Exposure:
 
 
 def exposure(present: np.ndarray, leaders: np.ndarray, coalition: int = 1) -> Exposure:
-    """Who served when others took part.
-
-    Args:
-        present: bool (T, n), which of a zone's devices took part in each round.
-        leaders: int (T,), who served; -1 = nobody.
-        coalition: how many devices tell one another what they see when they serve; those that
-            serve most while a device takes part are its worst ones.
-    """
+    """Who served when others took part: bool (T, n), which of a zone's devices did in each round,
+    and int (T,), who served (-1 = nobody). Of a coalition, those that serve most while a device
+    takes part are its worst ones."""
     n = present.shape[1]
     counts = np.zeros((n, n), dtype=np.int64)  # leader, device
     held = leaders >= 0
