@@ -8,7 +8,7 @@ from tests.tiers.clocks import clock
 
 from m2fdp.core.config import Config
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.plan import ABSENT, draw_world, plan_tiers, rounds_table
+from m2fdp.tiers.plan import ABSENT, draw_world, plan_tiers, rounds_table, times_table
 
 SEEDS = range(5)
 
@@ -119,7 +119,7 @@ def test_a_shared_server_slows_rounds_and_changes_no_tier():
 
 
 def test_times_by_profile_and_tier():
-    table = tables.times_table(Config(tiering=TieringConfig(whole_model=True)))
+    table = times_table(Config(tiering=TieringConfig(whole_model=True)))
     assert len(table) == 2 * 5 * 9
     assert table["tier"].iloc[:9].tolist() == [*range(1, 9), 0]
     whole, fedavg = table[table["tier"] == 8], table[table["tier"] == 0]
