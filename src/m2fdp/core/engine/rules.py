@@ -52,12 +52,12 @@ class Rules:
             noised: whether every step is noised. Else nothing may depend on the length of models
                 between two steps: the end of training would reveal it.
         """
-        own = isinstance(self.local, OwnRule)
+        local = self.local
         return replace(
             self,
             longest_received=longest,
             longest=longest if noised else self.longest,
-            local=replace(self.local, longest=longest) if own else self.local,
+            local=replace(local, longest=longest) if isinstance(local, OwnRule) else local,
         )
 
     def named(self, algorithm: str) -> Rules:
