@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from m2fdp.core.engine.clipping import ClipFactor, bounded, flat_clip
 from m2fdp.core.engine.lengths import any_length
 from m2fdp.core.engine.local_rules import (
-    KEEPING_MEMBERS,
-    RULE_MEMBERS,
     GradientStep,
     LocalRule,
     OwnRule,
@@ -68,7 +66,8 @@ class Rules:
         """
         if not isinstance(self.local, OwnRule):
             return self
-        members = (*RULE_MEMBERS, *(KEEPING_MEMBERS if keeping(self.local) else ()))
+        slots = ("reports", "first", "of", "report") if keeping(self.local) else ()
+        members = ("anchored", "step", *slots)
         lacking = [name for name in members if not hasattr(self.local.rule, name)]
         if lacking:
             problem = f"has a local rule without {lacking[0]}; valid: {', '.join(members)}"
