@@ -1,8 +1,8 @@
 """SCAFFOLD (Karimireddy et al. 2020, option II): local steps corrected by control variates.
 
 On the given tree and trust, with M²FDP's noise. A learner i keeps c_i, the mean of its gradients in
-the last round that it took part in, and steps by g - c_i + c, where c, the mean of all c_i, comes
-down with the model. The paper's c_i - c + (x - y_i)/(K eta) is that mean, also where local
+the last round that it took part in. It steps by g - c_i + c; c, the mean of all c_i, comes down
+with the model. The paper's c_i - c + (x - y_i)/(K eta) is that mean, also where local
 aggregations move models in between. Gradients are clipped and noised before anybody keeps them.
 """
 

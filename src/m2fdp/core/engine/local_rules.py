@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 # Takes models (n, M) one clipped gradient step down, in place.
 Descend: TypeAlias = "Callable[[Tensor], None]"
-# What a rule has, in the order in which errors name them.
-RULE_MEMBERS = ("anchored", "step")
-KEEPING_MEMBERS = ("reports", "first", "of", "report")
 
 
 class LocalRule(Protocol):

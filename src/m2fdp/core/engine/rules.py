@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from m2fdp.core.engine.clipping import ClipFactor, bounded, flat_clip
 from m2fdp.core.engine.lengths import any_length
 from m2fdp.core.engine.local_rules import (
-    KEEPING_MEMBERS,
-    RULE_MEMBERS,
     GradientStep,
     LocalRule,
     OwnRule,
@@ -52,12 +50,12 @@ class Rules:
             noised: whether every step is noised. Else nothing may depend on the length of models
                 between two steps: the end of training would reveal it.
         """
-        own = isinstance(self.local, OwnRule)
+        local = self.local
         return replace(
             self,
             longest_received=longest,
             longest=longest if noised else self.longest,
-            local=replace(self.local, longest=longest) if own else self.local,
+            local=replace(local, longest=longest) if isinstance(local, OwnRule) else local,
         )
 
     def named(self, algorithm: str) -> Rules:
@@ -68,7 +66,8 @@ class Rules:
         """
         if not isinstance(self.local, OwnRule):
             return self
-        members = (*RULE_MEMBERS, *(KEEPING_MEMBERS if keeping(self.local) else ()))
+        slots = ("reports", "first", "of", "report") if keeping(self.local) else ()
+        members = ("anchored", "step", *slots)
         lacking = [name for name in members if not hasattr(self.local.rule, name)]
         if lacking:
             problem = f"has a local rule without {lacking[0]}; valid: {', '.join(members)}"

@@ -33,9 +33,9 @@ class Step:
     """What one local step adds up.
 
     Attributes:
-        devices: bool (N_L,), whose gradients count.
+        devices: bool (N_L,), the devices with a gradient that counts.
         noise: float64 (G,), the deviation of each lock-step group's noise, in units of eta.
-        members: {layer l: bool (N_l,), the nodes that are in a sum}; empty without such sums.
+        members: {layer l: bool (N_l,), the nodes in sums that lose members}.
     """
 
     devices: np.ndarray
@@ -81,9 +81,9 @@ class Seams:
 
     # The noises that are drawn, by the names of `Noise`.
     draws = frozenset({"steps", "messages", "local_messages", "broadcasts"})
-    in_blocks = True  # whether a subtree's steps are its own
-    heard = False  # whether somebody listens, so that every message has a noise of its own
-    by_device = False  # whether every device of a lock-step group has a gradient of its own
+    in_blocks = True  # subtrees can be computed apart
+    heard = False  # somebody listens, so every message has a noise of its own
+    by_device = False  # each device of a lock-step group has a gradient of its own
 
     def __init__(
         self, simulation: Simulation, means: Means, drawn: Drawn, slots: Named | None = None
@@ -97,7 +97,6 @@ class Seams:
 
     @cached_property
     def learners(self) -> Learners:
-        """Those who compute: devices alone, or trusted servers with all devices below them."""
         return form_learners(self.network, self.mechanism, self.drawn.present, self.by_device)
 
     def minibatches(self) -> tuple[Minibatches, ...]:
@@ -126,7 +125,7 @@ class Seams:
 
     @property
     def noised_inside(self) -> bool:
-        """Whether a step is noised within its rule, as what the rule makes of it is not known."""
+        """Whether a step is noised within its rule, which may do anything with the gradient."""
         return not adds_up(self.simulation.rules.local)
 
     def weighing(self, step: int) -> Network:
@@ -134,7 +133,6 @@ class Seams:
         return self.network
 
     def aggregator(self, step: int) -> Aggregator:
-        """What adds up by these weights."""
         return self.means.aggregators[self.plan.network]
 
     def receive(
@@ -145,7 +143,7 @@ class Seams:
         nodes: np.ndarray,
         models: Tensor,
     ) -> None:
-        """Put the models (n, M) of nodes of a layer into sums: servers' own, devices' weighed."""
+        """Add the models (n, M) of nodes of a layer to sums, those of devices weighed."""
         where = torch.as_tensor(nodes, device=models.device)
         if layer < self.tree.depth:
             sums[layer][where] = models
@@ -153,10 +151,10 @@ class Seams:
             aggregator.receive(sums, layer, where, models)
 
     def complete(self, step: int, layer: int, sums: Tensor) -> None:
-        """Make sums (N_l, M) of what a layer's servers were sent their models, in place."""
+        """Make the models of a layer's servers from sums (N_l, M), in place."""
 
     def send(self, step: int, top: int, layer: int, messages: Tensor) -> None:
-        """What nodes of a layer send, (N_l, M), leaves them on its way to layer `top`."""
+        """Messages (N_l, M) of a layer's nodes leave them on their way to layer `top`."""
 
     @classmethod
     def slots_in_use(cls, simulation: Simulation, state: State, workers: Workers) -> Named:

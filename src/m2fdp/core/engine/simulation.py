@@ -84,6 +84,9 @@ class Workers(Protocol):
 class Alone(Workers):
     """This process only."""
 
+    def end(self) -> None:
+        """Nothing."""
+
 
 def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     """Zeros (rows, columns), from the start of a page on, that forked processes write for their

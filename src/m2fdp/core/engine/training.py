@@ -109,31 +109,26 @@ class RoundPolicy(Protocol):
 
     def start(self, state: State) -> CourseState:
         """What is known before the first round."""
+        return {}
 
     def decide(self, reached: Progress) -> Decision:
         """The next round, from what the run has reached."""
 
     def learn(self, state: State, course_state: CourseState) -> CourseState:
         """What is known after a round that has ended in `state`."""
+        return course_state
 
 
 @dataclass(frozen=True)
-class FixedRounds:
-    """Every round as planned, t = 1…T (a `RoundPolicy`); `told` logs the step size, where it is not
-    the configured one."""
+class FixedRounds(RoundPolicy):
+    """Every round as planned, t = 1…T; `told` logs a step size that is not the configured one."""
 
     rounds: tuple[RoundPlan, ...]
     told: bool = False
 
-    def start(self, state: State) -> CourseState:
-        return {}
-
     def decide(self, reached: Progress) -> Decision:
         plan = self.rounds[reached.state.round]
         return Decision(plan, {"eta": plan.step_size} if self.told else {})
-
-    def learn(self, state: State, course_state: CourseState) -> CourseState:
-        return course_state
 
 
 @dataclass(frozen=True)
