@@ -44,11 +44,8 @@ def artifact_link(experiment_id: str, run_id: str, path: str, shows: str) -> str
 def described(card: Card, experiment_id: str, run_id: str, files: Sequence[str]) -> str:
     """A run's card as its description."""
     after = [picture(run_id, SHOWN, FIGURES[SHOWN])] if SHOWN in files else []
-    links = [
-        artifact_link(experiment_id, run_id, name, shows)
-        for name, shows in FIGURES.items()
-        if name in files
-    ]
+    there = {name: shows for name, shows in FIGURES.items() if name in files}
+    links = [artifact_link(experiment_id, run_id, *each) for each in there.items()]
     if links:
         after.append(f"Figures: {', '.join(links)}.")
     return card.shortened(LONGEST, after)

@@ -22,7 +22,7 @@ from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tiles import Means, build_means
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
-from m2fdp.processes.packing import packed, unpacked
+from m2fdp.processes.pool import packed, unpacked
 from m2fdp.processes.subtrees import Part, part_of
 from m2fdp.processes.workers import even_ranges
 

@@ -8,21 +8,14 @@ from m2fdp.core.metrics import DELAY, ENERGY, names_of
 
 @dataclass(frozen=True)
 class Clear:
-    """Files and entries of MLflow that tell of private records, or of what must stay secret.
+    """Files and entries of MLflow that tell of private records, or of what must stay secret."""
 
-    Attributes:
-        tells: what they tell of.
-        datasets: names in the catalog.
-        others: what the catalog has not: files of the cell, and of MLflow `metric NAME`,
-            `tag NAME`, `parameter NAME`, `input FIELD` of a data set and `run FIELD`; `*` is
-            anything.
-        made_by: the option by which a run has them; "" = training.
-    """
-
-    tells: str
-    datasets: tuple[str, ...] = ()
+    tells: str  # what they tell of
+    datasets: tuple[str, ...] = ()  # names in the catalog
+    # What the catalog has not: files of the cell, and of MLflow `metric NAME`, `tag NAME`,
+    # `parameter NAME`, `input FIELD` of a data set and `run FIELD`; `*` is anything.
     others: tuple[str, ...] = ()
-    made_by: str = ""
+    made_by: str = ""  # the option by which a run has them; "" = training
 
     def __str__(self) -> str:
         made_by = self.made_by and f" ({self.made_by})"

@@ -49,22 +49,15 @@ CHANGED = "+changes"  # what follows a commit whose files had changes
 
 @dataclass(frozen=True)
 class Record:
-    """What the finished runs of a study have found.
+    """What the finished runs of a study have found."""
 
-    Attributes:
-        runs: one row a run, of `m2fdp.claims.measures.measure_runs`, with the measures that the
-            study shows or judges, and `ORIGIN`; its index is the cell's name.
-        rounds: one row a run and evaluated round, as figures show it; none where they do not.
-        search: rows of `m2fdp.studies.search.search_table`; none without a search.
-        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
-        board: what attacks have reconstructed, by arm; none where the study shows none of it.
-    """
-
+    # One row a run, of `measure_runs`, with the measures that the study shows or judges, and
+    # `ORIGIN`; its index is the cell's name.
     runs: pd.DataFrame
-    rounds: pd.DataFrame
-    search: pd.DataFrame = field(default_factory=pd.DataFrame)
-    procedures: pd.DataFrame = field(default_factory=pd.DataFrame)
-    board: Mapping[str, Any] = field(default_factory=dict)
+    rounds: pd.DataFrame  # one row a run and evaluated round, as figures show it; or none
+    search: pd.DataFrame = field(default_factory=pd.DataFrame)  # of `search_table`
+    procedures: pd.DataFrame = field(default_factory=pd.DataFrame)  # of `whole_table`
+    board: Mapping[str, Any] = field(default_factory=dict)  # what attacks reconstruct, by arm
 
     @property
     def measured(self) -> pd.DataFrame:
