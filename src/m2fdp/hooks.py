@@ -26,7 +26,7 @@ from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from m2fdp.core.command_errors import BadInput, Untracked
+from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.core.config import Config, flatten, parse_config
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config
@@ -34,8 +34,8 @@ from m2fdp.core.experiment.idle import refuse_idle
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.experiment.surprises import surprises
 from m2fdp.core.files import check_folders, replacing, shown
-from m2fdp.core.interruption import Interrupted
 from m2fdp.expectations.process import UncheckedError, beside, settle
+from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import CellVerdict, check_promise

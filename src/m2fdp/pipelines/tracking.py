@@ -16,7 +16,7 @@ from click.exceptions import Exit
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 
-from m2fdp.core.interruption import deferred, interruptible
+from m2fdp.interruption import deferred, interruptible
 from m2fdp.pipelines.causes import first_line, is_outage, reason
 
 PROCESS_TAG = "process"

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from m2fdp.core.interruption import Interrupted, deferred, interruptible
+from m2fdp.interruption import Interrupted, deferred, interruptible
 from m2fdp.processes.pending import GRACE_S, Pending
 
 PARENT_TAG = "mlflow.parentRunId"

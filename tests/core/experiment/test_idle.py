@@ -8,13 +8,13 @@ from tests.builders import digits
 from m2fdp import Experiment
 from m2fdp.core.algorithms import ALGORITHMS, build_plan
 from m2fdp.core.config import Config, load_config, readers
-from m2fdp.core.config.reference import in_yaml
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.experiment.idle import idle_keys, named_readers
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.mechanisms import MECHANISMS
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
+from m2fdp.core.yaml_files import in_yaml
 from m2fdp.tiers.config import FEDGKT
 from m2fdp.tiers.ways import FEDAVG
 from m2fdp.zones.config import ZONED

@@ -3,7 +3,7 @@
 `Config` is the root; each block is also the type of the Kedro parameter of that name. `Config()` is
 what conf/base says. Keys read like the papers' (J Sec. II-VI). Unknown keys are errors.
 docs/configuration.md and the comments in conf/base are made from the texts here, by
-`python -m m2fdp.core.config.reference`.
+`python docs/configuration.py`.
 """
 
 from m2fdp.core.config.costs import ResourcesConfig

@@ -8,10 +8,10 @@ from functools import cache
 from m2fdp.core import own_code
 from m2fdp.core.config import Config
 from m2fdp.core.config.readers import EITHER, PIPELINE, Key, in_words, keys_of
-from m2fdp.core.config.reference import in_yaml
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.rooms import brought
+from m2fdp.core.yaml_files import in_yaml
 
 
 def refuse_idle(request: Request) -> None:
