@@ -6,9 +6,10 @@ import io
 
 from rich.console import Console
 
-from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.config import Config
 from m2fdp.reporting.clock_figures import tiers_over_rounds
 from m2fdp.reporting.tables import print_clock
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.plan import draw_world, plan_tiers
 from m2fdp.tiers.tables import rounds_table
 

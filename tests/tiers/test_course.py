@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.core.config import ModelConfig, PlateauConfig, load_config
+from m2fdp.core.config import ModelConfig, load_config
 from m2fdp.core.engine.training import RoundRecord
+from m2fdp.tiers.config import PlateauConfig
 from m2fdp.tiers.course import plan_course, reductions
 from m2fdp.tiers.module_costs import resnet_costs
 from m2fdp.tiers.run import trained_costs

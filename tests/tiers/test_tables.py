@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tests.tiers.clocks import clock
 
-from m2fdp.core.config import Config, TieringConfig
+from m2fdp.core.config import Config
 from m2fdp.tiers import tables
+from m2fdp.tiers.config import TieringConfig
 from m2fdp.tiers.plan import draw_world, plan_tiers
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.tiers.clocks import clock
 
-from m2fdp.core.config import ClockConfig, Config, TieringConfig
+from m2fdp.core.config import Config
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 from tools import clock_figures
 from tools import clock_tables as tables
 

@@ -25,7 +25,8 @@ class Room:
     Attributes:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
-        blocks: {block of the configuration: its class, a `Block`}.
+        blocks: {block of the configuration: its class, a `Block`}; of a block of the core, the keys
+            that are put behind its own.
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
         decides: functions from a `Config` to the prefixes of keys that a release depends on because
             something decides by them.

@@ -1,4 +1,4 @@
-"""Blocks of D's tiers: who trains how much of a split model, and how long that takes."""
+"""Keys of D's tiers: who trains how much of a split model, its privacy, how long that takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from m2fdp.core.blocks import (
     SINCE,
     Block,
     Count,
+    Epsilon,
     FromText,
+    NonNegative,
     Number,
     Positive,
 )
@@ -75,6 +77,82 @@ def _pair(value: Any) -> Any:
 
 
 Profile = Annotated[list[Positive], BeforeValidator(_pair)]
+
+
+class PlateauConfig(Block):
+    """Smaller steps where the accuracy stands still (D A.4); algorithms that train in tiers."""
+
+    factor: Annotated[float, Number, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="What the step size is multiplied with; 1 = never, D's is 0.9.",
+    )
+    # Rounds without a better accuracy that are waited for, and by how much of the best one another
+    # must be better (D A.4).
+    patience: ClassVar[int] = 10
+    threshold: ClassVar[float] = 1e-4
+
+
+class TierTraining(Block):
+    """What `training` says of tiers."""
+
+    local_epochs: Count = Field(
+        default=1,
+        description="Passes of a device over its records in a round, in batches of `batch_size` "
+        "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
+    )
+    optimizer: Literal["adam", "sgd"] = Field(
+        default="adam",
+        description="What steps in an epoch, made anew in every round; algorithms that train in "
+        "tiers.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
+    )
+    weight_decay: NonNegative = Field(
+        default=0.0,
+        description="So much of every weight is added to its gradient; algorithms that train in "
+        "tiers.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
+    )
+    plateau: PlateauConfig = Field(
+        default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS}
+    )
+
+
+# Of what two releases share: neither may have all of it.
+Share = Annotated[float, Number, Field(gt=0, lt=1)]
+
+
+class SplitPrivacy(Block):
+    """What `privacy` says of models that are split."""
+
+    client_share: Share = Field(
+        default=0.5,
+        description="beta: where a model is split below a trusted server, the client's part of a "
+        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    activation_clip: Positive = Field(
+        default=1.0,
+        description="C_z, of a record's activations where they go to an untrusted server.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    activation_share: Share = Field(
+        default=0.5,
+        description="a: the part of the budget (of its squared shift) that goes to the "
+        "activations; the rest goes to the client's gradients.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    labels: Literal["public", "randomised"] = Field(
+        default="public",
+        description="Labels that go with activations to an untrusted server: in clear and not "
+        "protected (public), or by randomised response, drawn once a record (randomised).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    label_epsilon: Epsilon = Field(
+        default=1.0,
+        description="Of a randomised label; a part of epsilon, spent once.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
+    )
 
 
 class TieringConfig(Block):

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from m2fdp.core.algorithms.base import Plan
-from m2fdp.core.config import Config, SuperNodesConfig
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, heads_of
+from m2fdp.zones.config import SuperNodesConfig
 
 _KEY = "topology.super_nodes"
 # What elections stand, of m devices on line (H Sec. IV-A): how many may collude, in words.

@@ -7,10 +7,10 @@ from tests.builders import digits
 
 from m2fdp import Experiment
 from m2fdp.core.algorithms import ALGORITHMS, build_plan
-from m2fdp.core.config import Config, load_config, readers
+from m2fdp.core.config import Config, load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.idle import idle_keys, named_readers
+from m2fdp.core.experiment.idle import idle_keys, in_words, keys_of, named_readers
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.mechanisms import MECHANISMS
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
@@ -46,7 +46,7 @@ RUNS = (
     {"control.enabled": True},
     PAPERS,
 )
-MARKED = {key.name: key for key in readers.keys_of(Config(), Config()) if key.readers}
+MARKED = {key.name: key for key in keys_of(Config(), Config()) if key.readers}
 
 
 def other_than_default(name):
@@ -74,7 +74,7 @@ def test_what_nothing_reads_is_refused_with_who_would(key):
             check_config(load_config(others, {key: value}), frozenset())
         except InputError as refused:
             lines += [str(refused)] if refused.key == key else []
-    readings = [readers.in_words(each) for each in MARKED[key].readers]
+    readings = [in_words(each) for each in MARKED[key].readers]
     tail = f", which this run is without; leave it at {in_yaml(MARKED[key].default)}"
     said = {f"belongs to {reader}{tail}" for reader in readings}
     assert said & {line.partition(": ")[2] for line in lines}
@@ -86,8 +86,8 @@ def test_readers_are_keys_with_values_or_known_names():
         reader
         for key in MARKED.values()
         for each in key.readers
-        for reader in each.split(readers.EITHER)
-        if not reader.startswith(readers.PIPELINE)
+        for reader in each.split(" | ")
+        if not reader.startswith("the pipeline ")
     }
     assert named_readers().keys() < every
     for reader in every - named_readers().keys():

@@ -21,9 +21,8 @@ from m2fdp.core.blocks import (
     marks_of,
     spelled,
 )
-from m2fdp.core.config.costs import ResourcesConfig
 from m2fdp.core.config.data import DatasetConfig, ModelConfig, PartitionConfig
-from m2fdp.core.config.network import TopologyConfig
+from m2fdp.core.config.network import ResourcesConfig, TopologyConfig
 from m2fdp.core.config.privacy import PrivacyConfig, ThreatConfig
 from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.config.training import TrainingConfig
@@ -121,7 +120,10 @@ class _OfTheCore(Block):
 def _with_rooms() -> dict[str, Any]:
     """The blocks that rooms bring, as fields."""
     kinds: dict[str, type[Block]] = {
-        name: load(path) for room in rooms() for name, path in room.blocks.items()
+        name: load(path)
+        for room in rooms()
+        for name, path in room.blocks.items()
+        if name not in _OfTheCore.model_fields
     }
     return {name: (kind, Field(default=kind())) for name, kind in kinds.items()}
 
