@@ -173,7 +173,9 @@ def _valid(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_valid(option) for option in schema["anyOf"])
     if "enum" in schema or "const" in schema:
-        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+        return ", ".join(
+            f"`{in_yaml(value)}`" for value in schema.get("enum", [schema.get("const")])
+        )
     match schema.get("type"):
         case "null":
             return "`null`"

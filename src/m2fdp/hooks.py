@@ -329,7 +329,7 @@ class RunHooks:
         """A figure as PDF, if the run wants it; an earlier run's goes."""
         if not self._config.figures:
             drawn.unlink(missing_ok=True)
-        if not (self._config.figures and self._config.pdf):
+        if self._config.figures != "pdf":
             printed.unlink(missing_ok=True)
             return
         with replacing(printed) as unfinished:

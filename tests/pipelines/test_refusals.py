@@ -72,7 +72,6 @@ BEFORE_A_RUN = {
     ],
     "clock": [
         ("clock.model=resnet50", "clock.model = 'resnet50': valid: resnet56, resnet110, any"),
-        ("clock.profiles=8/30", "scaling: measured knows 0.1 to 4 CPUs; set it to linear"),
         ("tiering.tier=3", "tiering.tier = 3: unknown key; valid keys are aggregate"),
     ],
 }

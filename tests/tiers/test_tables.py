@@ -13,7 +13,7 @@ from m2fdp.tiers.plan import draw_world, plan_tiers
 
 
 def test_times_by_profile_and_tier():
-    table = tables.times_table(Config(tiering=TieringConfig(whole_model=True)))
+    table = tables.times_table(Config(tiering=TieringConfig(whole_model=True)), 10)
     assert len(table) == 2 * 5 * 9
     assert table["tier"].iloc[:9].tolist() == [*range(1, 9), 0]
     whole, fedavg = table[table["tier"] == 8], table[table["tier"] == 0]
@@ -24,8 +24,8 @@ def test_times_by_profile_and_tier():
 
 
 def test_rounds_of_a_plan():
-    config = Config(tiering=TieringConfig(tiers=3), clock=clock(rounds=4))
-    plan = plan_tiers(config.tiering, config.clock, draw_world(config.clock, 0))
+    config = Config(tiering=TieringConfig(tiers=3), clock=clock())
+    plan = plan_tiers(config.tiering, config.clock, draw_world(config.clock, 0, 4, 10))
     table = tables.rounds_table(plan, config)
     assert table["round"].tolist() == [1, 2, 3, 4]
     counts = table[["tier_1", "tier_2", "tier_3"]]

@@ -105,7 +105,7 @@ def by_plain_torch(run, rounds, server_epochs):
         sent, own_scores = [], []
         for client, (first, small) in enumerate(clients):
             rows = slice(STARTS[client], STARTS[client + 1])
-            optimizer = torch.optim.Adam(clients[client].parameters(), 0.01, weight_decay=0.1)
+            optimizer = torch.optim.Adam(clients[client].parameters(), 0.01)
             clients[client].train()
             order = sampling.generator("tier-batches", number, client)
             for _ in range(2):
@@ -119,7 +119,7 @@ def by_plain_torch(run, rounds, server_epochs):
                 sent.append(first(channels_last(features[rows])))
                 own_scores.append(small(sent[-1]))
         sent, own_scores, logits = torch.cat(sent), torch.cat(own_scores), logits.clone()
-        optimizer = torch.optim.Adam(server.parameters(), 0.01, weight_decay=0.1)
+        optimizer = torch.optim.Adam(server.parameters(), 0.01)
         server.train()
         order = sampling.generator("server-batches", number)
         for _ in range(server_epochs):
@@ -133,7 +133,7 @@ def by_plain_torch(run, rounds, server_epochs):
 @pytest.mark.parametrize("server_epochs", [1, 2])
 def test_rounds_are_those_of_plain_torch_to_the_bit(server_epochs):
     """Three rounds of two epochs in double precision; scores are taught from the second on."""
-    keys = {"training.local_epochs": 2, "training.weight_decay": 0.1}
+    keys = {"training.local_epochs": 2}
     run = experiment(**keys, **{"tiering.server_epochs": server_epochs})
     process = process_of(run)
     *_, last = states_of(run, process)

@@ -84,7 +84,7 @@ def clients_of(config: ClockConfig, records: np.ndarray, profiles: np.ndarray) -
 def round_times(costs: TierCosts, clients: Clients, config: ClockConfig) -> RoundTimes:
     """Of one local epoch of every client in every tier, without noise."""
     records = clients.records[:, None]
-    slow = slowness(clients.cpus, config.scaling)[:, None]
+    slow = slowness(clients.cpus)[:, None]
     sent = records * costs.record_bytes + 2 * costs.model_bytes
     return RoundTimes(
         records * costs.client_flops * slow / (config.cpu_gflops * GIGA),

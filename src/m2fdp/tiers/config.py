@@ -15,7 +15,6 @@ from m2fdp.core.blocks import (
     Count,
     Epsilon,
     FromText,
-    NonNegative,
     Number,
     Positive,
 )
@@ -45,9 +44,6 @@ READERS: dict[str, Callable[[Any], bool]] = {
 }
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
-_MOST_CLIENT_ROUNDS = 200_000
-# The CPUs whose times D's code has.
-_MEASURED_CPUS = (0.1, 4.0)
 # The tiers of D's Table 2.
 _PAPER_TIERS = 6
 
@@ -104,12 +100,6 @@ class TierTraining(Block):
     optimizer: Literal["adam", "sgd"] = Field(
         default="adam",
         description="What steps in an epoch, made anew in every round; algorithms that train in "
-        "tiers.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
-    weight_decay: NonNegative = Field(
-        default=0.0,
-        description="So much of every weight is added to its gradient; algorithms that train in "
         "tiers.",
         json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
     )
@@ -190,12 +180,6 @@ class TieringConfig(Block):
     )
     # Weight of the newest observation in the mean of a tier's observed times.
     ema: ClassVar[float] = 0.6667
-    remember: bool = Field(
-        default=False,
-        description="Beyond D: where a client has been in a tier, believe its time there, not the "
-        "profile; forgotten when its present tier's time moves by more than 30 %.",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
     # Of clients of whom nothing has been observed.
     initial_tier: ClassVar[int] = 1
     offload_to: Literal["anyone", "trusted"] = Field(
@@ -240,44 +224,17 @@ class ClockConfig(Block):
         "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
         json_schema_extra={READ_BY: BILLED},
     )
-    width: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
-        default=16,
-        description="Channels of its first module; D's is 16.",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    clients: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
-        default=10,
-        description="K; where a model is trained, its devices are the clients.",
-        json_schema_extra={READ_BY: CLOCK},
-    )
-    records: Count = Field(
-        default=50_000,
-        description="Training records of all clients, who hold equally many; where a model is "
-        "trained, the devices' shards.",
-        json_schema_extra={READ_BY: CLOCK},
-    )
-    rounds: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
-        default=150,
-        description="R, rounds of the plan; where a model is trained, `training.rounds`.",
-        json_schema_extra={READ_BY: CLOCK},
-    )
-    cpu_gflops: Positive = Field(
-        default=150.0,
-        description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",
-        json_schema_extra={READ_BY: BILLED},
-    )
+    # Channels of its first module, and the training records that all clients hold (D's CIFAR-10).
+    width: ClassVar[int] = 16
+    records: ClassVar[int] = 50_000
+    # 10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.
+    cpu_gflops: ClassVar[float] = 150.0
     # 10^9 FLOPs a second of the server for each client it serves; follows from D's Table 1.
     server_gflops: ClassVar[float] = 350.0
     server: Literal["unlimited", "shared"] = Field(
         default="unlimited",
         description="The server trains its parts of all clients' models at once (unlimited, D), or "
         "one after the other (shared).",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    scaling: Literal["measured", "linear"] = Field(
-        default="measured",
-        description="How slow a client of so many CPUs is: by the ratios of D's code (measured; "
-        "0.1 to 4 CPUs), or 1 / CPUs (linear).",
         json_schema_extra={READ_BY: BILLED},
     )
     rate_unit: Literal["mebibyte", "megabit"] = Field(
@@ -319,21 +276,6 @@ class ClockConfig(Block):
             remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
             raise InputError("clock.model", TRAINED, remedy)
         return int(self.model.removeprefix("resnet"))
-
-    @model_validator(mode="after")
-    def _countable(self) -> ClockConfig:
-        if (product := self.rounds * self.clients) > _MOST_CLIENT_ROUNDS:
-            raise ValueError(f"rounds x clients = {product:,} is more than {_MOST_CLIENT_ROUNDS:,}")
-        if self.records < self.clients:
-            raise ValueError("records must be as many as clients at least")
-        least, most = _MEASURED_CPUS
-        if self.scaling == "measured" and not all(
-            least <= cpus <= most for cpus, _ in self.profiles
-        ):
-            raise ValueError(
-                f"scaling: measured knows {least:g} to {most:g} CPUs; set it to linear"
-            )
-        return self
 
 
 class LeakageConfig(Block):

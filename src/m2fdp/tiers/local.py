@@ -32,7 +32,6 @@ class LocalTraining:
         epochs: passes over the shard in a round.
         batch_size: records of a step; the last of an epoch may have fewer.
         optimizer: kind that is made anew in every round.
-        weight_decay: times each weight, added to its gradient.
         correlation: alpha, the weight of the distance correlation in the client's loss.
         shuffling: whether the places of activations are shuffled.
         two_party: client and server step by themselves, as the reference.
@@ -41,7 +40,6 @@ class LocalTraining:
     epochs: int
     batch_size: int
     optimizer: Literal["adam", "sgd"] = "adam"
-    weight_decay: float = 0.0
     correlation: float = 0.0
     shuffling: bool = False
     two_party: bool = False
@@ -49,7 +47,7 @@ class LocalTraining:
     def new_optimizer(self, values: Sequence[nn.Parameter], step_size: float) -> Optimizer:
         """What steps some parameters in one round."""
         kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
-        return kind(values, lr=step_size, weight_decay=self.weight_decay)
+        return kind(values, lr=step_size)
 
 
 def local_training(config: Config, largest: int) -> LocalTraining:
@@ -59,7 +57,6 @@ def local_training(config: Config, largest: int) -> LocalTraining:
         training.local_epochs,
         int(training.batch_size or largest),
         training.optimizer,
-        training.weight_decay,
         config.leakage.distance_correlation,
         config.leakage.patch_shuffling,
         two_party=training.backend == "reference",

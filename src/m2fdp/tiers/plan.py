@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from m2fdp.core.errors import InputError
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import GIGA, Clients, RoundTimes, clients_of, round_times
 from m2fdp.tiers.config import ClockConfig, TieringConfig
@@ -16,6 +17,7 @@ from m2fdp.tiers.profiles import draw_noise, draw_present, draw_profiles
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1
+_MOST_CLIENT_ROUNDS = 200_000
 BASELINES = (FEDAVG, SPLITFED, FEDGKT)
 
 
@@ -59,13 +61,22 @@ class TierPlan:
         return {f"{way}_s": seconds for way, seconds in ways.items()}
 
 
-def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
+def draw_world(
+    config: ClockConfig, seed: int, rounds: int, clients: int, share: float = 1.0
+) -> World:
     """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
 
     Args:
+        rounds: R.
+        clients: K.
         share: part of the clients that takes part in a round, drawn uniformly; one at least.
+
+    Raises:
+        InputError: it would take too long to plan.
     """
-    rounds, clients = config.rounds, config.clients
+    if (product := rounds * clients) > _MOST_CLIENT_ROUNDS:
+        remedy = f"times {clients:,} devices is {product:,}; valid: {_MOST_CLIENT_ROUNDS:,} at most"
+        raise InputError("training.rounds", rounds, remedy)
     present = np.ones((rounds, clients), dtype=bool)
     if share < 1.0:
         present = draw_present(clients, rounds, share, seed)

@@ -15,17 +15,16 @@ _SLOW_DOWNS = np.array([250.0, 130.0, 34.0, 20.0, 16.0])
 _BYTES = {"mebibyte": 2.0**20, "megabit": 1e6 / 8}
 
 
-def slowness(cpus: np.ndarray, scaling: Literal["measured", "linear"]) -> np.ndarray:
+def slowness(cpus: np.ndarray) -> np.ndarray:
     """Seconds for what takes one second on one CPU.
 
     Args:
         cpus: numbers of CPUs, of any shape; between those that were measured, on a straight line
-            between their logarithms.
+            between their logarithms, and beyond them as one over the CPUs.
     """
-    if scaling == "linear":
-        return 1.0 / cpus
+    measured = np.clip(cpus, _CPUS[0], _CPUS[-1])
     relative = np.log(_SLOW_DOWNS / _SLOW_DOWNS[_CPUS == 1.0])
-    return np.exp(np.interp(np.log(cpus), np.log(_CPUS), relative))
+    return np.exp(np.interp(np.log(measured), np.log(_CPUS), relative)) * (measured / cpus)
 
 
 def bytes_per_second(rates: np.ndarray, unit: Literal["mebibyte", "megabit"]) -> np.ndarray:

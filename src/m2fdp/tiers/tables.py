@@ -17,8 +17,11 @@ from m2fdp.tiers.plan import TierPlan
 UNITS = ("mebibyte", "megabit")
 
 
-def times_table(config: Config) -> pd.DataFrame:
+def times_table(config: Config, n_clients: int) -> pd.DataFrame:
     """Seconds of a round of each profile in each tier, in both units, without noise.
+
+    Args:
+        n_clients: K, who hold equally many records.
 
     Returns:
         One row a unit, profile and tier; FedAvg's row has its place after them, as tier 0.
@@ -29,7 +32,7 @@ def times_table(config: Config) -> pd.DataFrame:
     n_profiles = len(clock.profiles)
     for unit in UNITS:
         in_unit = clock.model_copy(update={"rate_unit": unit})
-        records = np.full(n_profiles, clock.records / clock.clients)
+        records = np.full(n_profiles, clock.records / n_clients)
         clients = clients_of(in_unit, records, np.arange(n_profiles))
         split, whole = (
             round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))

@@ -27,13 +27,7 @@ class SuperNodesConfig(Block):
     kind: Literal["fixed", "elected"] = Field(
         default="fixed",
         description="Servers of their own (fixed), or in every round one of the zone's devices "
-        "(elected).",
-    )
-    tolerance: Literal["crash", "byzantine"] = Field(
-        default="byzantine",
-        description="How colluding devices may behave in an election, which bounds their number: "
-        "below (m - 1)/2 of a zone's m (crash), at most (m - 1)/3 (byzantine).",
-        json_schema_extra={READ_BY: "topology.super_nodes.kind: elected"},
+        "(elected; then at most (m - 1)/3 of a zone's m devices may collude).",
     )
 
 

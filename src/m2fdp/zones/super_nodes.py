@@ -15,11 +15,6 @@ from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, heads_of
-from m2fdp.zones.config import SuperNodesConfig
-
-_KEY = "topology.super_nodes"
-# What elections stand, of m devices on line (H Sec. IV-A): how many may collude, in words.
-_VALID = {"crash": "below (m - 1)/2", "byzantine": "at most (m - 1)/3"}
 
 
 def with_elections(plan: Plan, config: Config) -> Plan:
@@ -34,31 +29,28 @@ def with_elections(plan: Plan, config: Config) -> Plan:
         return plan
     if network.tree.depth < 2:
         raise InputError(
-            f"{_KEY}.kind",
+            "topology.super_nodes.kind",
             elections.kind,
             "needs servers between cloud and devices, which this network, a star, has not; use "
             "fixed",
         )
-    _check_colluding(network, elections, config.threat.colluding)
+    _check_colluding(network, config.threat.colluding)
     return replace(plan, network=replace(network, elected=True))
 
 
-def _check_colluding(network: Network, config: SuperNodesConfig, colluding: int) -> None:
-    """Too few of a zone's devices collude to decide its elections, those expected on line."""
+def _check_colluding(network: Network, colluding: int) -> None:
+    """Too few of a zone's devices collude to decide its elections, however they behave: at most a
+    third of m - 1, of m devices that are expected on line (H Sec. IV-A)."""
     chance = 1.0 if network.chance is None else network.chance
     on_line = network.present * chance
-    if config.tolerance == "crash":
-        too_many = colluding >= (on_line - 1) / 2
-    else:
-        too_many = colluding > (on_line - 1) / 3
+    too_many = colluding > (on_line - 1) / 3
     if too_many.any():
         zone = int(np.argmax(too_many))
         raise InputError(
             "threat.colluding",
             colluding,
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
-            f"{network.tree.names[-2][zone]} for its elections ({_KEY}.tolerance: "
-            f"{config.tolerance}); valid: {_VALID[config.tolerance]}",
+            f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3",
         )
 
 

@@ -31,7 +31,6 @@ OTHER = {
     "clock.model": "resnet110",
     "clock.profiles": [[1.0, 30.0]],
     "attack.shadows": 16,
-    "audit.confidence": 0.9,
     "execution.address": "auto",
 }
 # Of these runs one at least is without what reads a key.
@@ -110,7 +109,7 @@ def test_names_of_readers_name_the_algorithms_that_are():
 @pytest.mark.parametrize(
     ("given", "pipelines"),
     [
-        ({"clock.clients": 20, "tiering.tiers": 6, "clock.noise": 0.0}, {"clock"}),
+        ({"clock.switch_every": 20, "tiering.tiers": 6, "clock.noise": 0.0}, {"clock"}),
         ({"privacy.alpha": 2.0}, {"bound"}),
         ({"deployment.rehearsal": True}, {"deployment"}),
         ({**PAPERS, "privacy.alpha": 2.0}, set()),

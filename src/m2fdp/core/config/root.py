@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, create_model, model_validator
 
@@ -84,15 +84,11 @@ class _OfTheCore(Block):
         description="Go on with the cell's last run from its newest checkpoint.",
         json_schema_extra={NO_RESULT: True},
     )
-    figures: bool = Field(
+    figures: Literal[True, False, "pdf"] = Field(
         default=True,
-        description="Draw the run's figures; false in the cells of a study, unless it says true.",
+        description="Draw the run's figures, with pdf as PDF beside PNG; false in the cells of "
+        "a study, unless it says otherwise.",
         json_schema_extra={SINCE: "0.12.0", NO_RESULT: True},
-    )
-    pdf: bool = Field(
-        default=False,
-        description="Save the run's figures as PDF, too, beside PNG.",
-        json_schema_extra={SINCE: "0.11.0", NO_RESULT: True},
     )
     options: dict[str, Any] = Field(
         default={},
