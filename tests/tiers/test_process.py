@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from tests.builders import records_of
 
@@ -50,13 +49,12 @@ def clients_of(process, state, plan):
     return torch.stack(vectors)
 
 
-@pytest.mark.parametrize("aggregate", ["samples", "uniform"])
-def test_a_round_ends_in_the_weighted_mean_of_all_clients(aggregate):
-    run = experiment(**{"algorithm": "fedavg", "tiering.aggregate": aggregate})
+def test_a_round_ends_in_the_weighted_mean_of_all_clients():
+    run = experiment(algorithm="fedavg")
     process, plan = run.process(), run.run_plan.rounds[0]
     state = process.start()
     vectors = clients_of(process, state, plan).double()
-    weights = np.array(SIZES) / 27 if aggregate == "samples" else np.full(3, 1 / 3)
+    weights = np.array(SIZES) / 27
     mean = (torch.as_tensor(weights)[:, None] * vectors).sum(0)
     after = process.round(state, plan)
     assert after.round == 1

@@ -23,8 +23,6 @@ from m2fdp.core.errors import InputError
 # Who reads keys.
 IN_TIERS, SPLITTING = "algorithms that train in tiers", "algorithm: m2fdp_tiers"
 OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
-AVERAGED_TIERS = "algorithms in tiers that average models"
-FEDGKT = "algorithm: fedgkt"
 CLOCK = "the pipeline clock"
 SCHEDULED = f"{OWN_LOSSES} | {SPLITTING} | {CLOCK}"
 BILLED = f"{IN_TIERS} | {SPLITTING} | {CLOCK}"
@@ -38,8 +36,6 @@ def _way(run: Any) -> Any:
 READERS: dict[str, Callable[[Any], bool]] = {
     IN_TIERS: lambda run: _way(run) is not None,
     OWN_LOSSES: lambda run: _way(run) is not None and _way(run).tiered,
-    AVERAGED_TIERS: lambda run: _way(run) is not None and _way(run).averaged,
-    FEDGKT: lambda run: _way(run) is not None and not _way(run).averaged,
     SPLITTING: lambda run: run.network.splits is not None,
 }
 # Deeper ones take longer to count than to describe.
@@ -187,18 +183,6 @@ class TieringConfig(Block):
         description="Who trains the rest of a device's model: its parent if the tree trusts it, "
         "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
         json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    aggregate: Literal["samples", "uniform"] = Field(
-        default="samples",
-        description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "
-        "Algorithm 1).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: AVERAGED_TIERS},
-    )
-    server_epochs: Count = Field(
-        default=1,
-        description="E_s, passes of the server over what clients have sent in a round (algorithm: "
-        "fedgkt).",
-        json_schema_extra={SINCE: "0.6.0", READ_BY: FEDGKT},
     )
 
     @model_validator(mode="after")

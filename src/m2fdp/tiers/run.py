@@ -185,9 +185,7 @@ def build_process_of(
         cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
         workers: processes that share the clients, on a CPU.
     """
-    tiering = config.tiering
     settings = local_training(config, int(simulation.shards.sizes.max()))
     if not way.averaged:
-        present, epochs = cuts > 0, tiering.server_epochs
-        return build_transfer_process(simulation, present, settings, epochs, workers)
-    return build_tier_process(simulation, cuts, settings, tiering.aggregate, workers)
+        return build_transfer_process(simulation, cuts > 0, settings, workers)
+    return build_tier_process(simulation, cuts, settings, workers)

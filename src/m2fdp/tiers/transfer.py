@@ -126,30 +126,28 @@ class ServerTrainer(SideTrainer):
         self,
         numbers: Tensor,
         received: tuple[Tensor, Tensor, Tensor],
-        epochs: int,
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """The server's numbers (size,) after its epochs, and what it sends back.
+        """The server's numbers (size,) after a pass over all, and what it sends back.
 
         Args:
             numbers: its numbers before.
             received: activations (n, …), labels (n,) and scores (n, classes) of all clients.
 
         Returns:
-            Its numbers; its scores (n, classes), those by which it has stepped in its last epoch:
-            to compute them anew would cost another pass over everything.
+            Its numbers; its scores (n, classes), those by which it has stepped: to compute them
+            anew would cost another pass over everything.
         """
         self.load(numbers)
         activations, labels, taught = received
         stepper, answers = self.stepper(step_size), torch.zeros_like(taught)
-        for _ in range(epochs):
-            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
-            for batch in whole_batches(shuffled, self.settings.batch_size):
-                scores = self.module(channels_last(activations.index_select(0, batch)))
-                answers[batch] = scores.detach()
-                others = taught.index_select(0, batch)
-                stepper.step(self.objective(scores, labels.index_select(0, batch), others))
+        shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
+        for batch in whole_batches(shuffled, self.settings.batch_size):
+            scores = self.module(channels_last(activations.index_select(0, batch)))
+            answers[batch] = scores.detach()
+            others = taught.index_select(0, batch)
+            stepper.step(self.objective(scores, labels.index_select(0, batch), others))
         return self.vector(), answers
 
 
@@ -191,13 +189,11 @@ class TransferProcess:
         simulation: its network is a star.
         model: the simulation's.
         present: bool (R, K), who takes part.
-        epochs: passes of the server in a round.
     """
 
     simulation: Simulation
     model: TransferModel
     present: np.ndarray
-    epochs: int
     executor: TransferExecutor
     draws: frozenset[str] = frozenset()
 
@@ -226,7 +222,6 @@ class TransferProcess:
         weights[self.model.server_place], scores[rows] = executor.server.update(
             weights[self.model.server_place],
             received,
-            self.epochs,
             plan.step_size,
             streams.generator("server-batches", number),
         )
@@ -299,7 +294,6 @@ def build_transfer_process(
     simulation: Simulation,
     present: np.ndarray,
     settings: LocalTraining,
-    server_epochs: int,
     workers: int,
 ) -> TransferProcess:
     """The rounds of a simulation of FedGKT, with the means to run them.
@@ -333,4 +327,4 @@ def build_transfer_process(
         shared(n_sent, sent.shape[1:]),
         shared(n_sent, scores.shape[1:]),
     )
-    return TransferProcess(simulation, model, present, server_epochs, executor)
+    return TransferProcess(simulation, model, present, executor)

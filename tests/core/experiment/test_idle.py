@@ -15,8 +15,6 @@ from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.mechanisms import MECHANISMS
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
 from m2fdp.core.yaml_files import in_yaml
-from m2fdp.tiers.config import FEDGKT
-from m2fdp.tiers.ways import FEDAVG
 from m2fdp.zones.config import ZONED
 
 PAPERS = {"control.enabled": True, "control.gap": "papers"}
@@ -98,12 +96,8 @@ def test_readers_are_keys_with_values_or_known_names():
 
 
 def test_names_of_readers_name_the_algorithms_that_are():
-    for reader, has in (
-        (ZONED, lambda algorithm: getattr(algorithm, "zoned", False)),
-        (FEDGKT, lambda algorithm: not getattr(algorithm, "tiers", FEDAVG).averaged),
-    ):
-        able = [name for name, algorithm in ALGORITHMS.items() if has(algorithm)]
-        assert reader == f"algorithm: {' or '.join(able)}"
+    able = [name for name, algorithm in ALGORITHMS.items() if getattr(algorithm, "zoned", False)]
+    assert f"algorithm: {' or '.join(able)}" == ZONED
 
 
 @pytest.mark.parametrize(

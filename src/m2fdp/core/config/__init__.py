@@ -1,6 +1,6 @@
 """The configuration of one run: every key a user may set, its type, range, default and meaning.
 
-`Config` is the root; each block is also the type of the Kedro parameter of that name. `Config()` is
+`Config` is the root; each block is also the type of the parameter of that name. `Config()` is
 what conf/base says. Keys read like the papers' (J Sec. II-VI). Unknown keys are errors.
 docs/configuration.md and the comments in conf/base are made from the texts here, by
 `python docs/configuration.py`.

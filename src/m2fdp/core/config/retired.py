@@ -68,6 +68,8 @@ RETIRED = {
     "secure_aggregation.on_loss": _fixed("skip", _EVERY),
     "training.weight_decay": _fixed(0.0, _EVERY),
     "tiering.remember": _fixed(False, "D's scheduler"),
+    "tiering.aggregate": _fixed("samples", _EVERY),
+    "tiering.server_epochs": _fixed(1, _EVERY),
     "clock.width": _fixed(16, "D's"),
     "clock.records": _fixed(50_000, "D's"),
     "clock.clients": Retired(10, None, "was removed in 0.21: the devices of topology.fanouts are"),
