@@ -36,6 +36,7 @@ class Room:
             first step, float64 (N_L,), or None where it sends nothing then.
         datasets: {name: a function from the block `dataset` and a folder to unpack in to a
             `Dataset`}.
+        loaded: functions that are told the names of the user's own code that has just been loaded.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
         features: tuples of the `Feature`s that the room gives a run.
@@ -65,6 +66,7 @@ class Room:
     sent: tuple[str, ...] = ()
     before_steps: tuple[str, ...] = ()
     datasets: Mapping[str, str] = field(default_factory=dict)
+    loaded: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()

@@ -76,8 +76,9 @@ class TrainingConfig(Extensible):
     estimator: Literal["mean", "fixed", "clipped"] = Field(
         default="mean",
         description="What a lowest server makes of its devices' updates: their mean (with "
-        "`participation` over the expected number), or their weighted sum over q times the weight of all (fixed) "
-        "or over the larger of q least_weight and the weight of those who take part (clipped).",
+        "`participation` over the expected number), or their weighted sum over q times the weight "
+        "of all (fixed) or over the larger of q least_weight and the weight of those who take part "
+        "(clipped).",
         json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.unit: device"},
     )
     least_weight: Positive | None = Field(
