@@ -13,9 +13,9 @@ from typing import Any
 
 from yaml import YAMLError
 
+from m2fdp.assignments import split_outside
 from m2fdp.claims.layout import Layout, Panel
 from m2fdp.core.config import flatten
-from m2fdp.core.config.assignments import split_outside
 from m2fdp.core.errors import InputError
 from m2fdp.core.yaml_files import read_value
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
