@@ -1,8 +1,6 @@
 """Experiments, the default configuration with a few keys changed; and runs put together from parts
 that no configuration asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -12,17 +10,30 @@ import pandas as pd
 import torch
 from torch import nn
 
-from m2fdp.core.config import DatasetConfig, ModelConfig, load_config
+from m2fdp.core.config import (
+    DatasetConfig,
+    ModelConfig,
+    PrivacyConfig,
+    ThreatConfig,
+    load_config,
+)
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
+from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Randomness, seeded
+from m2fdp.core.topology.network import Network, no_noise
+from m2fdp.core.topology.tree import Tree
+from m2fdp.core.topology.trust import all_untrusted
 from m2fdp.experiment import Experiment
 from m2fdp.tiers.split_models import SplitModel, build_split_model
 
@@ -81,6 +92,33 @@ def quadratic() -> Model:
     return Model("offset", Offset(), lambda s, _: s.square().sum(-1) / 2, linear=False)
 
 
+def premises_of(
+    network: Network,
+    plans: Sequence[RoundPlan],
+    privacy: Mapping[str, Any] | PrivacyConfig,
+    threat: Mapping[str, Any] | None = None,
+    sizes: Any = 100,
+    rates: Any = 1.0,
+) -> Premises:
+    """What a mechanism is built for; all devices have one size and rate, or each its own."""
+    n = network.tree.n_devices
+    config = privacy if isinstance(privacy, PrivacyConfig) else PrivacyConfig(**privacy)
+    numbers = np.broadcast_to(sizes, n).astype(int), np.broadcast_to(rates, n).astype(float)
+    return Premises(network, *numbers, plans, config, ThreatConfig(**(threat or {})))
+
+
+def one_record_each(features: torch.Tensor) -> Shards:
+    """Shards of devices (N_L, C, H, W) with one record each, of class 0."""
+    n = len(features)
+    return Shards(features, torch.zeros(n, dtype=torch.int64), np.ones(n, dtype=int), np.ones(n))
+
+
+def without_noise(tree: Tree) -> tuple[Network, CalibratedMechanism]:
+    """A network that nobody in trusts, and a mechanism that neither clips nor noises."""
+    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    return network, no_privacy(network, (), PrivacyConfig(mechanism="upload"), ThreatConfig())
+
+
 def split_resnet(
     depth: int, width: int, shape, n_classes: int, seed: int | None = None
 ) -> SplitModel:
@@ -109,12 +147,7 @@ def process_of(
 ) -> TreeProcess:
     """The rounds of one network, with streams of the test's own."""
     simulation = Simulation(
-        (network,),
-        (mechanism,),
-        model,
-        shards,
-        randomness or seeded(0, b"test"),
-        rules or Rules(),
+        (network,), (mechanism,), model, shards, randomness or seeded(0, b"test"), rules or Rules()
     )
     return build_process(simulation, ExecutionSettings(**settings))
 
@@ -122,18 +155,6 @@ def process_of(
 def executed(experiment: Experiment, **settings) -> TreeProcess:
     """The rounds of an experiment, executed as `ExecutionSettings` say."""
     return build_process(experiment.simulation(), ExecutionSettings(**settings))
-
-
-class CutOff:
-    """A process that does `end()` in the place of one of its rounds."""
-
-    def __init__(self, process: TreeProcess, last: int, end: Callable[[], None]) -> None:
-        self.process, self.last, self.end = process, last, end
-
-    def round(self, state: State, plan: RoundPlan, tap=None) -> State:
-        if state.round == self.last:
-            self.end()
-        return self.process.round(state, plan, tap)
 
 
 def last_state(process: TreeProcess, plans: Sequence[RoundPlan], tap=None) -> State:

@@ -1,7 +1,5 @@
 """Project folders for the tests, none of which touches the repository's data and runs."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """What finished runs have left: their files, and what MLflow keeps of them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -124,7 +122,7 @@ class FinishedRuns:
             assert _files(project) == files, "a test has changed a run that others read"
 
 
-def make_project(folder: Path, empty_store: Path) -> None:
+def make_project(folder: Path, empty_store: Path | None = None) -> None:
     """Copy the project's configuration, with an own data/ and mlruns/; the code is not copied."""
     shutil.copytree(REPOSITORY / "conf", folder / "conf", ignore=shutil.ignore_patterns("local"))
     (folder / "conf" / "local").mkdir()
@@ -132,7 +130,8 @@ def make_project(folder: Path, empty_store: Path) -> None:
         shutil.copy(REPOSITORY / file, folder)
     for name in ("src", "data", "mlruns"):
         (folder / name).mkdir()
-    shutil.copy(empty_store, folder / "mlruns")
+    if empty_store is not None:
+        shutil.copy(empty_store, folder / "mlruns")
 
 
 def _make_run(project: Path, arguments: tuple[str, ...]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Metrics as a user's own file has them: good ones and bad ones."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.metrics import balanced_accuracy_score
 

@@ -1,7 +1,5 @@
 """What stands in the fences of README and docs/: code to run, commands to type."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

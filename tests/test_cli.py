@@ -116,7 +116,7 @@ def test_a_store_that_fails_in_a_study_is_one_line_with_its_address(project, mon
 def study_call(monkeypatch):
     """The arguments with which `kedro study` calls the studies, instead of running one."""
     call = {}
-    monkeypatch.setattr("m2fdp.studies.early.check_order", lambda *order: None)
+    monkeypatch.setattr("m2fdp.studies.order.check_order", lambda *order: None)
 
     def record(project, order, **options):
         call.update(options, order=order)
@@ -180,27 +180,6 @@ def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
     result = CliRunner().invoke(cli, ["study", "quickstart"])
     assert result.exit_code == 2
     assert result.output == "Error: study = 'quickstart': no such study\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["fig99"], "study = 'fig99': no such study; the studies are attack_board, "),
-        (["quickstart", "--scale=tiny"], "--scale = 'tiny': quickstart has no such scale"),
-        (["quickstart", "--only=arm=hfl"], "--only = 'arm': does not vary; keys are "),
-        (["quickstart", "--over="], "--over = '': is an option of `kedro study sweep`"),
-        (["quickstart", "--env=nowhere"], "--env = 'nowhere': no such environment"),
-        (["quickstart", "--params=training.rounds=0"], "training.rounds = 0: Input should be"),
-        (["quickstart", "--params=seed=1"], "seed = 1: the study varies this key"),
-    ],
-)
-def test_what_a_studys_words_rule_out_needs_neither_torch_nor_mlflow(
-    project, monkeypatch, words, line
-):
-    monkeypatch.setitem(sys.modules, "m2fdp.studies.command", None)  # to import it is an error
-    result = CliRunner().invoke(cli, ["study", *words])
-    assert result.exit_code == 2
-    assert result.output.startswith(f"Error: {line}") and result.output.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", [["-m", "m2fdp"], ["-m", "kedro", "run"]])

@@ -57,6 +57,22 @@ def test_pages_import_from_the_two_public_modules_alone():
     assert found == set()
 
 
+def test_the_spine_of_the_core_is_there_and_can_be_read_in_a_day():
+    page = (REPOSITORY / "docs" / "core-in-a-day.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    files = [file for row in rows for file in re.findall(r"`([\w/]+\.py)`", row)]
+    core = REPOSITORY / "src" / "m2fdp" / "core"
+    lines = [len((core / file).read_text("utf-8").splitlines()) for file in files]
+    assert len(files) >= 20 and sum(lines) <= 4_400
+
+
+def test_the_architecture_has_few_contracts_and_few_words():
+    page = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+    tables = re.findall(r"\n\|[- |]+\|\n((?:\|.*\n)+)", page)
+    contracts, _, glossary = (len(table.splitlines()) for table in tables)
+    assert contracts <= 15 and glossary <= 25
+
+
 def test_the_readme_is_short():
     assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 110
 

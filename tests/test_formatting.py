@@ -1,7 +1,5 @@
 """A bound is never shown smaller than it is, and parameters read as they were written."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal
 

@@ -27,7 +27,7 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.pipelines import tracking
 from m2fdp.pipelines.recording import INFINITE_TAG
 from m2fdp.pipelines.tracking import END_TAG
-from m2fdp.pipelines.training.progress import tracked_progress
+from m2fdp.pipelines.training import tracked_progress
 from m2fdp.reporting.figures import accuracy_curve
 from m2fdp.reporting.pictures import Drawing
 

@@ -1,12 +1,11 @@
 """The notebooks run from top to bottom on the runs that a study leaves."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import mlflow
@@ -14,9 +13,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from tests.studies.logged_runs import log_run
 
 from m2fdp.core.errors import InputError
-from m2fdp.pipelines.project import project_of
+from m2fdp.pipelines.configuration import project_of
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
@@ -32,28 +32,6 @@ def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     yield
     mlflow.set_tracking_uri(before)
-
-
-def log_run(
-    algorithm: str, seed: int, study: str, accuracies: tuple[float, ...], **names: str
-) -> None:
-    """A finished run of a study; `names` are its arm, version and stage."""
-    private = algorithm != "hfl"
-    tags = {
-        "algorithm": algorithm,
-        "seed": str(seed),
-        "study": study,
-        "role": "method" if algorithm == "m2fdp" else "baseline",
-        "privacy": "verified" if private else "none",
-    } | names
-    with mlflow.start_run(experiment_id="0", tags=tags):
-        mlflow.log_params({"algorithm": algorithm, "seed": seed})
-        for step, accuracy in enumerate(accuracies, start=1):
-            values = {"accuracy": accuracy, "loss": 1 - accuracy, "delay_s": 3.0 * step}
-            epsilon = {"epsilon": float(step)} if private else {}
-            mlflow.log_metrics(values | epsilon | {"energy_j": 2.0 * step}, step=step)
-        if private:
-            mlflow.log_metrics({"epsilon_nominal": 4.0, "epsilon_verified": 3.9912})
 
 
 def execute(name: str, changed: Mapping[str, str] | None = None) -> list[nbformat.NotebookNode]:
@@ -76,54 +54,44 @@ def execute(name: str, changed: Mapping[str, str] | None = None) -> list[nbforma
 @pytest.mark.full
 def test_compare_runs_shows_the_table_and_the_figure(store):
     for seed in (0, 1):
-        log_run("hfl", seed, "quickstart", (0.5, 0.9))
-        log_run("m2fdp", seed, "quickstart", (0.4, 0.8 + 0.02 * seed))
-    log_run("m2fdp", 0, "another", (0.1,))
+        log_run("hfl", seed, (0.5, 0.9), study="quickstart")
+        log_run("m2fdp", seed, (0.4, 0.8 + 0.02 * seed), study="quickstart")
+    log_run("m2fdp", 0, (0.1,), study="another")
     *_, runs, table, figure = execute("compare_runs")
     assert runs.outputs[0].data["text/html"].count("<tr") == 1 + 1 + 4  # names, index name, runs
     assert "0.810 ± 0.014" in table.outputs[0].data["text/html"]
-    assert "4.00" in table.outputs[0].data["text/html"]
+    assert "3.90" in table.outputs[0].data["text/html"]
     assert "image/png" in figure.outputs[0].data
 
 
 @pytest.mark.full
 def test_the_main_comparison_shows_figure_table_and_claims(store):
     for seed in (0, 1):
-        log_run("hfl", seed, "fig5", (0.5, 0.803), version="verified", arm="hfl")
-        log_run("m2fdp", seed, "fig5", (0.4, 0.795), version="verified", arm="p1_1")
-        log_run("m2fdp", seed, "fig5", (0.4, 0.1), version="verified", arm="p1_1", stage="search")
+        fig5 = {"study": "fig5", "version": "verified"}
+        log_run("hfl", seed, (0.5, 0.803), arm="hfl", **fig5)
+        log_run("m2fdp", seed, (0.4, 0.795), arm="p1_1", **fig5)
+        log_run("m2fdp", seed, (0.4, 0.1), arm="p1_1", stage="search", **fig5)
     *_, figure, table, claims = execute("main_comparison")
     assert "image/png" in figure.outputs[0].data
     assert "0.795 ± 0.000" in table.outputs[0].data["text/html"]
-    assert "+0.8 ± 0.0 points (n = 2), ε = 4.00: holds" in claims.outputs[0].data["text/html"]
+    assert "+0.8 ± 0.0 points (n = 2), ε = 3.90: holds" in claims.outputs[0].data["text/html"]
 
 
 @pytest.mark.full
-def test_the_main_comparison_shows_a_study_without_claims(store):
+@pytest.mark.parametrize("name", ["quickstart", "sweep-algorithm"])
+def test_the_main_comparison_shows_a_study_without_claims_and_a_sweep(store, name):
+    order = {"name": "sweep", "over": ["algorithm=hfl|m2fdp"], "seeds": 2}
+    tags = {"study": name, "role": "study", "order": json.dumps(order)}
+    with nullcontext() if name == "quickstart" else mlflow.start_run(experiment_id="0", tags=tags):
+        pass
     for seed in (0, 1):
-        log_run("hfl", seed, "quickstart", (0.5, 0.9))
-        log_run("m2fdp", seed, "quickstart", (0.4, 0.8))
-    *_, figure, table, claims = execute("main_comparison", {'"fig5"': '"quickstart"'})
+        log_run("hfl", seed, (0.5, 0.9), study=name)
+        log_run("m2fdp", seed, (0.4, 0.8), study=name)
+    *_, figure, table, claims = execute("main_comparison", {'"fig5"': f'"{name}"'})
     assert "image/png" in figure.outputs[0].data
     assert "0.800 ± 0.000" in table.outputs[0].data["text/html"]
     assert "no claims" in claims.outputs[0].data["text/plain"]
     assert not [out for cell in (figure, table, claims) for out in cell.outputs if "name" in out]
-
-
-@pytest.mark.full
-def test_the_main_comparison_shows_a_sweep(store):
-    order = {"name": "sweep", "over": ["algorithm=hfl|m2fdp"], "seeds": 2}
-    name = "sweep-algorithm"
-    with mlflow.start_run(
-        experiment_id="0", tags={"study": name, "role": "study", "order": json.dumps(order)}
-    ):
-        pass
-    for seed in (0, 1):
-        log_run("hfl", seed, name, (0.5, 0.9))
-        log_run("m2fdp", seed, name, (0.4, 0.8))
-    *_, figure, table, claims = execute("main_comparison", {'"fig5"': f'"{name}"'})
-    assert "image/png" in figure.outputs[0].data
-    assert "0.800 ± 0.000" in table.outputs[0].data["text/html"]
 
 
 @pytest.mark.full

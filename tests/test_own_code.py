@@ -150,13 +150,7 @@ def digests():
 
 def test_own_code_comes_from_all_that_it_may_import(package):
     before = digests()
-    everything = {
-        "own_things",
-        "own_package",
-        "own_package.near",
-        "own_package.far",
-        "own_late",
-    }
+    everything = {"own_things", "own_package", "own_package.near", "own_package.far", "own_late"}
     assert set(before) == everything and all(before.values())
     for name, file in (("own_package.far", "own_package/far.py"), ("own_late", "own_late.py")):
         package(PACKAGE[file] + "# changed", file)

@@ -1,7 +1,5 @@
 """The code of README and docs/ runs, and their commands are taken, as they stand there."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -17,7 +15,7 @@ from m2fdp.cli import results, run, study
 from m2fdp.core.config import parse_config
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.pipelines.selection import check_names, check_selection
-from m2fdp.studies.early import part_of
+from m2fdp.studies.order import part_of
 from m2fdp.studies.study import RESERVED_NAMES, load_study, scaled
 
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]

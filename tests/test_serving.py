@@ -13,7 +13,7 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
 from m2fdp.serving import _load_pyfunc, write_model
 from m2fdp.tiers.split_models import build_split_model
-from m2fdp.tiers.transfer_models import build_transfer_model
+from m2fdp.tiers.transfer import build_transfer_model
 
 
 @pytest.mark.parametrize("name", ["softmax", "svm", "cnn12"])

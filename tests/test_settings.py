@@ -1,7 +1,5 @@
 """What the settings change in the process, and that other packages still heed it."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import logging

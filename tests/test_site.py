@@ -1,12 +1,9 @@
 """The documentation as a site: every public name is described, every page is in it."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -27,29 +24,32 @@ def site() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
-def test_every_public_name_has_a_docstring(path: Path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    public = [
-        node
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+KINDS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def test_every_public_name_has_a_docstring():
+    bare = [
+        f"{path.relative_to(SRC)}: {node.name}"
+        for path, tree in TREES.items()
         for node in tree.body
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        and not node.name.startswith("_")
+        if isinstance(node, KINDS) and not node.name.startswith("_") and not ast.get_docstring(node)
     ]
-    assert [node.name for node in public if not ast.get_docstring(node)] == []
-    assert ast.get_docstring(tree) or not tree.body
+    assert bare == []
+    assert [path for path, tree in TREES.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
-def test_arguments_are_described_by_their_names(path: Path):
+def test_arguments_are_described_by_their_names():
     """One name a line: the site's builder looks each up in the signature, and is strict."""
-    for text, function in described(ast.parse(path.read_text(encoding="utf-8"))):
-        section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
-        told = re.findall(r"^    (\S.*?):(?: |$)", section[1], re.MULTILINE) if section else []
-        given = function.args
-        arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-        arguments += filter(None, [given.vararg, given.kwarg])
-        assert {name.lstrip("*") for name in told} <= {argument.arg for argument in arguments}
+    for path, tree in TREES.items():
+        for text, function in described(tree):
+            section = re.search(r"^Args:\n((?:    .*\n?|\n)+)", text, re.MULTILINE)
+            told = re.findall(r"^    (\S.*?):(?: |$)", section[1], re.MULTILINE) if section else []
+            given = function.args
+            arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+            arguments += filter(None, [given.vararg, given.kwarg])
+            names = {argument.arg for argument in arguments}
+            assert {name.lstrip("*") for name in told} <= names, (path, function.name)
 
 
 # What a text that stands alone does not begin with.
@@ -57,27 +57,19 @@ _FRAGMENT = re.compile(
     r"^    \w+: (of|in|on|at|by|for|to|with|from|as|into|per|over|under|used|given|taken)\b",
     re.MULTILINE,
 )
+_SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
-def test_what_describes_an_argument_stands_alone(path: Path):
+def test_what_describes_an_argument_stands_alone():
     """A noun phrase: of a name without its function, one knows what it is."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    nodes = [
-        node
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, kinds)
-    ]
-    sections = [
-        section
-        for node in nodes
-        for section in re.findall(
-            r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)",
-            ast.get_docstring(node) or "",
-            re.MULTILINE,
-        )
-    ]
-    assert [match[0] for text in sections for match in _FRAGMENT.finditer(text)] == []
+    assert [
+        (path.name, match[0])
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, KINDS)
+        for section in _SECTION.findall(ast.get_docstring(node) or "")
+        for match in _FRAGMENT.finditer(section)
+    ] == []
 
 
 def described(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -119,12 +111,7 @@ def test_the_reference_is_grouped_by_rooms_in_the_contracts_order(site):
     library, frame = (list(group) for group in site.rooms().values())
     assert {"command_errors", "errors", "files"}.isdisjoint(library)
     assert library[0] == "reporting" and "core/privacy" in library
-    assert {
-        "pipelines",
-        "expectations",
-        "studies",
-        "commands",
-    } == set(frame)
+    assert {"pipelines", "expectations", "studies", "commands"} == set(frame)
     assert list(pages_of(site.navigation())) == [path for path, _ in site.reference()]
 
 

@@ -1,7 +1,5 @@
 """What a command costs before it does anything: heavy libraries load where they are used."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -84,8 +82,13 @@ def test_help_and_wrong_keys_types_and_names_load_no_heavy_library():
         "run --env=fashion": "no such environment",
         "run --async": "--async = True",
         "run --pipelines=train": "--pipelines = 'train': valid are __default__, attack",
-        "study fig99": "study = 'fig99': no such study",
+        "study fig99": "study = 'fig99': no such study; the studies are attack_board, ",
         "study quickstart --only=arm=hfl": "--only = 'arm': does not vary",
+        "study quickstart --scale=tiny": "--scale = 'tiny': quickstart has no such scale",
+        "study quickstart --over=": "--over = '': is an option of `kedro study sweep`",
+        "study quickstart --env=nowhere": "--env = 'nowhere': no such environment",
+        "study quickstart --params=training.rounds=0": "training.rounds = 0: Input should be",
+        "study quickstart --params=seed=1": "seed = 1: the study varies this key",
         "study quickstart --params=trainin.rounds=1": "trainin = {'rounds': 1}: unknown key",
         "results publish fig99": "study = 'fig99': no such study",
         "results rerun fig99": "study = 'fig99': no such study",

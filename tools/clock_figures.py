@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from m2fdp.reporting import clock_figures, style
+from m2fdp.reporting import room_figures, style
 from tools import clock_tables as tables
 
 RATES = {"mebibyte": "MiB/s", "megabit": "Mbit/s"}
@@ -77,7 +77,7 @@ def one_tier_for_all(table: pd.DataFrame) -> Figure:
         style.tidy(axes, "", "seconds over FedAvg's" if axes is panels[0] else "")
         style.title(axes, f"case {case}", style.LABEL_SIZE)
     style.legend_below(figure, panels[0].get_legend_handles_labels(), 2)
-    clock_figures.title(figure, table, "D Table 1: all clients in one tier of six")
+    room_figures.title(figure, table, "D Table 1: all clients in one tier of six")
     return figure
 
 
@@ -90,11 +90,11 @@ def normalised_times(table: pd.DataFrame) -> Figure:
     figure = style.new_figure(8.0, 3.8)
     for axes, side in zip(figure.subplots(1, 2), ("client", "server"), strict=True):
         lines = ((f"printed_{side}", "D Table 2", _PRINTED, "-"), (side, "by FLOPs", _OWN, "-"))
-        clock_figures.plot_lines(axes, table, "tier", lines)
+        room_figures.plot_lines(axes, table, "tier", lines)
         axes.set_ylim(bottom=0)
         axes.legend(fontsize=style.TICK_SIZE, frameon=False)
         style.tidy(axes, "tier of six", f"{side}'s time over tier 1's", whole_x=True)
-    clock_figures.title(figure, table, "D Table 2: normalised times")
+    room_figures.title(figure, table, "D Table 2: normalised times")
     return figure
 
 
@@ -106,20 +106,20 @@ def rounds_by_clients(table: pd.DataFrame) -> Figure:
     """
     figure = style.new_figure(9.0, 4.0)
     seconds, ratios = figure.subplots(1, 2)
-    clock_figures.plot_lines(seconds, table, "clients")
+    room_figures.plot_lines(seconds, table, "clients")
     seconds.set_yscale("log")
     seconds.legend(fontsize=style.TICK_SIZE, frameon=False)
     style.tidy(seconds, "clients", "mean seconds of a round")
     lines = (
         ("printed_dtfl_over_fedavg", "D, totals to the target", _PRINTED, "-"),
-        ("dtfl_over_fedavg", "clock, a round", clock_figures.DTFL, "-"),
-        ("oracle_over_fedavg", "clock, times known before", clock_figures.ORACLE, "-."),
+        ("dtfl_over_fedavg", "clock, a round", room_figures.DTFL, "-"),
+        ("oracle_over_fedavg", "clock, times known before", room_figures.ORACLE, "-."),
     )
-    clock_figures.plot_lines(ratios, table, "clients", lines)
+    room_figures.plot_lines(ratios, table, "clients", lines)
     ratios.set_ylim(bottom=0)
     ratios.legend(fontsize=style.TICK_SIZE, frameon=False)
     style.tidy(ratios, "clients", "DTFL over FedAvg")
-    clock_figures.title(figure, table, "D Table 4: more clients")
+    room_figures.title(figure, table, "D Table 4: more clients")
     return figure
 
 
@@ -136,11 +136,11 @@ def splits(table: pd.DataFrame) -> Figure:
     client = rows["client_mflop"]
     work.barh(at, client, color=_OWN, label="client")
     work.barh(
-        at, rows["server_mflop"], left=client, color=clock_figures.FEDAVG, alpha=0.5, label="server"
+        at, rows["server_mflop"], left=client, color=room_figures.FEDAVG, alpha=0.5, label="server"
     )
     style.tidy(work, "MFLOP a record, forward and backward", "the client's modules")
     for place, (column, colour, what) in enumerate(
-        (("record_bytes", _PRINTED, "a record"), ("model_bytes", clock_figures.ORACLE, "the model"))
+        (("record_bytes", _PRINTED, "a record"), ("model_bytes", room_figures.ORACLE, "the model"))
     ):
         bars = _side_by_side(len(rows), place)
         sent.barh(bars, rows[column] / 2**10, _WIDTH, color=colour, label=f"of {what}")
@@ -151,7 +151,7 @@ def splits(table: pd.DataFrame) -> Figure:
         axes.set_yticks(at, names)
         axes.invert_yaxis()
         axes.legend(fontsize=style.TICK_SIZE, framealpha=0.9, loc="upper right")
-    clock_figures.title(figure, table, "D Table 11: the seven cuts; M tiers are the last M of them")
+    room_figures.title(figure, table, "D Table 11: the seven cuts; M tiers are the last M of them")
     return figure
 
 
@@ -165,12 +165,12 @@ def rounds_by_tiers(table: pd.DataFrame) -> Figure:
     panels = figure.subplots(1, 2)
     for axes, case in zip(panels, table["case"].unique(), strict=True):
         rows = table[table["case"] == case]
-        clock_figures.plot_lines(axes, rows, "tiers")
+        room_figures.plot_lines(axes, rows, "tiers")
         axes.set_ylim(bottom=0)
         style.tidy(axes, "M, tiers", "mean seconds of a round", whole_x=True)
         style.title(axes, f"case {case}", style.LABEL_SIZE)
     style.legend_below(figure, panels[0].get_legend_handles_labels(), 3)
-    clock_figures.title(figure, table, "D Fig. 3: the number of tiers")
+    room_figures.title(figure, table, "D Fig. 3: the number of tiers")
     return figure
 
 

@@ -21,11 +21,9 @@ from m2fdp.core.config import Config, load_config
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import Clients, clients_of, round_times
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
-from m2fdp.tiers.plan import TierPlan, baseline_seconds, draw_world, plan_tiers
+from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
+from m2fdp.tiers.plan import UNITS, TierPlan, baseline_seconds, draw_world, plan_tiers
 from m2fdp.tiers.scheduler import TABLE_2_CLIENT, TABLE_2_SERVER, TABLE_TIERS
-from m2fdp.tiers.tables import UNITS
 from m2fdp.tiers.ways import DTFL
 
 _MEGA = 1e6

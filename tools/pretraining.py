@@ -20,20 +20,19 @@ from torch.nn.functional import affine_grid, cross_entropy, grid_sample, interpo
 from torch.nn.utils import fuse_conv_bn_eval
 
 from m2fdp.core.files import replacing
-from m2fdp.features.contrastive import (
+from m2fdp.features.drawings import deformed, drawn_again
+from m2fdp.features.maps import (
     CELLS,
     FILE,
     LAYERS,
     N_RESPONSES,
     SIDE,
     Layer,
+    averaged,
     contrasted,
     network_source,
 )
-from m2fdp.features.deformations import deformed
-from m2fdp.features.drawings import drawn_again
 from m2fdp.features.public import public_images
-from m2fdp.features.windows import averaged
 
 # Nobody's privacy depends on it: what the network sees is public.
 _SEED = 20_119
@@ -84,7 +83,7 @@ class Network(nn.Module):
         )
 
     def responses(self, images: Tensor) -> Tensor:
-        """See `m2fdp.features.contrastive.responses`."""
+        """See `m2fdp.features.maps.responses`."""
         return averaged(self.layers(contrasted(images)), (CELLS, CELLS)).flatten(1)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -92,7 +91,7 @@ class Network(nn.Module):
 
     def folded(self) -> dict[str, Tensor]:
         """The weights of the trained layers, with what normalises them, as
-        `m2fdp.features.contrastive.responses` takes them."""
+        `m2fdp.features.maps.responses` takes them."""
         weights: dict[str, Tensor] = {}
         for number, block in enumerate(self.blocks):
             fused = fuse_conv_bn_eval(block.convolution, block.norm).state_dict()
@@ -132,8 +131,7 @@ def train(
     rng, generator = np.random.default_rng(_SEED), torch.Generator().manual_seed(_SEED)
     optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimiser,
-        lambda step: min(1, (step + 1) / _WARM_UP) * (1 + cos(pi * step / steps)) / 2,
+        optimiser, lambda step: min(1, (step + 1) / _WARM_UP) * (1 + cos(pi * step / steps)) / 2
     )
     for step in range(steps):
         chosen = rng.choice(len(views), _BATCH, replace=False)

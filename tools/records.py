@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
+from m2fdp.claims.declared import ACCURACY, LOSS
 from m2fdp.claims.frames import RUN_COLUMNS, TAGS
-from m2fdp.claims.layout import ACCURACY, LOSS
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown

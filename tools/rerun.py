@@ -17,12 +17,11 @@ from rich.text import Text
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, promised_epsilon, upper_bound
 from m2fdp.pipelines.tracking import PROCESS_TAG, close_stale_runs, process_tag
-from m2fdp.reporting.terminal import new_table, show
+from m2fdp.reporting.tables import new_table, show
 from m2fdp.studies.command import load_setting
-from m2fdp.studies.early import ONLY, part_of, read_study
 from m2fdp.studies.grid import SEED, Cell, Point, Setting, build_cell
 from m2fdp.studies.launcher import Launcher
-from m2fdp.studies.order import Order
+from m2fdp.studies.order import ONLY, Order, part_of, read_study
 from tools.records import record_files, recorded
 
 # Another type of machine may put a few records of ten thousand elsewhere; seeds differ by more.

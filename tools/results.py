@@ -15,8 +15,7 @@ from kedro.utils import find_kedro_project
 from m2fdp import startup
 from m2fdp.cli import OPTIONS
 from m2fdp.core.errors import InputError, among
-from m2fdp.studies.early import check_order, read_study
-from m2fdp.studies.order import Order
+from m2fdp.studies.order import Order, check_order, read_study
 from tools.pages import DOCS, read_pages, recorded
 
 

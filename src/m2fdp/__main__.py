@@ -13,7 +13,7 @@ from kedro.framework.startup import bootstrap_project
 from m2fdp.cli import run
 from m2fdp.command_errors import BadInput
 from m2fdp.core.errors import InputError
-from m2fdp.pipelines.project import project_of
+from m2fdp.pipelines.configuration import project_of
 
 
 def main() -> None:

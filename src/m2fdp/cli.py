@@ -1,7 +1,5 @@
 """What this project changes in Kedro's command line: `run`, `study`, `results`, `ui`, `promote`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -78,14 +76,6 @@ OPTIONS = KEDRO_OPTIONS | {
 }
 
 
-_WORKERS = click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Worker processes; by default one a core.",
-)
-
-
 @click.group(name="m2fdp")
 def cli() -> None:
     """Runs and studies of m2fdp, and the pages about them."""
@@ -127,27 +117,18 @@ def run(**options: Any) -> None:
     help="Of `sweep`: a key and its values. Given again, all combinations are run.",
 )
 @click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=None,
-    help="Of `sweep`: how many seeds, from 0; by default 3.",
+    "--seeds", type=click.IntRange(min=1), help="Of `sweep`: how many seeds, from 0; by default 3."
 )
-@click.option("--scale", default=None, help="A smaller copy of the study, such as smoke.")
-@_WORKERS
+@click.option("--scale", help="A smaller copy of the study, such as smoke.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Worker processes; by default one a core."
+)
 @click.option(
     "--ray-address",
     metavar="auto|HOST:PORT",
-    default=None,
     help="Run the cells on this Ray cluster instead of this machine.",
 )
-def study(
-    name: str,
-    resume: bool,
-    only: tuple[str, ...],
-    workers: int | None,
-    ray_address: str | None,
-    **of_order: Any,
-) -> None:
+def study(name: str, over: tuple[str, ...], seeds: int | None, **options: Any) -> None:
     """Run the grid of conf/base/studies/NAME.yml and report on it.
 
     The name `sweep` needs no file: it runs the grid that --over gives. The name `report` runs
@@ -157,11 +138,11 @@ def study(
         if name == REPORT:
             _check_no_options()
         else:
-            from m2fdp.studies.early import check_order
-            from m2fdp.studies.order import Order
+            from m2fdp.studies.order import Order, check_order
 
-            order = Order(name, **of_order)
-            check_order(_project(), order, only)
+            of_order = {option: options.pop(option) for option in ("scale", "env", "params")}
+            order = Order(name, **of_order, over=over, seeds=seeds)
+            check_order(_project(), order, options["only"])
         with startup.imports_uncollected():
             from m2fdp.pipelines.tracking import closing_runs
             from m2fdp.studies.command import report
@@ -170,15 +151,8 @@ def study(
         with closing_runs():
             if name == REPORT:
                 report(_project())
-                return
-            run_study(
-                _project(),
-                order,
-                only=only,
-                resume=resume,
-                workers=workers,
-                ray_address=ray_address,
-            )
+            else:
+                run_study(_project(), order, **options)
 
 
 class _Maintainers(click.Group):
@@ -216,7 +190,7 @@ def results() -> None:
 @cli.command()
 def ui() -> None:
     """Open MLflow's pages about the runs; Ctrl-C closes them."""
-    from m2fdp.pipelines.ui import show
+    from m2fdp.pipelines.pages import show
 
     with _one_line_ends():
         show(_project())
@@ -229,13 +203,12 @@ def ui() -> None:
     "--run",
     "run_id",
     metavar="ID",
-    default=None,
     help="MLflow's run; by default the latest finished one of the cell `single`.",
 )
-@click.option("--reason", default=None, help="Needed where the run's promise is not verified.")
+@click.option("--reason", help="Needed where the run's promise is not verified.")
 def promote(name: str, alias: str, run_id: str | None, reason: str | None) -> None:
     """Register the model of a run in MLflow as NAME, with what it promises."""
-    from m2fdp.pipelines.promoting import promote as register
+    from m2fdp.pipelines.logged_models import promote as register
 
     with _one_line_ends():
         version = register(_project(), name, alias, run_id, reason)
@@ -262,7 +235,7 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str] = lambda _: ""
     except (click.ClickException, click.exceptions.Exit):
         raise
     except Exception as error:
-        from m2fdp.pipelines.causes import trouble  # imports MLflow
+        from m2fdp.pipelines.tracking import trouble  # imports MLflow
 
         if (line := trouble(error)) is None:
             raise

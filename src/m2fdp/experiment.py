@@ -1,7 +1,5 @@
 """`Experiment`: a run as configured, and all that can be asked of it."""
 
-from __future__ import annotations
-
 from m2fdp.adversaries.run import Tested
 from m2fdp.control.run import Controlled
 from m2fdp.convergence.run import Bounded

@@ -40,75 +40,16 @@ from m2fdp.tiers.plan import draw_world, plan_tiers
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 from m2fdp.zones.algorithm import ZoneAlgorithm
 
-__all__ = [
-    "ALGORITHMS",
-    "DTFL",
-    "FEDAVG",
-    "FEDGKT",
-    "HFL",
-    "HFL_DP",
-    "M2FDP",
-    "SPLITFED",
-    "Algorithm",
-    "Block",
-    "ClipFactor",
-    "Clipping",
-    "ClockConfig",
-    "Config",
-    "Dataset",
-    "Given",
-    "Gradient",
-    "GradientStep",
-    "InputError",
-    "KeepingRule",
-    "LocalRule",
-    "LockStep",
-    "Mechanism",
-    "Metric",
-    "Model",
-    "Momentum",
-    "Names",
-    "Network",
-    "NoOptions",
-    "Noise",
-    "NonNegative",
-    "Plan",
-    "Positive",
-    "Premises",
-    "ProximalStep",
-    "Release",
-    "RoundPlan",
-    "Rules",
-    "Schedule",
-    "ServerRule",
-    "ShiftLaw",
-    "Site",
-    "Sites",
-    "State",
-    "TakeAggregate",
-    "TierAlgorithm",
-    "TieringConfig",
-    "Tree",
-    "Upload",
-    "Way",
-    "Yogi",
-    "ZoneAlgorithm",
-    "all_trusted",
-    "all_untrusted",
-    "build_model",
-    "build_plan",
-    "build_tree",
-    "draw_trust",
-    "draw_world",
-    "explicit_trust",
-    "flat_clip",
-    "load_dataset",
-    "make_manifest",
-    "no_noise",
-    "noise_plan",
-    "plan_tiers",
-    "star",
-    "subsampled",
-    "tree_from_edges",
-    "tree_from_fanouts",
-]
+__all__ = ["ALGORITHMS", "HFL", "HFL_DP", "M2FDP", "Algorithm", "Given", "NoOptions", "Plan"]
+__all__ += ["build_plan"]
+__all__ += ["Dataset", "Metric", "Model", "Names", "build_model", "load_dataset", "make_manifest"]
+__all__ += ["ClipFactor", "GradientStep", "KeepingRule", "LocalRule", "Momentum", "ProximalStep"]
+__all__ += ["Rules", "ServerRule", "Site", "Sites", "State", "TakeAggregate", "Yogi", "flat_clip"]
+__all__ += ["Clipping", "Gradient", "LockStep", "Mechanism", "Noise", "Premises", "Release"]
+__all__ += ["ShiftLaw", "Upload", "subsampled"]
+__all__ += ["Network", "RoundPlan", "Schedule", "Tree", "all_trusted", "all_untrusted"]
+__all__ += ["build_tree", "draw_trust", "explicit_trust", "no_noise", "noise_plan", "star"]
+__all__ += ["tree_from_edges", "tree_from_fanouts"]
+__all__ += ["DTFL", "FEDAVG", "FEDGKT", "SPLITFED", "ClockConfig", "TierAlgorithm", "TieringConfig"]
+__all__ += ["Way", "ZoneAlgorithm", "draw_world", "plan_tiers"]
+__all__ += ["Block", "Config", "InputError", "NonNegative", "Positive"]

@@ -1,7 +1,5 @@
 """What happens around every run: its configuration is checked and its provenance recorded."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable
@@ -29,37 +27,23 @@ from pydantic import ValidationError
 from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.core.config import Config, flatten, parse_config
 from m2fdp.core.errors import InputError, chain
-from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.idle import refuse_idle
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.experiment.surprises import surprises
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.causes import first_line, reason
 from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
-from m2fdp.pipelines.locks import locked
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Recorder
-from m2fdp.pipelines.resuming import (
-    Unfinished,
-    check_continues,
-    check_own_code,
-    find_unfinished,
-)
-from m2fdp.pipelines.selection import (
-    DEFAULT,
-    READING,
-    asked_for,
-    check_inputs,
-    check_made,
-    reading,
-)
+from m2fdp.pipelines.resuming import Unfinished, check_continues, check_own_code, find_unfinished
+from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
 from m2fdp.pipelines.store import check_store
+from m2fdp.pipelines.tracking import first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
@@ -115,11 +99,8 @@ class RunHooks:
         """Hand the nodes the configuration that is checked, so that none checks it again, and what
         they call when they have nothing more to refuse."""
         self._entries = CatalogEntries.of(conf_catalog)
-        for name, value in (
-            ("config", self._config),
-            ("plan", self._plan),
-            ("begin_run", self._begin),
-        ):
+        given = {"config": self._config, "plan": self._plan, "begin_run": self._begin}
+        for name, value in given.items():
             catalog[name] = MemoryDataset(value, copy_mode="assign")
         if not self._config.figures:
             kedro = logging.getLogger(DataCatalog.__module__)

@@ -1,7 +1,5 @@
 """Where packages went: who imports an old path reads the new one in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType

@@ -1,7 +1,5 @@
 """How far work is: a bar in a terminal or a notebook, lines elsewhere."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -26,9 +24,7 @@ SECONDS_BETWEEN_LINES = 30.0
 
 @contextmanager
 def telling(
-    tell: Callable[[str], object],
-    line: Callable[[float], str],
-    first_after_s: float | None = None,
+    tell: Callable[[str], object], line: Callable[[float], str], first_after_s: float | None = None
 ) -> Iterator[None]:
     """While the block runs, a line every 30 seconds.
 
@@ -72,8 +68,6 @@ def items_bar(
     The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
 
     Args:
-        what: the items are.
-        console: place where it is shown; by default on standard error.
         tell: takes a line every 30 seconds where there is no bar.
     """
     bar, counts = _bar(console, TimeRemainingColumn()), (0, 0)
@@ -100,7 +94,6 @@ def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> 
     Args:
         rounds: number of all rounds; `Experiment.calibrate().affordable_rounds`.
         done: rounds of a run that goes on.
-        console: place where it is shown; by default on standard error.
     """
     bar = _bar(console, TextColumn("{task.fields[latest]}"), TimeRemainingColumn())
 

@@ -7,8 +7,6 @@ MLflow's pyfunc loads such a folder through `_load_pyfunc`; torch and this libra
 needs, no part of Kedro's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,10 +19,10 @@ from torch import Tensor
 
 from m2fdp.core.config import ModelConfig, parse_block
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.models.names import SPLIT_MODELS
 from m2fdp.core.models.registry import Model, build_model
+from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.split_models import build_split_model
-from m2fdp.tiers.transfer_models import TransferModel, build_transfer_model
+from m2fdp.tiers.transfer import TransferModel, build_transfer_model
 
 WEIGHTS, DESCRIPTION = "model.pt", "model.json"
 

@@ -1,7 +1,5 @@
 """Kedro's settings of this project, and the first of its modules that a command imports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

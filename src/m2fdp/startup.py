@@ -6,8 +6,6 @@ environment variables, and that MLflow reads them when it needs them; and that
 kedro-mlflow has its commands where `PLUGIN_COMMANDS` says.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

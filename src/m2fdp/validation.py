@@ -1,7 +1,5 @@
 """The split's rules, checked by Great Expectations through Kedro's catalog (`validator:`)."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import partial
 from importlib.metadata import version

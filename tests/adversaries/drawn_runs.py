@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 from tests.builders import records_of
-from tests.golden.configurations import MOST_DEVICES
 
 from m2fdp import Experiment, load_config
 from m2fdp.core.algorithms import Algorithm, Given, Plan
@@ -28,7 +27,7 @@ SPLIT = {
 }
 
 
-_MOST_ATTEMPTS = 300
+_MOST_ATTEMPTS, _MOST_DEVICES = 300, 12
 
 
 class Sized:
@@ -120,7 +119,7 @@ def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str
     depth = 2 if zones else int(rng.integers(1, 4))
     while True:
         fanouts = [int(f) for f in rng.integers(1, 5 if depth < 3 else 3, size=depth)]
-        most = 4 if "model.channels" in family else MOST_DEVICES
+        most = 4 if "model.channels" in family else _MOST_DEVICES
         if 2 <= np.prod(fanouts) <= most:
             break
     n_devices = int(np.prod(fanouts))

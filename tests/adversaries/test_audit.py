@@ -10,14 +10,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from tests.adversaries.copies import (
-    assert_caught,
-    bounds_of,
-    changed,
-    noise_of,
-    silent,
-    with_noise,
-)
+from tests.adversaries.copies import assert_caught, bounds_of, changed, noise_of, silent, with_noise
 
 from m2fdp.adversaries.audit import audit, listen
 from m2fdp.adversaries.canaries import plant

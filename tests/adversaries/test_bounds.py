@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
-from m2fdp.adversaries.bounds import (
-    Rule,
-    at_least,
-    at_most,
-    choose_rule,
-    epsilon_bound,
-)
+from m2fdp.adversaries.membership import Rule, at_least, at_most, choose_rule, epsilon_bound
 
 
 def test_probabilities_by_hand():

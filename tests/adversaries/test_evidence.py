@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 from tests.adversaries.copies import epsilon_shown
 
-from m2fdp.adversaries.evidence import (
-    _BETTORS,
-    largest_bound,
-    no_evidence,
-    weigh,
-)
+from m2fdp.adversaries.evidence import _BETTORS, largest_bound, no_evidence, weigh
 
 ALPHA = 0.05
 

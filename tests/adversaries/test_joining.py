@@ -9,7 +9,7 @@ from tests.adversaries.copies import shown_by
 from tests.builders import process_of
 from torch import nn
 
-from m2fdp.adversaries.bounds import Rule, epsilon_bound
+from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
@@ -21,8 +21,7 @@ from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Network, Participation, noise_plan
 from m2fdp.core.topology.trust import draw_trust
 from m2fdp.zones.offices import Offices, in_office
 

@@ -21,12 +21,7 @@ from m2fdp.core.models.registry import build_model
 SMALL = {
     "topology": {"fanouts": [2, 5], "trust": {"ratios": [1.0]}},
     "partition": {"scheme": "iid", "samples_per_device": 20},
-    "training": {
-        "rounds": 30,
-        "local_steps": 1,
-        "local_aggregation": None,
-        "learning_rate": 2.0,
-    },
+    "training": {"rounds": 30, "local_steps": 1, "local_aggregation": None, "learning_rate": 2.0},
     "privacy": {"epsilon": 1.0, "clipping_norm": 0.5},
     "threat": {"distrusted": ["servers", "cloud", "far_devices", "public"]},
     "attack": {"method": "lira", "shadows": 32},

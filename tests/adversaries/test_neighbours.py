@@ -14,8 +14,8 @@ from tests.adversaries.drawn_runs import FAMILIES, drawn_run
 from tests.builders import records_of
 
 from m2fdp import Experiment, load_config
-from m2fdp.adversaries.audits import tried_run
 from m2fdp.adversaries.neighbours import try_neighbours
+from m2fdp.adversaries.run import tried_run
 from m2fdp.core.engine import clipping, learners, minibatches, noise, seams
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.backends import linear, sequential
@@ -60,10 +60,14 @@ def changed(run, **changes):
     return replace(run, simulation=replace(run.simulation, **changes))
 
 
-def clipped(run, **norms):
-    """The run whose nodes clip otherwise."""
-    (mechanism,) = run.simulation.mechanisms
-    return changed(run, mechanisms=(replace(mechanism, clipping=Clipping(**norms)),))
+def clipped(**norms):
+    """A build whose nodes clip otherwise."""
+
+    def change(patch, run):
+        (mechanism,) = run.simulation.mechanisms
+        return changed(run, mechanisms=(replace(mechanism, clipping=Clipping(**norms)),))
+
+    return change
 
 
 @pytest.mark.parametrize("number", range(len(FAMILIES)))
@@ -138,24 +142,28 @@ def rounded_away(patch, run):
     return changed(run, rules=Rules(local=Far()))
 
 
-def pulled(run, mu):
+def pulled(patch, run):
     """What an own rule pulls by, which the ledger knows nothing of."""
-    return changed(run, rules=Rules(local=ProximalStep(mu)))
+    return changed(run, rules=Rules(local=ProximalStep(-10.0)))
 
 
-def shortened(run):
+def shortened(patch, run):
     """Shorter steps, that a proximal term pulls less in than the ledger credits."""
     plans = [replace(plan, step_size=plan.step_size / 100) for plan in run.plans]
     return replace(run, plans=plans)
 
 
-def started_in_clear(run):
+def started_in_clear(patch, run):
     """Devices that go on, within a round, from a global model without noise."""
     return replace(run, plans=[replace(plan, layers=(0, 0)) for plan in run.plans])
 
 
-def scaled_by_the_brightest(shards, neighbour, stream):
+def scaled_by_the_brightest(patch, run):
     """All records over the brightest of them, whoever's it is."""
+    return replace(run, worlds=brightened)
+
+
+def brightened(shards, neighbour, stream):
     bright = shards.features.clone()
     bright[torch.as_tensor(neighbour.places)] *= 3
     without = torch.ones(len(bright), dtype=torch.bool)
@@ -197,7 +205,7 @@ def spent_twice(patch, run):
     return run
 
 
-def released_twice(run):
+def released_twice(patch, run):
     """More local steps than the ledger counts."""
     return replace(run, plans=[replace(plan, layers=(None, *plan.layers)) for plan in run.plans])
 
@@ -243,46 +251,28 @@ def stopping_early(patch, run):
 SEQUENTIAL = {"training.backend": "sequential"}
 ALL = {"training.batch_size": None}
 CLOUD = {"algorithm": "cdp", **UPLOAD, "threat.distrusted": ["siblings", "far_devices"]}
+AWAY = {**UPLOAD, **ALL, "training.local_steps": 4}
+NEAR = {**UPLOAD, **ALL, "training.local_steps": 8, "training.proximal": 9.5}
 BUILDS = {
     "row 1: no noise": (no_noise, {}, "noise"),
     "row 1: no noise in messages": (no_noise, UPLOAD, "noise"),
     "row 1: another process": (deaf, {}, "heard"),
-    "row 2: pulled away": (
-        lambda patch, run: pulled(run, -10.0),
-        {**UPLOAD, **ALL, "training.local_steps": 4},
-        "further",
-    ),
-    "row 3: shortened steps": (
-        lambda patch, run: shortened(run),
-        {**UPLOAD, **ALL, "training.local_steps": 8, "training.proximal": 9.5},
-        "further",
-    ),
-    "row 4: global models in clear": (lambda patch, run: started_in_clear(run), CLOUD, "more"),
+    "row 2: pulled away": (pulled, AWAY, "further"),
+    "row 3: shortened steps": (shortened, NEAR, "further"),
+    "row 4: global models in clear": (started_in_clear, CLOUD, "more"),
     "row 6: no number": (rounded_away, {}, "no number"),
     "row 7: read before noise": (reading_before_noise, {}, "further"),
-    "row 8: scaled by the brightest": (
-        lambda patch, run: replace(run, worlds=scaled_by_the_brightest),
-        {},
-        "more",
-    ),
+    "row 8: scaled by the brightest": (scaled_by_the_brightest, {}, "more"),
     "paper: a mean over a private number": (divided_by_drawn, {}, "further"),
     "paper: a domain of the data": (clipped_to_the_longest, SEQUENTIAL, "further"),
     "paper: spent twice": (spent_twice, {}, "further"),
-    "paper: released twice": (lambda patch, run: released_twice(run), {}, "more"),
+    "paper: released twice": (released_twice, {}, "more"),
     "paper: NaN": (nan_passes, {}, "no number"),
     "paper: noise": (less_noise, {}, "noise"),
     "paper: noise of messages": (less_noise, UPLOAD, "noise"),
-    "paper: sensitivity": (
-        lambda patch, run: clipped(run, divide_by="expected", record_norm=0.4),
-        {},
-        "further",
-    ),
-    "not clipped": (lambda patch, run: clipped(run, divide_by="expected"), {}, "further"),
-    "clipped as a batch": (
-        lambda patch, run: clipped(run, divide_by="drawn", batch_norm=0.3),
-        {},
-        "further",
-    ),
+    "paper: sensitivity": (clipped(divide_by="expected", record_norm=0.4), {}, "further"),
+    "not clipped": (clipped(divide_by="expected"), {}, "further"),
+    "clipped as a batch": (clipped(divide_by="drawn", batch_norm=0.3), {}, "further"),
     "centred": (centred, SEQUENTIAL, "further"),
     "stopping early": (stopping_early, ALL, "otherwise"),
 }

@@ -10,7 +10,7 @@ from tests.adversaries.test_joining import pulled
 from tests.builders import experiment_of, process_of
 
 from m2fdp.adversaries.audit import listen, log_ratios, window_laws
-from m2fdp.adversaries.bounds import Rule, epsilon_bound
+from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.privacy.calibration import build_mechanism

@@ -8,8 +8,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 from tests.builders import experiment_of
 
-from m2fdp.adversaries.kept import Kept
-from m2fdp.adversaries.reconstruction import labels_right, matched, psnr, ssim
+from m2fdp.adversaries.reconstruction import Kept, labels_right, matched, psnr, ssim
 
 ALONE = {
     "topology": {"fanouts": [2, 2], "trust": {"ratios": [0.0]}},

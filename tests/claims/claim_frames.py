@@ -1,7 +1,5 @@
 """Claims, and frames of runs that they are judged by."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -7,8 +7,6 @@ deviations at each value are left, which are compared unpaired (Welch). Where pr
 several verdicts possible, the claim is open, but in the studies whose runs were there to be judged.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Runs selected however YAML, or MLflow, writes the value."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd

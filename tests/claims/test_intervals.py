@@ -1,7 +1,5 @@
 """Student's intervals, and what a verdict does as its values move."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

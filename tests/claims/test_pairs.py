@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.reporting.panel_frames import ARMS, study
 
-from m2fdp.claims.pairs import paired_differences
+from m2fdp.claims.measuring import paired_differences
 from m2fdp.reporting.claim_tables import pairs_markdown
 
 

@@ -1,7 +1,5 @@
 """What docs/results says to hold, to fail or to be open is what its numbers allow."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -18,6 +18,7 @@ from m2fdp.control.problem import (
     ChoiceGrid,
     Problem,
     build_problem,
+    cost_grid,
     present_devices,
     solve,
     terms_at,
@@ -74,7 +75,7 @@ def test_every_cost_is_what_the_round_is_billed(uplinks, together, every):
         network = network_on(tree, trust, int(size))
         lock_step = step_together(network) if together else step_alone(network)
         links = Links(network, lock_step, M, resources)
-        energy, delay = links.grid(every, steps, (sizes, sizes))
+        energy, delay = cost_grid(links, every, steps, (sizes, sizes))
         assert energy.shape == delay.shape == (7, 3, 3)
         for k in steps:
             schedule = Schedule(1, int(k), {} if every is None else {1: every}, 1, "constant")
@@ -90,7 +91,7 @@ def test_unlike_sizes_cost_what_their_branches_cost():
     """
     network = network_of([4, 5], [0.5])
     links = Links(network, step_alone(network), M, ResourcesConfig())
-    joules, seconds = links.grid(2, np.array([3]), (np.array([2]), np.array([4])))
+    joules, seconds = cost_grid(links, 2, np.array([3]), (np.array([2]), np.array([4])))
     wireless_s, wired_s = M * 32 / 35e6, M * 32 / 100e6
     wireless_j, wired_j = 0.251188643 * wireless_s, 6.30957344 * wired_s
     energy = 3 * 12 * 1e-3 + 2 * 12 * wireless_j + 4 * wired_j
@@ -118,8 +119,8 @@ def by_hand(problem, remaining):
             continue
         part = remaining / problem.total_steps
         shares = (
-            part * problem.energy_j[k, a, b] / problem.energy_j[at],
-            part * problem.delay_s[k, a, b] / problem.delay_s[at],
+            part * problem.resources[0][k, a, b] / problem.resources[0][at],
+            part * problem.resources[1][k, a, b] / problem.resources[1][at],
             gap[k, a, b] / gap[at],
         )
         value = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))

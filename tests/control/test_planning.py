@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import digits, records_of
 
-from m2fdp.control.assembly import prices_of
 from m2fdp.control.config import ControlConfig
 from m2fdp.control.controller import before_training, plan_round
 from m2fdp.control.gaps import NOTHING, MechanismGap
 from m2fdp.control.problem import Choice, ChoiceGrid, plan_problem, solve, terms_at
+from m2fdp.control.run import prices_of
 from m2fdp.convergence.descent import round_noise
-from m2fdp.convergence.loss_smoothness import smoothness_of
-from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised
+from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised, smoothness_of
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import build_model

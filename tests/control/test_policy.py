@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.builders import records_of
 
-from m2fdp.control import policy as policies
+from m2fdp.control import controller as policies
 from m2fdp.control.controller import before_training, plan_round
 from m2fdp.core.config import ResourcesConfig, load_config
 from m2fdp.core.costs.resources import Links

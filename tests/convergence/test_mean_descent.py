@@ -13,7 +13,6 @@ from m2fdp.convergence.mean_descent import (
     RoundSpread,
     StepSums,
     carried,
-    largest_step,
     parted,
     raised,
     sample_variance,
@@ -55,7 +54,7 @@ def test_noise_alone_is_priced_exactly():
     what it drew, M s^2."""
     beta, m, variance, rounds = 3.0, 5, 0.7, 10
     landscape = Landscape(beta, 0.0, 0.0, beta)
-    eta = largest_step(landscape)
+    eta = 1 / landscape.smoothness
     spread = RoundSpread(0.0, 0.0, 0.0, m * variance)
     lost = raised(landscape, spread, rounds * eta**2, rounds * eta**3)
     assert 2 * lost / (rounds * eta) == pytest.approx(m * variance)

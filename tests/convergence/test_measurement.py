@@ -7,8 +7,7 @@ from tests.builders import process_of, quadratic
 from tests.convergence.settings import mechanism_of, network_on
 from torch import nn
 
-from m2fdp.convergence.local_gradients import local_gradients
-from m2fdp.convergence.measurement import measure_run
+from m2fdp.convergence.measurement import local_gradients, measure_run
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.process import run_rounds

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.convergence.smoothness import Smoothness, observe, probe
+from m2fdp.convergence.measurement import Smoothness, observe, probe
 
 CURVATURES = torch.tensor([[1.0, 3.0], [2.0, 0.5]])  # of two devices' F_i = sum of c w²/2
 

@@ -9,7 +9,7 @@ from tests.convergence.settings import mechanism_of, network_of
 
 from m2fdp.convergence.bound import network_terms, theorem_1
 from m2fdp.convergence.descent import RoundNoise, descent_bound
-from m2fdp.convergence.tables import (
+from m2fdp.convergence.run import (
     bound_summary,
     bound_table,
     broken_assumptions,

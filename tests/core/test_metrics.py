@@ -1,7 +1,5 @@
 """Metrics: each declared once, and a user's own beside them."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from pathlib import Path

@@ -85,11 +85,7 @@ def test_a_run_says_whom_its_promise_rests_on():
     rests = "\n".join(summary["assumptions"])
     assert "have signed that they add it: server-1-1, device-0, device-1" in rests
     assert "a rehearsal" in rests and "floating-point" not in rests
-    assert summary["deployed"] == {
-        "nodes": 7,
-        "plan": node.plan.digest.hex(),
-        "rehearsal": True,
-    }
+    assert summary["deployed"] == {"nodes": 7, "plan": node.plan.digest.hex(), "rehearsal": True}
     real = promised(tree_of().cloud.node)
     assert "floating-point" in "\n".join(real["assumptions"]) and not real["deployed"]["rehearsal"]
 

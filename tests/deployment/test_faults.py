@@ -12,7 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +27,7 @@ from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.grpc_links import GrpcLinks
 from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
-from m2fdp.deployment.masked import Asking, masked_sum, sum_terms
-from m2fdp.deployment.masked_messages import pack, pack_keys, pack_request
-from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, node_plan
-from m2fdp.deployment.plan import PublicPlan, recompute
-from m2fdp.secure_aggregation.active import text_of_keys
-from m2fdp.secure_aggregation.messages import PublicKeys, UnmaskRequest
+from m2fdp.deployment.plan import PublicPlan
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 ROUNDS, PATIENCE = 40, 4.0
@@ -74,9 +69,6 @@ class Drawn:
     @property
     def settings(self) -> DeploymentConfig:
         return DeploymentConfig(**self.run.plan.content["configuration"]["deployment"])
-
-    def node(self, name: str) -> NodePlan:
-        return node_plan(self.run.plan, recompute(self.run.plan), name)
 
     @property
     def state(self) -> Path:
@@ -181,22 +173,6 @@ def asked_twice(drawn: Drawn) -> None:
     drawn.refuses(drawn.device, "a second answer would be a second release")
 
 
-def asked_out_of_turn(drawn: Drawn) -> None:
-    """By a parent that asks for what the plan does not have, and for an earlier round."""
-    links, place, start = parent_of(drawn)
-    drawn.run.start(drawn.device)
-    answer = ask(drawn, links, Place(drawn.round + 1, place.first, place.last, "model"), start)
-    assert not isinstance(answer, Refusal)
-    for asked, words in (
-        (place, "is before what was asked last"),
-        (Place(drawn.round + 2, 1, 1, "model"), "the plan has no question of"),
-    ):
-        refusal = ask(drawn, links, asked, start)
-        assert isinstance(refusal, Refusal) and words in refusal.reason
-    links.end("the test is over")
-    drawn.refuses(drawn.device, "was refused; the test is over")
-
-
 def plan_with_less_noise(drawn: Drawn) -> None:
     content = json.loads(drawn.run.plan.signed_bytes)
     name = str(drawn.random.choice(list(content["noise"])))
@@ -207,15 +183,6 @@ def plan_with_less_noise(drawn: Drawn) -> None:
     for each in drawn.run.processes:
         drawn.refuses(each, f"plan: noise.{name}.{kind}")
         drawn.hears_nothing(each)
-
-
-def false_trust(drawn: Drawn) -> None:
-    drawn.run.trusted = False
-    drawn.run.start_all()
-    assert drawn.run.wait(300) == 1
-    for name in ("device-3", "server-1-1", "cloud"):
-        assert "server-1-1 would be sent un-noised vectors" in drawn.said(name)
-    drawn.hears_nothing("device-3")
 
 
 def wrong_authority(drawn: Drawn) -> None:
@@ -310,57 +277,6 @@ def copied_state(drawn: Drawn) -> None:
     assert words in drawn.said(drawn.parent) and words in drawn.said(drawn.run.cloud)
 
 
-def small_budget(drawn: Drawn) -> None:
-    spent = float(drawn.run.plan.content["epsilon"][drawn.device])
-    drawn.run.more = {drawn.device: ["--budget", f"{spent * drawn.random.uniform(0.2, 0.9):.6g}"]}
-    drawn.run.start_all()
-    assert drawn.run.wait(300) == 1
-    for name in (drawn.device, drawn.parent, drawn.run.cloud):
-        assert "and its budget is" in drawn.said(name)
-
-
-def lying_roster(drawn: Drawn) -> None:
-    """By a parent that makes up the keys of the device's sibling, under its own certificate."""
-    links, place, start = parent_of(drawn)
-    drawn.run.start(drawn.device)
-    own = ask(drawn, links, replace(place, kind="keys"), start).content
-    node = drawn.node(drawn.device)
-    number = 1 - int(np.searchsorted(node.siblings, node.index))
-    made = PublicKeys(number, drawn.random.bytes(32), drawn.random.bytes(31) + b"\0")
-    signing = keys.read_identity(drawn.parent, drawn.run.folder / "keys" / drawn.parent)
-    text = text_of_keys(sum_terms(node, node.layer, node.siblings, place), made)
-    false = pack_keys(made, signing.sign(text), signing.certificate)
-    roster = pack(sorted({number: false, 1 - number: own}.items()))
-    refusal = ask(drawn, links, replace(place, kind="shares"), roster)
-    links.end("the test is over")
-    name = node.recomputed.network.tree.names[-1][node.siblings[number]]
-    words = f"not with a certificate of {name} by the authority"
-    assert isinstance(refusal, Refusal) and words in refusal.reason
-    drawn.refuses(drawn.device, words)
-
-
-def lying_survivors(drawn: Drawn) -> None:
-    """By a parent that tells the device that its sibling has fallen silent."""
-    node = drawn.node(drawn.parent)
-    links, place, start = parent_of(drawn, *node.children)
-    victim = node.children.index(drawn.device)
-
-    class Lying:
-        def ask(self, questions):
-            if questions[victim].place.kind == "survivors":
-                content = pack_request(UnmaskRequest((victim,), (1 - victim,)))
-                questions[victim] = replace(questions[victim], content=content)
-            return links.ask(questions)
-
-    for name in node.children:
-        drawn.run.start(name)
-    asked = Question(drawn.run.plan.digest, place, start)
-    with pytest.raises(ChildrenError, match=f"{drawn.device} refuses: .*a sum of too few"):
-        masked_sum(Asking(node, Lying(), asked, Keeper(), lambda name: None))
-    links.end("the test is over")
-    drawn.refuses(drawn.device, "a sum of too few")
-
-
 def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"127.0.0.1:{free.getsockname()[1]}"
@@ -372,11 +288,11 @@ def signed(drawn: Drawn, authority: Path, days: int = 365) -> None:
     keys.sign(keys.request(drawn.device, own), authority, days)
 
 
-def parent_of(drawn: Drawn, *children: str) -> tuple[GrpcLinks, Place, bytes]:
+def parent_of(drawn: Drawn) -> tuple[GrpcLinks, Place, bytes]:
     """This process, with the keys of the device's parent; what it may ask, from which model."""
     name, plan = drawn.parent, drawn.run.plan
     links = GrpcLinks(
-        children or (drawn.device,),
+        (drawn.device,),
         plan.facts.addresses[name],
         keys.read_identity(name, drawn.run.folder / "keys" / name),
         plan.digest,
@@ -402,17 +318,11 @@ FAULTS: list[tuple[Callable[[Drawn], None], dict]] = [
     *((slow, {"deployment.on_missing": on_missing}) for on_missing in ("wait", "skip", "stop")),
     *((killed, changes) for changes in ({}, GRADIENT, MASKS)),
     *(
-        (lying, MASKS | {"secure_aggregation.layers": [2]})
-        for lying in (lying_roster, lying_survivors)
-    ),
-    *(
         (fault, {})
         for fault in (
             cut_link,
             asked_twice,
-            asked_out_of_turn,
             plan_with_less_noise,
-            false_trust,
             wrong_authority,
             wrong_name,
             expired_certificate,
@@ -420,7 +330,6 @@ FAULTS: list[tuple[Callable[[Drawn], None], dict]] = [
             damaged_state,
             two_processes,
             copied_state,
-            small_budget,
             full_disk,
         )
     ),

@@ -11,11 +11,11 @@ from tests.deployment.trees import REHEARSAL, guarded_tree, identity, planned, t
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import masked, masked_messages
-from m2fdp.deployment.checking import told_of
 from m2fdp.deployment.cloud import promised
 from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked_messages import pack, unpack
 from m2fdp.deployment.node_plan import ChildrenError
+from m2fdp.deployment.process import told_of
 from m2fdp.secure_aggregation import masks
 from m2fdp.secure_aggregation.active import text_of_keys
 from m2fdp.secure_aggregation.messages import UnmaskRequest
@@ -209,10 +209,8 @@ def false_roster(nodes, folder, how):
             parts[1] = masked_messages.pack_keys(own, made, server.certificate)
         elif how == "one less":
             del parts[1]
-        elif how == "one more":
-            parts[4] = parts[1]
         else:
-            return roster[:-1]
+            parts[4] = parts[1]
         return pack(parts.items())
 
     return change
@@ -225,7 +223,6 @@ def false_roster(nodes, folder, how):
         ("signed by the server", "not with a certificate of device-1 by the authority"),
         ("one less", "3 senders are left in cloud"),
         ("one more", "no child of this node's parent"),
-        ("cut", "bytes that are no roster"),
     ],
 )
 def test_a_false_roster_is_refused_in_one_line(tmp_path, how, words):
@@ -242,18 +239,6 @@ def test_a_false_roster_is_refused_in_one_line(tmp_path, how, words):
             lambda content: masked_messages.pack_request(UnmaskRequest((0, 1, 2), (3,))),
             "have signed its list of survivors",
         ),
-        (
-            "survivors",
-            lambda content: masked_messages.pack_request(UnmaskRequest((0, 1), (2, 3))),
-            "a sum of too few",
-        ),
-        (
-            "survivors",
-            lambda content: masked_messages.pack_request(UnmaskRequest((1, 2, 3), (0,))),
-            "it is said to have fallen silent",
-        ),
-        ("survivors", lambda content: b"no list", "bytes that are no list of survivors"),
-        ("unmasking", lambda content: pack([]), "0 have signed its list of survivors, not 3"),
         ("unmasking", lambda content: content[:-1], "bytes that are no signatures"),
         ("masked", lambda content: content.replace(content[10:30], bytes(20)), "sealed for member"),
     ],

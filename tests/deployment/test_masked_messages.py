@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 
 from m2fdp.deployment import masked_messages as messages
 from m2fdp.deployment.masked_messages import NoMessage, pack, unpack
-from m2fdp.secure_aggregation.messages import (
-    MaskedVector,
-    PublicKeys,
-    UnmaskRequest,
-    UnmaskShares,
-)
+from m2fdp.secure_aggregation.messages import MaskedVector, PublicKeys, UnmaskRequest, UnmaskShares
 
 REQUEST = UnmaskRequest((0, 2, 3), (1, 4))
 PARTS = st.dictionaries(st.integers(0, 2**32 - 1), st.binary(max_size=40), max_size=6)

@@ -154,8 +154,7 @@ def test_a_vector_that_is_no_model_is_refused_by_the_parent():
 
 
 @pytest.mark.parametrize(
-    ("layer", "expected"),
-    [(0, [(1, 6)]), (1, [(1, 4), (5, 6)]), (2, [(1, 2), (3, 4), (5, 6)])],
+    ("layer", "expected"), [(0, [(1, 6)]), (1, [(1, 4), (5, 6)]), (2, [(1, 2), (3, 4), (5, 6)])]
 )
 def test_steps_are_cut_where_models_travel_far_enough(layer, expected):
     assert list(spans((None, 2, None, 1, None, 0), 1, 6, layer)) == expected

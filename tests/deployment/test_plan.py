@@ -8,16 +8,10 @@ from tests.deployment.trees import REHEARSAL, configured, experiment_of, facts_o
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
-from m2fdp.deployment.checking import told_of
 from m2fdp.deployment.facts import read_facts
 from m2fdp.deployment.node_plan import node_plan
-from m2fdp.deployment.plan import (
-    PublicPlan,
-    load_plan,
-    make_plan,
-    own_inputs,
-    recompute,
-)
+from m2fdp.deployment.plan import PublicPlan, load_plan, make_plan, own_inputs, recompute
+from m2fdp.deployment.process import told_of
 
 
 @pytest.fixture

@@ -100,8 +100,7 @@ def test_a_refusal_is_one_line_at_the_node_and_at_each_parent(
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "fails"),
-    [("hfl_dp", "device"), ("cdp", "cloud"), ("m2fdp", "server")],
+    ("algorithm", "fails"), [("hfl_dp", "device"), ("cdp", "cloud"), ("m2fdp", "server")]
 )
 def test_a_model_too_long_for_its_steps_ends_every_node_in_a_line(tmp_path, algorithm, fails):
     """Noise makes it so. No process dies of it, to be started again and to draw anew."""

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.deployment.trees import guarded_tree, identity, lines_of
 
-from m2fdp.deployment.guard import Below
+from m2fdp.deployment.guard import Below, Said, fault, read, said
 from m2fdp.deployment.links import Answer, Place, Question
-from m2fdp.deployment.statements import Said, fault, read, said
 
 ADDED = 0.5
 QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))
@@ -25,16 +24,13 @@ def line_of(ours, added=ADDED):
     return said(ours, QUESTION, CONTENT, added, None)
 
 
-def test_a_line_on_an_answer_has_no_fault(ours):
-    assert fault(read(line_of(ours)), ours.certificate, QUESTION, CONTENT, ADDED) is None
-
-
 def test_a_line_that_was_changed_or_is_another_s_is_found(ours, tmp_path):
     line = line_of(ours)
     changed = read(line.replace('"round": 2', '"round": 3'))
     other = identity(tmp_path, "device-1")
     assert "not signed" in fault(changed, ours.certificate, QUESTION, CONTENT, ADDED)
     assert "not signed" in fault(read(line), other.certificate, QUESTION, CONTENT, ADDED)
+    assert fault(read(line), ours.certificate, QUESTION, CONTENT, ADDED) is None
     garbled = read(line.rpartition("  ")[0] + "  no base64")
     assert "not signed" in fault(garbled, ours.certificate, QUESTION, CONTENT, ADDED)
 

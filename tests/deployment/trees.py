@@ -1,7 +1,5 @@
 """Trees of nodes in this process: a plan's, over the digits, with states in a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -114,7 +112,7 @@ class Wire:
         heard: who was asked what, and replied what.
     """
 
-    nodes: Nodes
+    nodes: "Nodes"
     names: tuple[str, ...]
     meddle: Callable[[int, Question], Question | None] = lambda number, question: question
     heard: list[tuple[int, Question, Answer | Refusal]] = field(default_factory=list)
@@ -191,7 +189,7 @@ class Nodes:
         if before is not None:
             self.servers[name].links.meddle = before.links.meddle
 
-    def open_all(self) -> Nodes:
+    def open_all(self) -> "Nodes":
         for names in reversed(self.experiment.network.tree.names):
             for name in names:
                 self.open(name)

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import conv2d
 
-from m2fdp.features import contrastive
-from m2fdp.features.contrastive import LAYERS, network_source, responses, shipped
-from m2fdp.features.windows import averaged
+from m2fdp.features import maps as contrastive
+from m2fdp.features.maps import LAYERS, averaged, network_source, responses, shipped
 
 
 def images(n, *size, seed=0):

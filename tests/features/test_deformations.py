@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.features.deformations import deformed
+from m2fdp.features.drawings import deformed
 
 
 def discs(n=40, channels=1, side=28):

@@ -17,9 +17,8 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.features import maps, recipe
 from m2fdp.features.config import FeaturesConfig
-from m2fdp.features.contrastive import network_source
-from m2fdp.features.mapping import Computing, fitted_on, input_shape, map_records
-from m2fdp.features.maps import MAPS
+from m2fdp.features.maps import MAPS, network_source
+from m2fdp.features.recipe import fitted_on, input_shape, map_records
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +92,8 @@ def test_weights_by_invariance_need_no_new_components(tmp_path, monkeypatch):
 @pytest.mark.parametrize("weights", ["variance", "invariance"])
 def test_no_byte_depends_on_workers(tmp_path, name, weights):
     changes = {"map": name, "weights": weights}
-    one = map_records(records(), config_in(tmp_path / "one", **changes), Computing(workers=1))
-    two = map_records(records(), config_in(tmp_path / "two", **changes), Computing(workers=3))
+    one = map_records(records(), config_in(tmp_path / "one", **changes), workers=1)
+    two = map_records(records(), config_in(tmp_path / "two", **changes), workers=3)
     assert one.images.tobytes() == two.images.tobytes()
 
 
@@ -137,18 +136,17 @@ def test_images_without_contrast_are_mapped_too(tmp_path):
 
 def test_progress_counts_all_records(tmp_path):
     told = []
-    computing = Computing(workers=2, on_chunk=lambda done, total: told.append((done, total)))
-    map_records(records(), config_in(tmp_path), computing)
+    told_of = lambda done, total: told.append((done, total))  # noqa: E731
+    map_records(records(), config_in(tmp_path), workers=2, on_chunk=told_of)
     assert told == [(25, 60), (50, 60), (60, 60)]
 
 
 @pytest.mark.parametrize(("side", "at_once"), [(8, 25), (32, 25), (64, 6), (128, 1)])
 def test_of_large_images_fewer_are_in_memory_at_once(tmp_path, monkeypatch, side, at_once):
     told = []
-    computing = Computing(on_chunk=lambda done, total: told.append(done))
     config = config_in(tmp_path, dimension=5)
     monkeypatch.setattr(recipe, "_N_PUBLIC", 10)
-    map_records(records(30, (side, side)), config, computing)
+    map_records(records(30, (side, side)), config, on_chunk=lambda done, total: told.append(done))
     assert told[0] == at_once
     assert told[-1] == 30
 
@@ -178,7 +176,7 @@ def _map_for_ever(folder, began):
         began.set()
         time.sleep(60)
 
-    map_records(records(), config_in(folder), Computing(on_chunk=on_chunk))
+    map_records(records(), config_in(folder), on_chunk=on_chunk)
 
 
 def test_what_a_killed_process_left_is_taken_away_and_made_anew(tmp_path):
@@ -252,9 +250,9 @@ def test_components_of_another_kind_of_device_are_not_taken(tmp_path, monkeypatc
     """They are rounded otherwise: a result would depend on who came first."""
     map_records(records(), config_in(tmp_path))
     monkeypatch.setattr(recipe.Fit, "on", lambda fit, device: 1 / 0)
-    map_records(records(), config_in(tmp_path), Computing(device="cpu"))
+    map_records(records(), config_in(tmp_path), device="cpu")
     with pytest.raises(ZeroDivisionError):
-        map_records(records(), config_in(tmp_path), Computing(device="cuda:0"))
+        map_records(records(), config_in(tmp_path), device="cuda:0")
 
 
 def test_public_images_are_read_once(tmp_path):
@@ -282,7 +280,7 @@ def test_an_error_ends_the_computing_at_once(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        map_records(records(n=5000), config_in(tmp_path), Computing(on_chunk=on_chunk))
+        map_records(records(n=5000), config_in(tmp_path), on_chunk=on_chunk)
     assert len(computed) < 100
     assert list(tmp_path.glob("*.npy")) == []
 
@@ -295,7 +293,7 @@ def test_no_file_is_mapped_into_memory(tmp_path):
     def on_chunk(done, total):
         mapped.append(str(tmp_path) in Path("/proc/self/maps").read_text(encoding="utf-8"))
 
-    map_records(records(), config_in(tmp_path), Computing(on_chunk=on_chunk))
+    map_records(records(), config_in(tmp_path), on_chunk=on_chunk)
     assert mapped == [False] * 3
 
 

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.features.contrastive import network_source
-from m2fdp.features.maps import MAPS, PatchMap, ScatteringMap, sources_of, standardised
-from m2fdp.features.patches import PatchSettings, fit_filters, normalised
+from m2fdp.features.maps import (
+    MAPS,
+    PatchMap,
+    PatchSettings,
+    ScatteringMap,
+    fit_filters,
+    network_source,
+    sources_of,
+    standardised,
+)
 from m2fdp.features.public import public_images
 
 SETTINGS = PatchSettings(
@@ -43,7 +50,7 @@ def test_filters_are_whitened_patches_in_deviations_of_their_answers():
     filters = fit_filters(public, SETTINGS)
     assert filters.weights.shape == (5, 16)
     patches = torch.nn.functional.unfold(public, 4).transpose(1, 2).reshape(-1, 16)
-    answers = normalised(patches, dim=1) @ filters.weights.T - filters.offsets
+    answers = standardised(patches, (1,), 10 / 255**2) @ filters.weights.T - filters.offsets
     assert answers.mean().item() == pytest.approx(0, abs=0.1)
     assert answers.std().item() == pytest.approx(1, abs=0.1)
 

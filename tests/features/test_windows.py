@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.features.windows import averaged, windows
+from m2fdp.features.maps import averaged, windows
 
 
 def test_two_cells_of_four_pixels_are_gaussians_around_their_middles():

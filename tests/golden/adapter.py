@@ -1,7 +1,5 @@
 """The one place of these tests that knows how the library computes a ledger and trains rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

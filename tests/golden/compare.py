@@ -1,7 +1,5 @@
 """Compare the code as it is with what was written down; see `tests.golden`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

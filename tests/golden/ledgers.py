@@ -1,18 +1,14 @@
 """Ledgers of the configurations: computed, packed into a small file, and compared."""
 
-from __future__ import annotations
-
 import json
 import math
-import re
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.golden.adapter import ledger_lines
-from tests.golden.configurations import Configuration, drawn, refused
+from tests.golden.configurations import Configuration
 
 from m2fdp.core.errors import InputError
 
@@ -20,29 +16,19 @@ TOLERANCE = 1e-12  # relative, of noises and epsilons
 Row = dict[str, Any]
 
 
-def make(base: dict[str, Any]) -> dict[str, Any]:
-    """All that is written down: the base parameters, ledgers, and the texts of refusals."""
-    ledgers, refusals = [], []
-    seen: set[str] = set()
+def make(golden: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """All that is written down, anew: the base parameters, and for the same configurations ledgers
+    and the texts of refusals."""
+    made: dict[str, Any] = {"base": base, "ledgers": [], "refusals": []}
     with TemporaryDirectory() as folder:
-        for attempts in drawn():
-            for configuration in attempts:
-                rows = _computed(configuration, base, Path(folder))
-                if not isinstance(rows, str):
-                    ledgers.append({"configuration": asdict(configuration), **_packed(rows)})
-                    break
-                kind = re.sub(r"[\d.]+", "#", rows)
-                # Without minibatches a ledger has a closed form, so that refusing takes no time.
-                quick = configuration.overrides["training"]["batch_size"] is None
-                if quick and kind not in seen:
-                    seen.add(kind)
-                    refusals.append({"configuration": asdict(configuration), "text": rows})
-        for configuration in refused():
-            text = _computed(configuration, base, Path(folder))
-            if not isinstance(text, str):
-                raise ValueError(f"{configuration.name} is not refused")
-            refusals.append({"configuration": asdict(configuration), "text": text})
-    return {"base": base, "ledgers": ledgers, "refusals": refusals}
+        for kind in ("ledgers", "refusals"):
+            for kept in golden[kind]:
+                found = _computed(Configuration(**kept["configuration"]), base, Path(folder))
+                if isinstance(found, str) != (kind == "refusals"):
+                    raise ValueError(f"{kept['configuration']['name']}: {found}")
+                results = {"text": found} if isinstance(found, str) else _packed(found)
+                made[kind].append({"configuration": kept["configuration"], **results})
+    return made
 
 
 def differences(golden: dict[str, Any], every: int) -> Iterator[str]:

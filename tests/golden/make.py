@@ -1,13 +1,12 @@
 """Write the results of the code as it is, all that `tests.golden.compare` compares, anew."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.finished import REPOSITORY
 from tests.golden import ledgers, runs, sights
 from tests.golden.compare import load
 
@@ -22,7 +21,7 @@ def main() -> None:
     options = parser.parse_args()
     path = options.folder / f"{options.what}.json"
     if options.what == "ledger":
-        ledgers.write(ledgers.make(base_parameters()), path)
+        ledgers.write(ledgers.make(load("ledger"), base_parameters()), path)
     elif options.what == "sights":
         _write(sights.make(load("ledger")), path)
     elif options.what == "runs":
@@ -34,7 +33,7 @@ def main() -> None:
 def base_parameters() -> dict[str, Any]:
     """The parameters of conf/base."""
     result: dict[str, Any] = {}
-    for file in sorted((runs.REPOSITORY / "conf" / "base").glob("parameters*.yml")):
+    for file in sorted((REPOSITORY / "conf" / "base").glob("parameters*.yml")):
         result |= yaml.safe_load(file.read_text(encoding="utf-8"))
     return result
 

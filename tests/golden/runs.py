@@ -1,10 +1,7 @@
 """`kedro run` in a folder of its own: what it writes, as digests and bounds."""
 
-from __future__ import annotations
-
 import json
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from click.testing import CliRunner
+from tests.finished import MLFLOW_VARIABLES, make_project
 from tests.golden.adapter import cut_off_at
-
-REPOSITORY = Path(__file__).parents[2]
-MLFLOW_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID", "MLFLOW_RUN_ID")
 
 OWN_MODEL = """
 from torch import nn
@@ -186,13 +181,7 @@ def _project() -> Iterator[Path]:
         os.environ.pop(variable, None)
     with TemporaryDirectory() as folder:
         project = Path(folder).resolve()
-        shutil.copytree(
-            REPOSITORY / "conf", project / "conf", ignore=shutil.ignore_patterns("local")
-        )
-        for name in ("conf/local", "src", "data", "mlruns"):
-            (project / name).mkdir()
-        for name in ("pyproject.toml", ".telemetry"):
-            shutil.copy(REPOSITORY / name, project)
+        make_project(project)
         (project / "src" / "golden_model.py").write_text(OWN_MODEL)
         (project / "edges.csv").write_text(EDGES)
         os.chdir(project)

@@ -6,7 +6,7 @@ import torch
 from tests.builders import digits
 from tests.finished import RUNS, SEED, SMALL, manifest_of, output, report
 
-from m2fdp.convergence.local_gradients import local_gradients
+from m2fdp.convergence.measurement import local_gradients
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.data.dataset import features
 from m2fdp.core.data.manifest import shards_of

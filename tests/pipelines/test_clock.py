@@ -1,7 +1,5 @@
 """`kedro run --pipelines=clock` through a real Kedro session."""
 
-from __future__ import annotations
-
 import pandas as pd
 from tests.finished import artifacts_of, only_run, report
 

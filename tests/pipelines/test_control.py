@@ -14,8 +14,6 @@ from tests.finished import (
     results,
 )
 
-from m2fdp.core.engine.tree_process import TreeProcess
-
 # J's controller, that estimates beta as it goes.
 SMALL = f"{CONTROLLED},control.smoothness=estimated"
 # Whole shards, for which the ledger has a closed form.
@@ -110,11 +108,6 @@ def test_the_papers_mechanism_is_accounted_for_the_rounds_that_are_planned(finis
     assert summary["epsilon_nominal"] == 4
 
 
-def test_uploads_are_calibrated_to_the_windows_that_are_planned(project, kedro_run):
-    kedro_run("--params", f"{UPLOAD},training.local_aggregation=null", code=0)
-    assert 0.98 * 4 < report(project, "privacy_summary.json")["epsilon_conditional"] <= 4
-
-
 @pytest.mark.full
 def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
     kedro_run("--params", f"{SMALL},privacy.budget=3", code=0)
@@ -129,22 +122,14 @@ def test_a_budget_ends_a_controlled_run_early(project, kedro_run):
 @pytest.mark.full
 @pytest.mark.parametrize("params", [SMALL, pytest.param(PAPER, marks=pytest.mark.full)])
 def test_a_controlled_run_that_was_cut_off_equals_one_that_was_not(
-    project, kedro_run, finished_run, monkeypatch, params
+    project, kedro_run, finished_run, cut, params
 ):
     """Files and every metric of every round, at a round between two evaluations."""
-
-    whole_round = TreeProcess.round
-
-    def cut_off(process, state, plan, tap=None):
-        if state.round == 5:
-            raise OSError("disk full")
-        return whole_round(process, state, plan, tap)
-
     whole = finished_run("--params", params).results
     params = f"{params},training.checkpoint_every=3"
-    monkeypatch.setattr(TreeProcess, "round", cut_off)
+    cut(5)
     assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
-    monkeypatch.setattr(TreeProcess, "round", whole_round)
+    cut(None)
     result = kedro_run("--params", f"{params},cell=cut,resume=true", code=0)
     assert "Training goes on after round 3." in result.output
     assert results(project, "cut", only_run()) == whole

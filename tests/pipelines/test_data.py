@@ -2,7 +2,9 @@ import pytest
 from tests.finished import manifest_of
 
 from m2fdp import progress
-from m2fdp.core.config import Config
+from m2fdp.core.config import Config, load_config
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.checks import check_config
 from m2fdp.pipelines import data
 
 MANIFEST = "data/05_model_input/single/manifest.csv"
@@ -69,11 +71,11 @@ def test_an_environment_changes_only_its_own_keys(project, kedro_run):
 @pytest.mark.parametrize(
     "dataset", ["fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"]
 )
-def test_every_environment_is_valid_and_says_which_files_it_misses(
-    project, kedro_run, dataset, suffix
-):
-    result = kedro_run("--pipelines", "data", "--env", dataset + suffix, code=2)
-    assert result.output.splitlines()[-1].startswith("Error: dataset.root = 'data/01_raw': ")
+def test_every_environment_is_valid_and_says_which_files_it_misses(project, dataset, suffix):
+    config = load_config(project / "conf" / (dataset + suffix))
+    check_config(config)
+    with pytest.raises(InputError, match="dataset.root = 'data/01_raw': "):
+        data.load(config)
 
 
 def test_reading_a_large_data_set_says_so_while_it_lasts(monkeypatch, caplog):

@@ -1,7 +1,5 @@
 """Features in whole runs: whatever learns takes them, and all that tells of a run names them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.finished import RUNS, only_run, output, report

@@ -10,15 +10,14 @@ import psutil
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.pipelines import locks
-from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.tracking import process_tag
+from m2fdp.pipelines import tracking as locks
+from m2fdp.pipelines.tracking import locked, process_tag
 
 # A process that holds the lock until its standard input ends.
 HOLDER = """
 import sys
 from pathlib import Path
-from m2fdp.pipelines.locks import locked
+from m2fdp.pipelines.tracking import locked
 with locked(Path(sys.argv[1]), "cell", "single", "cell=NAME"):
     print("held", flush=True)
     sys.stdin.read()

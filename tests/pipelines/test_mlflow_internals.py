@@ -1,7 +1,5 @@
 """That MLflow still has what only `mlflow_internals` may use of it, and that it means the same."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import math

@@ -1,7 +1,5 @@
 """A store that fails while a run computes: the run goes on, and tells it at its end."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import mlflow
@@ -13,7 +11,7 @@ from mlflow.protos.databricks_pb2 import BAD_REQUEST, INVALID_PARAMETER_VALUE
 from m2fdp.core.engine.training import RoundRecord
 from m2fdp.pipelines import outbox
 from m2fdp.pipelines.outbox import Outbox
-from m2fdp.pipelines.training.progress import tracked_progress
+from m2fdp.pipelines.training import tracked_progress
 
 DIGITS = {
     "name": "digits",
@@ -111,7 +109,7 @@ def test_what_mlflow_refuses_is_no_outage(store):
 
 
 def test_training_goes_on_without_its_store(store, monkeypatch):
-    monkeypatch.setattr("m2fdp.pipelines.training.progress._SECONDS_BETWEEN_WRITES", -1.0)
+    monkeypatch.setattr("m2fdp.pipelines.training._SECONDS_BETWEEN_WRITES", -1.0)
     store.error, box = dead(), Outbox("run")
     with tracked_progress(3, None, box) as listener:
         for round_ in range(1, 4):

@@ -14,64 +14,31 @@ from tests.finished import REPOSITORY, RUNS, SEED, SMALL, all_runs, only_run, re
 
 from m2fdp.reporting.outside import CLEAR, DIAGNOSTICS
 
+
+def named(kind, names):
+    return tuple(f"{kind} {name}" for name in names.split())
+
+
 # Why the rest tells of no record what epsilon does not cover.
 COVERED = {
     "the released models, which epsilon is about": ("model.pt", "mlflow_model/*", "output *"),
     "configuration, tree and shard sizes, which are public: the ledger, costs and plans": (
-        "network.*",
-        "privacy_ledger.*",
-        "privacy_summary.json",
-        "epsilon_over_rounds.*",
-        "elections.csv",
-        "zones_table.csv",
-        "planned_rounds.*",
-        "bound_layers.csv",
-        "clock_*",
-        "metric epsilon",
-        "metric epsilon_*",
-        "metric elections/*",
-        "metric zones/*",
-        "metric schedule/eta",
-        "metric rounds_trained",
-        "tag privacy",
-        "tag epsilon",
-        "tag epsilon_as_*",
-        "tag zones_infinite",
-        "tag held_out",
-        "tag diagnostic",
+        *("network.*", "privacy_ledger.*", "privacy_summary.json", "epsilon_over_rounds.*"),
+        *("elections.csv", "zones_table.csv", "planned_rounds.*", "bound_layers.csv", "clock_*"),
+        *named("metric", "epsilon epsilon_* elections/* zones/* schedule/eta rounds_trained"),
+        *named("tag", "privacy epsilon epsilon_as_* zones_infinite held_out diagnostic"),
         "parameter *",
     ),
     "names and sizes of the data set, public too": (
-        "tag dataset",
-        "tag features",
-        "tag split",
-        "input name",
-        "input profile",
-        "input schema",
-        "input source*",
+        *named("tag", "dataset features split"),
+        *named("input", "name profile schema source*"),
         "input tag mlflow.data.context",
     ),
     "the code, the machine and who started it": (
         ".lock",
-        "tag algorithm",
-        "tag role",
-        "tag version.*",
-        "tag cpu",
-        "tag cpu_capability",
-        "tag code",
-        "tag git_*",
-        "tag kedro_version",
-        "tag pipeline_names",
-        "tag process",
-        "tag mlflow.user",
-        "tag mlflow.source.*",
-        "run artifact_uri",
-        "run experiment_id",
-        "run lifecycle_stage",
-        "run run_id",
-        "run run_uuid",
-        "run status",
-        "run user_id",
+        *named("tag", "algorithm role version.* cpu cpu_capability code git_* kedro_version"),
+        *named("tag", "pipeline_names process mlflow.user mlflow.source.*"),
+        *named("run", "artifact_uri experiment_id lifecycle_stage run_id run_uuid status user_id"),
     ),
 }
 

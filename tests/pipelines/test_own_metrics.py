@@ -6,8 +6,7 @@ import pytest
 from tests.finished import REPOSITORY, SMALL, all_runs, output, report
 from tests.pages import write_files
 
-from m2fdp.claims.declared import TrendClaim, check_claims
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.declared import Layout, TrendClaim, check_claims
 from m2fdp.claims.measuring import measure_runs
 from m2fdp.core import metrics
 from m2fdp.reporting.panel_figures import draw

@@ -10,19 +10,19 @@ from rich.console import Console
 
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress, RoundRecord
-from m2fdp.pipelines.training.progress import tracked_progress
+from m2fdp.pipelines.training import tracked_progress
 
 
 @pytest.fixture
 def screen(monkeypatch):
     """A function that makes stderr a terminal or a file, and what is written to it."""
 
-    monkeypatch.setattr("m2fdp.pipelines.training.progress._logged", lambda run_id: frozenset())
+    monkeypatch.setattr("m2fdp.pipelines.training._logged", lambda run_id: frozenset())
 
     def make(terminal):
         written = io.StringIO()
         console = Console(file=written, force_terminal=terminal, width=120, color_system=None)
-        monkeypatch.setattr("m2fdp.pipelines.training.progress.Console", lambda stderr: console)
+        monkeypatch.setattr("m2fdp.pipelines.training.Console", lambda stderr: console)
         return written
 
     return make

@@ -17,106 +17,60 @@ FEATURES = "topology.fanouts=2|3,features.map=scattering,features.dimension=30"
 ONE_LAYER = "topology.fanouts=[12],topology.trust.ratios=null,training.local_aggregation=null"
 DEEP = "topology.fanouts=2|2|2,topology.trust.ratios=0.5|0.5,training.local_aggregation.2=1"
 MASKED = "secure_aggregation.layers=[1]"
+HDP = "algorithm=hdp,secure_aggregation.noise=separate"
+PAPER = f"{UPLOAD},privacy.calibration=paper"
+TO_SIBLINGS = f"{UPLOAD},threat.distrusted=servers|cloud|siblings"
 
-# Found in the configuration alone: by pipeline, what is asked for and what the line says.
+# By pipeline, what is asked for -> what the line says. Found in the configuration alone:
 BEFORE_A_RUN = {
-    "__default__": [
-        ("learning_rate=1", "learning_rate = 1: unknown key"),
-        ("algorithm=fedprox", "algorithm = 'fedprox': is unknown; valid are hfl, "),
-        ("model.name=transformer", "model.name = 'transformer': "),
-        ("topology.edges=nowhere.csv", "topology.edges = 'nowhere.csv': no such file"),
-        (
-            f"{CONTROL},algorithm=hfl_dp",
-            "control.enabled = True: needs an algorithm",
-        ),
-        (
-            f"{CONTROL},training.participants=2",
-            "training.participants = 2: the controller (control.enabled) needs",
-        ),
-        ("privacy.drift=smooth", "privacy.drift = 'smooth': was removed in 0.20: worst_case is"),
-        (f"{CONTROL},{ONE_LAYER}", "control.enabled = True: needs edge servers"),
-        (
-            f"{CONTROL},{DEEP}",
-            "training.local_aggregation = 2: is a layer that the controller does not aggregate at",
-        ),
-        (
-            f"{ELECTED},{SUMS},threat.colluding=2",
-            "threat.colluding = 2: is too many of the m = 4 devices",
-        ),
-        (f"{ELECTED},algorithm=pedpfl", "topology.super_nodes.kind = 'elected': needs servers"),
-        (
-            f"{ELECTED},algorithm=hdp,secure_aggregation.noise=separate",
-            "threat.distrusted = 'super_nodes': can't be protected from",
-        ),
-        (
-            f"{ELECTED},{SUMS},topology.super_nodes.kind=fixed",
-            "threat.distrusted = 'super_nodes': are elected ones",
-        ),
-        (f"{FEATURES},features.map=sift", "features.map"),
-        (f"{FEATURES},features.ridge=-1", "features.ridge"),
-    ],
-    "audit": [(CONTROL, "control.enabled = True: a pipeline of equal rounds")],
-    "bound": [(CONTROL, "control.enabled = True: a pipeline of equal rounds")],
-    "privacy": [
-        ("zones.cloud_noise=true", "zones.cloud_noise = True: belongs to algorithm: hdp_mixed"),
-    ],
-    "attack": [
-        (CONTROL, "control.enabled = True: a pipeline of equal rounds"),
-        ("attack.method=lira,attack.observer=cloud", "attack.observer = 'cloud': reads more"),
-        ("attack.round=31", "attack.round = 31: is none of training.rounds = 30"),
-        ("algorithm=cdp", "attack.observer = 'cloud': is trusted"),
-        (f"{MASKED},secure_aggregation.dropout=0.1", "dropout = 0.1: a reconstruction"),
-        (f"{MASKED},secure_aggregation.protocol=masks", "protocol = 'masks'"),
-        ("training.participants=2", "training.participants = 2: a reconstruction"),
-        ("attack.shadows=12", "attack.shadows = 12"),
-    ],
-    "clock": [
-        ("clock.model=resnet50", "clock.model = 'resnet50': valid: resnet56, resnet110, any"),
-        ("tiering.tier=3", "tiering.tier = 3: unknown key; valid keys are aggregate"),
-    ],
+    "__default__": f"""
+learning_rate=1 -> learning_rate = 1: unknown key
+algorithm=fedprox -> algorithm = 'fedprox': is unknown; valid are hfl,
+model.name=transformer -> model.name = 'transformer':
+topology.edges=nowhere.csv -> topology.edges = 'nowhere.csv': no such file
+{CONTROL},algorithm=hfl_dp -> control.enabled = True: needs an algorithm
+{CONTROL},training.participants=2 -> training.participants = 2: the controller (control.enabled)
+privacy.drift=smooth -> privacy.drift = 'smooth': was removed in 0.20: worst_case is
+{CONTROL},{ONE_LAYER} -> control.enabled = True: needs edge servers
+{CONTROL},{DEEP} -> training.local_aggregation = 2: is a layer that the controller does not
+{ELECTED},{SUMS},threat.colluding=2 -> threat.colluding = 2: is too many of the m = 4 devices
+{ELECTED},algorithm=pedpfl -> topology.super_nodes.kind = 'elected': needs servers
+{ELECTED},{HDP} -> threat.distrusted = 'super_nodes': can't be protected from
+{ELECTED},{SUMS},topology.super_nodes.kind=fixed -> threat.distrusted = 'super_nodes': are elected
+{FEATURES},features.map=sift -> features.map
+{FEATURES},features.ridge=-1 -> features.ridge""",
+    "audit": f"{CONTROL} -> control.enabled = True: a pipeline of equal rounds",
+    "bound": f"{CONTROL} -> control.enabled = True: a pipeline of equal rounds",
+    "privacy": "zones.cloud_noise=true -> zones.cloud_noise = True: belongs to algorithm: hdp",
+    "attack": f"""
+{CONTROL} -> control.enabled = True: a pipeline of equal rounds
+attack.method=lira,attack.observer=cloud -> attack.observer = 'cloud': reads more
+attack.round=31 -> attack.round = 31: is none of training.rounds = 30
+algorithm=cdp -> attack.observer = 'cloud': is trusted
+{MASKED},secure_aggregation.dropout=0.1 -> dropout = 0.1: a reconstruction
+{MASKED},secure_aggregation.protocol=masks -> protocol = 'masks'
+training.participants=2 -> training.participants = 2: a reconstruction
+attack.shadows=12 -> attack.shadows = 12""",
+    "clock": """
+clock.model=resnet50 -> clock.model = 'resnet50': valid: resnet56, resnet110, any
+tiering.tier=3 -> tiering.tier = 3: unknown key; valid keys are aggregate""",
 }
-# Found in the data, by features or by the accountant, and before anything is trained.
+# Found in the data, by features or by the accountant, and before anything is trained:
 IN_NODES = {
-    "__default__": [
-        (
-            f"{FEATURES},features.dimension=9999",
-            "features.dimension = 9999: can't be had of 8 x 8 images",
-        ),
-        (
-            f"{FEATURES},features.public=mine.npz",
-            "features.public = 'mine.npz': no such file; features.public needs",
-        ),
-        (f"{FEATURES},model.name=cnn12", "model.name = 'cnn12': pools three times"),
-        (
-            f"{UPLOAD},privacy.calibration=paper,privacy.budget=0.1",
-            "privacy.budget = 0.1: is passed by the first round",
-        ),
-    ],
-    "data": [
-        ("partition.labels_per_device=11", "partition.labels_per_device = 11: "),
-        ("privacy.delta=0.5", "privacy.delta = 0.5: "),
-    ],
-    "privacy": [
-        (
-            f"{UPLOAD},threat.distrusted=servers|cloud|siblings",
-            "privacy.epsilon = 4.0: can't be met for devices of the same … "
-            "privacy.mechanism: gradient",
-        ),
-    ],
-    "audit": [(f"{SMALL},algorithm=hfl", "no bound to audit")],
-    "attack": [
-        (
-            "attack.method=analytic,model.name=lenet",
-            "attack.method = 'analytic': inverts a linear",
-        ),
-        (
-            "attack.observer=far_devices,algorithm=pedpfl",
-            "attack.observer = 'far_devices': reads no",
-        ),
-    ],
-    "clock": [
-        ("clock.model=trained", "clock.model = 'trained': is known where a model is trained"),
-    ],
+    "__default__": f"""
+{FEATURES},features.dimension=9999 -> features.dimension = 9999: can't be had of 8 x 8 images
+{FEATURES},features.public=mine.npz -> features.public = 'mine.npz': no such file; features.public
+{FEATURES},model.name=cnn12 -> model.name = 'cnn12': pools three times
+{PAPER},privacy.budget=0.1 -> privacy.budget = 0.1: is passed by the first round""",
+    "data": """
+partition.labels_per_device=11 -> partition.labels_per_device = 11:
+privacy.delta=0.5 -> privacy.delta = 0.5:""",
+    "privacy": f"{TO_SIBLINGS} -> privacy.epsilon = 4.0: can't be met … of the same … gradient",
+    "audit": f"{SMALL},algorithm=hfl -> no bound to audit",
+    "attack": """
+attack.method=analytic,model.name=lenet -> attack.method = 'analytic': inverts a linear
+attack.observer=far_devices,algorithm=pedpfl -> attack.observer = 'far_devices': reads no""",
+    "clock": "clock.model=trained -> clock.model = 'trained': is known where a model is trained",
 }
 # What each pipeline is run for.
 RESULTS = {
@@ -130,7 +84,11 @@ RESULTS = {
 
 
 def rows(table):
-    return [(pipeline, *row) for pipeline, of_pipeline in table.items() for row in of_pipeline]
+    return [
+        (pipeline, *row.split(" -> "))
+        for pipeline, of_pipeline in table.items()
+        for row in of_pipeline.strip().splitlines()
+    ]
 
 
 def refusal(project, kedro_run, pipeline, params):

@@ -22,7 +22,6 @@ from m2fdp.checkpoints.files import Checkpoint, save
 from m2fdp.core.config import Config, essentials, parse_config
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress
-from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.core.privacy import calibration
@@ -79,33 +78,12 @@ def checkpoints(project, cell="single") -> list[str]:
     return sorted(path.name for path in folder.glob("*"))
 
 
-@pytest.fixture
-def cut(monkeypatch):
-    """A function that makes the next trainings in this process end with `end()` at a round."""
-    whole_round = TreeProcess.round
-
-    def at(last, end):
-        def cut_off(process, state, plan, tap=None):
-            after = whole_round(process, state, plan, tap)
-            if after.round == last:
-                end()
-            return after
-
-        monkeypatch.setattr(TreeProcess, "round", cut_off)
-
-    yield at
-
-
-def fail():
-    raise OSError("disk full")
-
-
 def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     project, kedro_run, finished_run, cut
 ):
     whole = finished_run("--params", SMALL).results
     assert {"accuracy", "loss", "energy_j", "delay_s", "epsilon"} <= set(whole)
-    cut(11, fail)
+    cut(11)
     assert isinstance(kedro_run("--params", f"{SMALL},cell=cut").exception, OSError)
     assert checkpoints(project, "cut") == ["round-00000006.ckpt", "round-00000009.ckpt"]
     newest = project / "data/06_models/cut/checkpoints/round-00000009.ckpt"
@@ -114,7 +92,7 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     assert failed.info.status == "FAILED"
     assert "resume" not in failed.data.params
 
-    cut(None, fail)
+    cut(None)
     mlflow.MlflowClient().set_tag(failed.info.run_id, "cpu_capability", "an older one")
     result = kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
     output = " ".join(result.output.split())
@@ -148,7 +126,7 @@ def test_what_a_failed_store_did_not_take_is_sent_by_the_run_that_goes_on(
         cut(5, die)
         said = kedro_run("--params", f"{SMALL},cell=cut", code=1).output.splitlines()[-1]
     assert "The files of the run are whole. Once it answers, the same command with resume=" in said
-    cut(None, fail)
+    cut(None)
     kedro_run("--params", f"{SMALL},cell=cut,resume=true", code=0)
     resumed = run_of("cut")
     assert results(project, "cut", resumed) == whole
@@ -169,7 +147,7 @@ def test_an_interrupted_run_says_how_it_goes_on_from_its_last_round(
         "same command with resume=true in --params goes on from there."
     )
     assert checkpoints(project) == ["round-00000006.ckpt", "round-00000007.ckpt"]
-    cut(None, fail)
+    cut(None)
     result = kedro_run("--params", f"{SMALL},resume=true,training.checkpoint_every=null", code=0)
     assert "Training goes on after round 7." in result.output
     assert [round_ for round_, _ in histories(only_run())["loss"]] == [2, 4, 6, 8, 10, 12]
@@ -352,16 +330,16 @@ def test_rounds_that_another_machine_trains_again_make_the_guarantee_conditional
     has where the run comes home, even of rounds that were kept nowhere."""
     params = f"{SMALL},cell=cut"
     on(monkeypatch, "AVX512")
-    cut(8, fail)
+    cut(8)
     assert kedro_run("--params", params).exit_code != 0
     on(monkeypatch, "AVX2")
-    cut(7, fail)  # before its first checkpoint
+    cut(7)  # before its first checkpoint
     assert kedro_run("--params", f"{params},resume=true").exit_code != 0
     assert run_of("cut").data.tags["privacy"] == "conditional"
     assert checkpoints(project, "cut") == ["round-00000006.ckpt"]
 
     on(monkeypatch, "AVX512")
-    cut(None, fail)
+    cut(None)
     output = kedro_run("--params", f"{params},resume=true", code=0).output
     assert "ε is conditional: it holds if nobody saw the rounds" in " ".join(output.split())
     promised = report(project, "privacy_summary.json", "cut")
@@ -427,9 +405,9 @@ def test_a_run_goes_on_with_the_code_of_its_own_that_it_began_with(kedro_run, pr
             sys.modules.pop(name.removesuffix(".py"), None)
 
     begin_process({})
-    cut(3, fail)
+    cut(3)
     assert isinstance(kedro_run("--params", params).exception, OSError)
-    cut(None, fail)
+    cut(None)
     for name in files:
         begin_process({name: "# mended\n"})
         line = f"{name} is not as the run began with it (model.loss=own_loss:focal)"
@@ -454,9 +432,9 @@ def test_a_run_does_not_go_on_with_other_noise(kedro_run, project, cut, monkeypa
         least = calibration.least_noise
         older.setattr(calibration, "least_noise", lambda *arguments: least(*arguments) / 2)
         older.setattr(calibration, "_ROUNDING", 10)  # of how much may be missing
-        cut(8, fail)
+        cut(8)
         assert isinstance(kedro_run("--params", SMALL).exception, OSError)
-    cut(None, fail)
+    cut(None)
     kept = checkpoints(project)
     output = kedro_run("--params", f"{SMALL},resume=true", code=2).output
     assert output.splitlines()[-1].startswith("Error: resume = True: noise is calibrated otherwise")

@@ -15,7 +15,7 @@ from tests.finished import RUNS, SMALL, manifest_of, only_run, report
 
 from m2fdp.core.data.dataset import features
 from m2fdp.pipelines import tracking
-from m2fdp.pipelines.evaluation.nodes import summarise
+from m2fdp.pipelines.evaluation import summarise
 from m2fdp.pipelines.logged_models import publish
 from m2fdp.pipelines.tracking import END_TAG
 

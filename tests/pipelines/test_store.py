@@ -1,7 +1,5 @@
 """What a store that can't keep a run is answered with: one line, in seconds, nothing changed."""
 
-from __future__ import annotations
-
 import inspect
 import shutil
 import socket

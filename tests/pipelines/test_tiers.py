@@ -1,7 +1,5 @@
 """`kedro run` in tiers: what is logged, and runs that are cut off and go on."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -34,22 +32,16 @@ def _a_plateau_after_one_round(monkeypatch):
     ],
 )
 def test_a_run_logs_its_tiers_and_goes_on_to_the_same_bytes(
-    project, kedro_run, monkeypatch, algorithm, last
+    project, kedro_run, cut, algorithm, last
 ):
     params = f"algorithm={algorithm},{SMALL}"
     result = kedro_run("--params", f"{params},cell=whole", code=0)
     whole = results(project, "whole", run_of("whole"))
 
-    def cut_off(process, state, plan, tap=None):
-        if state.round == last:
-            raise OSError("disk full")
-        return round_(process, state, plan, tap)
-
-    process_class = TransferProcess if algorithm == "fedgkt" else TierProcess
-    round_ = process_class.round
-    with monkeypatch.context() as patch:
-        patch.setattr(process_class, "round", cut_off)
-        assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
+    process = TransferProcess if algorithm == "fedgkt" else TierProcess
+    cut(last + 1, process=process)
+    assert isinstance(kedro_run("--params", f"{params},cell=cut").exception, OSError)
+    cut(None, process=process)
     result = kedro_run("--params", f"{params},cell=cut,resume=true")
     assert f"Training goes on after round {last}." in result.output
     assert results(project, "cut", run_of("cut")) == whole

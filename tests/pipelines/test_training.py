@@ -84,7 +84,7 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
     assert {name: tuple(value.shape) for name, value in state.items()} == {"1.weight": (10, 64)}
 
 
-@pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "pedpfl"])
+@pytest.mark.parametrize("algorithm", ["hfl", "pedpfl"])
 def test_every_baseline(project, kedro_run, algorithm):
     kedro_run("--params", f"{SMALL},algorithm={algorithm}", code=0)
     run = only_run()
@@ -171,3 +171,50 @@ def test_a_model_with_dropout_is_refused_before_anything_is_written(
     (line,) = [line for line in result.output.splitlines() if "model.name" in line]
     assert "has Dropout (layer 1)" in line
     assert not [path for path in (project / "data").rglob("*.*") if path.name != ".lock"]
+
+
+OWN = """
+import numpy as np
+import torch
+from torch import nn
+from m2fdp.core.data.dataset import Dataset
+
+
+def bars():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=400)
+    images = 0.2 * rng.random((400, 8, 8, 1))
+    images[np.arange(400), 2 * labels] += 0.8
+    return Dataset("bars", images, labels, 300, 3)
+
+
+def in_turn(labels, n_classes, edge_of_device, rng):
+    return rng.permutation(len(labels)) % len(edge_of_device)
+
+
+def net(shape, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, n_classes))
+
+
+def focal(scores, labels):
+    likely = scores.softmax(-1).gather(-1, labels[:, None])[:, 0]
+    return -((1 - likely) ** 2) * likely.log()
+"""
+OWN_PARAMS = (
+    "dataset.name=own_things:bars,partition.scheme=own_things:in_turn,model.name=own_things:net,"
+    "model.loss=own_things:focal,topology.fanouts=2|3,training.rounds=3,training.learning_rate=2.0,"
+    "privacy.epsilon=50,threads=1"
+)
+
+
+def test_data_set_split_model_and_loss_of_ones_own(project, kedro_run):
+    (project / "own_things.py").write_text(OWN)
+    before = list(sys.path)
+    result = kedro_run(f"--params={OWN_PARAMS}")
+    sys.modules.pop("own_things", None)
+    assert result.exit_code == 0, result.output
+    assert sys.path == before
+    manifest = manifest_of(project)
+    assert set(manifest["dataset"]) == {"own_things:bars"}
+    assert manifest.groupby("device").size().drop(-1).tolist() == [50] * 6
+    assert output(project, "round_metrics.csv")["accuracy"].iloc[-1] > 0.6

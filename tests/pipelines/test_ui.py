@@ -13,8 +13,9 @@ from mlflow.environment_variables import MLFLOW_SERVER_ENABLE_JOB_EXECUTION
 from tests.finished import REPOSITORY
 
 from m2fdp.cli import cli
-from m2fdp.pipelines import tracking, ui
-from m2fdp.pipelines.ui import tell_once_served
+from m2fdp.pipelines import pages as ui
+from m2fdp.pipelines import tracking
+from m2fdp.pipelines.pages import tell_once_served
 
 VIEW = "runs?viewStateShareKey=kedro-run&compareRunsMode=TABLE&workflowType=machine_learning"
 
@@ -90,7 +91,7 @@ def test_the_server_has_one_worker_no_jobs_and_the_runs(project, served):
 
 
 def test_it_says_so_where_its_port_is_taken_and_takes_another(project, served, taken, monkeypatch):
-    monkeypatch.setattr("m2fdp.pipelines.ui._PORT", taken)
+    monkeypatch.setattr("m2fdp.pipelines.pages._PORT", taken)
     first, address = kedro_ui().splitlines()
     ((command, _),) = served
     port = command[command.index("--port") + 1]
@@ -111,7 +112,7 @@ def test_the_address_is_told_when_somebody_listens_there(capfd):
 
 
 def test_a_server_that_keeps_the_runs_shows_them_itself(project, served, monkeypatch):
-    monkeypatch.setattr("m2fdp.pipelines.ui.tracking_uri", lambda project: "http://tracking/")
+    monkeypatch.setattr("m2fdp.pipelines.pages.tracking_uri", lambda project: "http://tracking/")
     assert kedro_ui().startswith("The runs: http://tracking/#/experiments/")
     assert served == []
 

@@ -1,7 +1,5 @@
 """One run's rounds on a real Ray cluster of two nodes on this machine."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

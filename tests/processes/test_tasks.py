@@ -1,7 +1,5 @@
 """Tasks on a real Ray cluster of two nodes on this machine."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import time

@@ -1,7 +1,5 @@
 """Runs and their history that panels show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

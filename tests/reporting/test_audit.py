@@ -1,15 +1,15 @@
 """An audit's bounds in the terminal and as a figure: no bound is rounded to look better."""
 
 import warnings
-from io import BytesIO, StringIO
+from io import BytesIO
 
 import pandas as pd
 import pytest
-from rich.console import Console
+from tests.reporting.printing import printed, words
 
 from m2fdp.core.formatting import lower_bound
-from m2fdp.reporting.privacy_figures import audit_bounds
-from m2fdp.reporting.tables import print_audit
+from m2fdp.reporting.figures import audit_bounds
+from m2fdp.reporting.room_figures import print_audit
 
 
 @pytest.fixture
@@ -36,22 +36,13 @@ def test_lower_bounds_are_rounded_down():
     assert lower_bound(0.0) == "0"
 
 
-def test_the_table_says_what_an_audit_can_show(bounds):
-    text = StringIO()
-    print_audit(bounds, Console(file=text, width=120))
-    said = " ".join(text.getvalue().split())
-    for words in ("0.334", "37.0", "1.99", "95% confidence", "none can pass 4.90", "T = 10"):
-        assert words in said
-
-
-def test_the_table_says_what_is_refuted_and_after_how_many_copies(bounds):
-    text = StringIO()
+def test_the_table_says_what_an_audit_can_show_and_what_it_has_refuted(bounds):
+    said = words(printed(print_audit, bounds, width=120))
+    for shown in ("0.334", "37.0", "1.99", "95% confidence", "none can pass 4.90", "T = 10"):
+        assert shown in said
     caught = {"epsilon_lower": 40.0, "repetitions": 50}
-    print_audit(
-        bounds.assign(**{key: [bounds[key][0], caught[key]] for key in caught}),
-        Console(file=text, width=120),
-    )
-    said = " ".join(text.getvalue().split())
+    refuted = bounds.assign(**{key: [bounds[key][0], caught[key]] for key in caught})
+    said = words(printed(print_audit, refuted, width=120))
     assert "The promise against the cloud is REFUTED" in said
     assert "untrusted servers is" not in said
     assert "with 1,000 copies of each world none can pass 4.90" in said

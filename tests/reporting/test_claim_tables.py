@@ -1,12 +1,7 @@
 """Judged claims as people read them: hand-written texts and tables."""
 
-from __future__ import annotations
-
-import io
-
 import pandas as pd
 import pytest
-from rich.console import Console
 from tests.claims.claim_frames import (
     GAIN,
     SAVING,
@@ -19,6 +14,7 @@ from tests.claims.claim_frames import (
     trend_runs,
     without,
 )
+from tests.reporting.printing import cells_of, printed
 
 from m2fdp.claims.judging import judge
 from m2fdp.reporting.claim_tables import heading, measured_text, print_claims, to_markdown
@@ -29,11 +25,7 @@ from m2fdp.reporting.claim_tables import heading, measured_text, print_claims, t
     [
         (GAIN, pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]), "+8.0 ± 2.0 points (n = 3)"),
         (GAIN, pairs([0.8], [0.7]), "+10.0 points (n = 1)"),
-        (
-            SAVING,
-            pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"),
-            "+45.0 ± 7.1 % (n = 2)",
-        ),
+        (SAVING, pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"), "+45.0 ± 7.1 % (n = 2)"),
         (
             TREND,
             trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),
@@ -201,13 +193,11 @@ def test_no_claims():
 
 
 def test_a_hundred_columns_hold_every_word():
-    console = Console(file=io.StringIO(), width=100)
-    print_claims(two_versions("sound noise is larger"), console, "Claims of [red]J")
-    lines = console.file.getvalue().splitlines()
+    claims = two_versions("sound noise is larger")
+    lines = printed(print_claims, claims, "Claims of [red]J", width=100)
     assert max(map(len, lines)) <= 100
     assert lines[0].strip() == "Claims of [red]J"
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
-    columns = [" ".join(filter(None, column)) for column in zip(*cells, strict=True)]
+    columns = [" ".join(filter(None, column)) for column in zip(*cells_of(lines), strict=True)]
     for text in (
         "trust gains 5 points",
         "J Sec. VI-B.1: + 5 points",
@@ -230,10 +220,8 @@ def test_a_hundred_columns_are_enough_for_long_trends_in_four_versions():
         for seed in (0, 1)
     ]
     claim = TREND | {"trend": "resources.step_energy_j"}
-    console = Console(file=io.StringIO(), width=100)
-    print_claims(judge(parse(claim), frame(*rows), names), console, "")
-    lines = console.file.getvalue().splitlines()
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
+    judged = judge(parse(claim), frame(*rows), names)
+    cells = cells_of(printed(print_claims, judged, "", width=100))
     overall = [verdict for _, _, verdict in cells if verdict]
     assert overall[:2] == ["holds only at verified", "ε = 24.2 (nominal 1)"]
     starts = [row for row, (claim, _, _) in enumerate(cells) if claim.startswith("measured")]

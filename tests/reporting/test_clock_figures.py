@@ -1,17 +1,10 @@
 """The figure and the line of a plan by the clock show its numbers, and say whose times they are."""
 
-from __future__ import annotations
+from tests.reporting.printing import printed, words
 
-import io
-
-from rich.console import Console
-
-from m2fdp.core.config import Config
-from m2fdp.reporting.clock_figures import tiers_over_rounds
-from m2fdp.reporting.tables import print_clock
-from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.plan import draw_world, plan_tiers
-from m2fdp.tiers.tables import rounds_table
+from m2fdp.extend import ClockConfig, Config, TieringConfig
+from m2fdp.reporting.room_figures import print_clock, tiers_over_rounds
+from m2fdp.tiers.plan import draw_world, plan_tiers, rounds_table
 
 CLOCK = ClockConfig(model="resnet20", noise=0.0, switch_every=None)
 CONFIG = Config(clock=CLOCK, tiering=TieringConfig(tiers=3))
@@ -27,8 +20,6 @@ def test_the_figure_and_the_line_are_the_plans():
     assert drawn["FedAvg"] == table["fedavg_s"].tolist()
     last = [container[-1].get_height() for container in tiers.containers]
     assert last == table.iloc[-1][["tier_1", "tier_2", "tier_3"]].tolist()
-    console = Console(file=io.StringIO(), width=120)
-    print_clock(table, console)
-    said = console.file.getvalue()
+    said = words(printed(print_clock, table, width=120))
     assert f"on average {table['dtfl_s'].mean():.1f} s" in said
     assert "6 rounds planned, times of resnet20" in said

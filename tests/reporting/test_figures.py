@@ -1,7 +1,5 @@
 """The figures show the data they are given: lines, bands, cells, labels."""
 
-from __future__ import annotations
-
 import io
 import math
 
@@ -11,7 +9,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from m2fdp.core.errors import InputError
-from m2fdp.reporting import figures, privacy_figures
+from m2fdp.reporting import figures
+from m2fdp.reporting.room_figures import convergence_bounds
 from m2fdp.reporting.style import DPI, look
 
 
@@ -69,9 +68,19 @@ DRAWN = {
     "confusion": lambda: figures.confusion_matrix(MATRIX, ["a", "b", "c"]),
     "labels": lambda: figures.label_distribution(COUNTS),
     "comparison": lambda: figures.comparison(HISTORY),
-    "ledger": lambda: privacy_figures.ledger_heat_map(LEDGER),
-    "epsilon": lambda: privacy_figures.epsilon_over_rounds(EPSILONS, 4.0),
+    "ledger": lambda: figures.ledger_heat_map(LEDGER),
+    "epsilon": lambda: figures.epsilon_over_rounds(EPSILONS, 4.0),
+    "bounds": lambda: convergence_bounds(bounds(), "M²FDP, seed 0"),
 }
+
+
+def bounds() -> pd.DataFrame:
+    rounds = np.arange(1, 6)
+    columns = ("a1", "a2", "b", "bound")
+    named = {name: 10.0 ** (i + 1) / rounds for i, name in enumerate(columns)}
+    named |= {f"proven_{name}": 2 * values for name, values in named.items()}
+    means = {name: 1 / rounds for name in ("mean_gradient_norm_sq", "weighted_gradient_norm_sq")}
+    return pd.DataFrame({"round": rounds} | named | means)
 
 
 def bands(axes) -> list[np.ndarray]:
@@ -213,7 +222,7 @@ def test_nothing_to_compare():
 
 
 def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
-    axes = privacy_figures.ledger_heat_map(LEDGER).axes[0]
+    axes = figures.ledger_heat_map(LEDGER).axes[0]
     texts = {tuple(text.get_position()): text.get_text() for text in axes.texts}
     # (x, y) = (observer, position); a dash where the position has no such observer.
     assert texts == {
@@ -231,12 +240,12 @@ def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
 
 
 def test_a_ledger_without_any_noise_can_be_drawn():
-    axes = privacy_figures.ledger_heat_map(LEDGER.assign(epsilon=math.inf)).axes[0]
+    axes = figures.ledger_heat_map(LEDGER.assign(epsilon=math.inf)).axes[0]
     assert [text.get_text() for text in axes.texts].count("∞") == 4
 
 
 def test_epsilon_over_rounds_on_a_log_axis_with_its_target():
-    figure = privacy_figures.epsilon_over_rounds(EPSILONS, 4.0)
+    figure = figures.epsilon_over_rounds(EPSILONS, 4.0)
     (axes,) = figure.axes
     assert axes.get_yscale() == "log"
     servers, cloud, target = axes.lines
@@ -246,3 +255,17 @@ def test_epsilon_over_rounds_on_a_log_axis_with_its_target():
     # Observers who learn the same share a line.
     assert legend(figure) == ["servers", "cloud, public", "target 4"]
     assert "∞ (messages in clear): siblings" in axes.get_title(loc="left")
+
+
+def test_a_panel_a_bound_with_its_terms_and_what_it_bounds():
+    table = bounds()
+    table.loc[2, "a1"] = -1.0  # the loss has grown
+    figure = convergence_bounds(table, "M²FDP, seed 0")
+    printed, proven = figure.axes
+    assert [text.get_text() for text in figure.legends[0].texts][-1] == "measured: mean ‖∇F‖²"
+    for axes, prefix, mean in ((printed, "", "mean"), (proven, "proven_", "weighted")):
+        columns = [f"{prefix}{name}" for name in ("a1", "a2", "b", "bound")]
+        for line, column in zip(axes.lines, [*columns, f"{mean}_gradient_norm_sq"], strict=True):
+            expected = table[column].where(table[column] > 0)
+            np.testing.assert_array_equal(line.get_ydata(), expected)
+    assert np.isnan(printed.lines[0].get_ydata()[2])

@@ -1,7 +1,5 @@
 """Figures of panels: lines, dots, error bars, legends, and what is missing."""
 
-from __future__ import annotations
-
 import io
 import math
 from typing import Any
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from tests.reporting.panel_frames import ARMS, EPSILONS, OVER_ROUNDS, ROUNDS, TARGETS, Frames, study
 
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.declared import Layout
 from m2fdp.reporting.panel_figures import draw
 from m2fdp.reporting.style import COLOURS, look
 
@@ -300,12 +298,6 @@ def test_no_runs_at_all():
     nothing = ARMS[0].iloc[:0], ARMS[1].iloc[:0]
     for axes in figure_of(nothing, *OVER_ROUNDS, {"x": "arm"}).axes:
         assert [text.get_text() for text in axes.texts] == ["no finished runs"]
-
-
-def test_a_target_that_no_run_reached():
-    condition = {"arm": "pedpfl"}
-    (axes,) = figure_of(TARGETS, {"x": "arm", "y": "delay_to_target", "where": condition}).axes
-    assert [text.get_text() for text in axes.texts] == ["no finished run reached the target"]
 
 
 def test_panels_of_the_same_measure_share_a_scale():

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from m2fdp.reporting import figures, privacy_figures
+from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing, picture, write_pdf
 
 CALLS = []
@@ -101,14 +101,14 @@ CASES = {
     "2 classes": lambda: figures.confusion_matrix(np.eye(2, dtype=int) * 12345, ["0", "1"]),
     "labels": lambda: figures.label_distribution(pd.DataFrame(np.ones((50, 10), int))),
     "many labels": lambda: figures.label_distribution(pd.DataFrame(np.full((3, 100), 12345))),
-    "ledger": lambda: privacy_figures.ledger_heat_map(ledger(4.0, ["below an untrusted parent"])),
-    "wide ledger": lambda: privacy_figures.ledger_heat_map(
+    "ledger": lambda: figures.ledger_heat_map(ledger(4.0, ["below an untrusted parent"])),
+    "wide ledger": lambda: figures.ledger_heat_map(
         ledger(1e4, ["below a trusted server of layer 1, q = 0.25", "elsewhere"])
     ),
-    "epsilons": lambda: privacy_figures.epsilon_over_rounds(
+    "epsilons": lambda: figures.epsilon_over_rounds(
         pd.DataFrame({"round": [1, 2], "servers": [3.9, 4.0], "cloud": [3.0, 3.5]}), 4.0
     ),
-    "epsilon of decades": lambda: privacy_figures.epsilon_over_rounds(
+    "epsilon of decades": lambda: figures.epsilon_over_rounds(
         pd.DataFrame({"round": [1, 2], "servers": [0.1, 4e4], "uplinks": [np.inf, np.inf]}), 4.0
     ),
 }

@@ -1,7 +1,5 @@
 """Looks are fixed and distinct."""
 
-from __future__ import annotations
-
 import pytest
 
 from m2fdp.core.algorithms import ALGORITHMS

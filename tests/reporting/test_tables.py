@@ -1,23 +1,23 @@
 """Tables of runs and ledgers: hand-computed statistics and honest epsilons."""
 
-from __future__ import annotations
-
-import io
 import math
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
+from tests.reporting.panel_frames import study
+from tests.reporting.printing import cells_of, printed, words
 
 from m2fdp.claims.frames import RUN_COLUMNS
 from m2fdp.core.errors import InputError
+from m2fdp.reporting.room_figures import print_bound
 from m2fdp.reporting.tables import (
     TABLE_COLUMNS,
     comparison_table,
     displayed,
-    print_bound,
+    measure_table,
+    measures_to_markdown,
     print_ledger,
     print_result,
     print_table,
@@ -128,19 +128,17 @@ def test_the_order_of_runs_does_not_matter(order):
     assert comparison_table(FOUR.iloc[order]).to_csv() == comparison_table(FOUR).to_csv()
 
 
-def test_a_seed_that_counts_twice_is_refused():
-    with pytest.raises(InputError, match="m2fdp, seed 1"):
-        comparison_table(frame(run(seed=1), run(seed=1, accuracy=0.7)))
-
-
-def test_nothing_to_compare():
-    with pytest.raises(InputError, match="nothing to compare"):
-        comparison_table(FOUR.iloc[:0])
-
-
-def test_unknown_algorithm():
-    with pytest.raises(InputError, match="fedprox"):
-        comparison_table(frame(run("fedprox")))
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (frame(run("fedprox")), "fedprox"),
+        (FOUR.iloc[:0], "nothing to compare"),
+        (frame(run(seed=1), run(seed=1, accuracy=0.7)), "m2fdp, seed 1"),
+    ],
+)
+def test_what_is_no_comparison_is_refused(runs, words):
+    with pytest.raises(InputError, match=words):
+        comparison_table(runs)
 
 
 def test_markdown():
@@ -175,12 +173,10 @@ def test_a_table_with_arms_is_whole_and_fits_in_a_hundred_columns(width):
         for seed in (0, 1)
     ]
     rows += [run("m2fdp", arm="softmax-p1_0.5", energy_j=12345.6)]
-    console = Console(file=io.StringIO(), width=width)
-    print_table(comparison_table(frame(*rows)), console, "Arms")
-    lines = console.file.getvalue().splitlines()
+    lines = printed(print_table, comparison_table(frame(*rows)), "Arms", width=width)
     assert max(map(len, lines)) <= 100
-    (first,) = [line for line in lines if "HFL (no DP)" in line]
-    assert [cell.strip() for cell in first.strip("│").split("│")] == [
+    (first,) = [row for row in cells_of(lines) if row[0] == "HFL (no DP)"]
+    assert first == [
         "HFL (no DP)",
         "softmax",
         "0.800 ± 0.000",
@@ -193,11 +189,9 @@ def test_a_table_with_arms_is_whole_and_fits_in_a_hundred_columns(width):
 
 
 def test_terminal_keeps_accuracies_whole_in_eighty_columns():
-    console = Console(file=io.StringIO(), width=80)
-    print_table(comparison_table(FOUR), console, "Four [red]algorithms")
-    printed = console.file.getvalue()
-    assert "Four [red]algorithms" in printed
+    said = "\n".join(printed(print_table, comparison_table(FOUR), "Four [red]algorithms"))
     for text in (
+        "Four [red]algorithms",
         "verified",
         "nominal",
         "HFL (no DP)",
@@ -206,7 +200,7 @@ def test_terminal_keeps_accuracies_whole_in_eighty_columns():
         "3.99",
         "12,346",
     ):
-        assert text in printed
+        assert text in said
 
 
 def test_of_positions_with_one_name_the_worst_counts_and_few_are_kept(ledger):
@@ -221,13 +215,10 @@ def test_of_positions_with_one_name_the_worst_counts_and_few_are_kept(ledger):
 
 
 def test_ledger_in_eighty_columns(ledger):
-    console = Console(file=io.StringIO(), width=80)
-    print_ledger(ledger, console)
-    lines = console.file.getvalue().splitlines()
+    lines = printed(print_ledger, ledger)
     assert max(map(len, lines)) <= 80
     assert lines[0].strip() == "Privacy ledger at δ = 1e-05 (add_remove)"
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
-    assert cells == [
+    assert cells_of(lines) == [
         ["below a server (devices: 5)", "", "", "", ""],
         ["the cloud", "yes", "1,200", "2.5", "7"],
         ["siblings", "", "1,200", "none", "∞"],
@@ -239,15 +230,7 @@ def test_ledger_in_eighty_columns(ledger):
 
 def test_a_ledger_says_how_many_of_its_positions_it_shows(ledger):
     many = pd.concat([ledger.assign(position=f"place {i}") for i in range(9)], ignore_index=True)
-    console = Console(file=io.StringIO(), width=120)
-    print_ledger(many, console)
-    assert "the 4 of 9 positions that lose most" in " ".join(console.file.getvalue().split())
-
-
-def printed(show, content) -> list[str]:
-    console = Console(file=io.StringIO(), width=80)
-    show(content, console)
-    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert "the 4 of 9 positions that lose most" in words(printed(print_ledger, many, width=120))
 
 
 RESULT = {
@@ -305,8 +288,40 @@ def test_the_bounds_of_the_last_round_beside_what_they_bound():
     )
     lines = printed(print_bound, table)
     assert lines[0] == "Mean squared gradient norm over 2 rounds"
-    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if "│" in line]
-    assert cells == [
+    assert cells_of(lines) == [
         ["Theorem 1 as printed; plain mean", "1240", "0.181"],
         ["proven here; mean weighted by step size", "44.6", "0.17"],
+    ]
+
+
+MEASURES = ["epsilon_cloud", "noise", "accuracy"]
+LDP, HDP = {"arm": "a", "algorithm": "ldp"}, {"arm": "b", "algorithm": "hdp"}
+
+
+def measured():
+    """Two seeds each; of HDP the cloud learns everything, and no noise is known."""
+    frame, _ = study(HDP, LDP)
+    frame.loc[frame["arm"] == "a", "epsilon_cloud"] = [1.0011, 1.2011]
+    frame.loc[frame["arm"] == "a", "noise"] = [3.0, 4.0]
+    frame.loc[frame["arm"] == "b", "epsilon_cloud"] = math.inf
+    return frame
+
+
+def test_of_bounds_the_largest_and_of_others_the_mean_in_the_algorithms_order():
+    table = measure_table(measured(), MEASURES)
+    assert list(table.columns) == ["algorithm", "arm", "seeds", *MEASURES]
+    assert table["algorithm"].tolist() == ["ldp", "hdp"]
+    assert table["seeds"].tolist() == [2, 2]
+    assert table["epsilon_cloud"].tolist() == [1.2011, math.inf]
+    assert table["noise"].tolist()[0] == 3.5
+    assert math.isnan(table["noise"].tolist()[1])
+
+
+def test_bounds_are_rounded_up_and_what_is_not_there_is_a_dash():
+    lines = measures_to_markdown(measure_table(measured(), MEASURES), MEASURES).splitlines()
+    assert lines == [
+        "| algorithm | arm | ε, the cloud | noise over shift, broadcast | accuracy |",
+        "| --- | --- | ---: | ---: | ---: |",
+        "| LDP | a | 1.21 | 3.5 | 0.600 |",
+        "| HDP | b | ∞ | – | 0.600 |",
     ]

@@ -1,20 +1,14 @@
 """Rounds whose parties a test plays itself, so that it can sit on the wire and look inside."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from m2fdp.secure_aggregation import masks
+from m2fdp.secure_aggregation.keys import key_pair
 from m2fdp.secure_aggregation.member import Member
-from m2fdp.secure_aggregation.messages import (
-    Mailbox,
-    MaskedVector,
-    Message,
-    Roster,
-    UnmaskShares,
-)
+from m2fdp.secure_aggregation.messages import Mailbox, MaskedVector, Message, Roster, UnmaskShares
 from m2fdp.secure_aggregation.server import Server
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
 
@@ -70,6 +64,14 @@ def exact_sum(inputs: list[Input], terms: Terms) -> np.ndarray:
 def changed(kind: type, change: Callable[[Message], Message]) -> Callable[[Message], Message]:
     """A wire on which messages of a kind are replaced."""
     return lambda message: change(message) if isinstance(message, kind) else message
+
+
+def cancel_pairs(words: np.ndarray, secret: bytes, owner: int, roster: Roster, terms: Terms):
+    """Take a member's pair masks off its words, by its masking key: the others add them."""
+    for keys in roster.keys:
+        if keys.sender != owner:
+            key = masks.pair_key(key_pair(secret), keys.masking, keys.sender, terms)
+            masks.add_pair_mask(words, key, keys.sender, owner)
 
 
 @dataclass

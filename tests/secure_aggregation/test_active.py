@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.secure_aggregation.rounds import exact_sum, inputs_of, seeded, terms_of
+from tests.secure_aggregation.rounds import cancel_pairs, exact_sum, inputs_of, seeded, terms_of
 
 from m2fdp.secure_aggregation import active, masks
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
@@ -129,11 +129,7 @@ def reads_one_vector(signed=True):
     key = secret_of(key_shares | played.held_by_colluders(0, 1), 3)
     words = played.vectors[0].words.copy()
     masks.take_own_mask(words, masks.own_key(seed, terms))
-    for v in range(1, 5):
-        public = played.roster.keys[v].masking
-        masks.add_pair_mask(
-            words, masks.pair_key(key_pair(key), public, v, terms), v, 0
-        )  # what v adds against it
+    cancel_pairs(words, key, 0, played.roster, terms)
     return np.array_equal(words, encode(inputs[0], terms))
 
 
@@ -152,22 +148,20 @@ def reads_a_sum_of_too_few(signed=True):
         for u, gone in silent.items()
     }
     given_, kept = played.shares_of(told), (3, 4, 5, 6, 7)
-    keys = {
-        v: secret_of(
-            {point(u): one.masking_keys[v] for u, one in given_.items() if v in one.masking_keys}
-            | played.held_by_colluders(v, 1),
-            6,
+    keys, seeds = (
+        {
+            v: secret_of(
+                {point(u): held[v] for u, held in shares.items() if v in held}
+                | played.held_by_colluders(v, which),
+                6,
+            )
+            for v in about
+        }
+        for which, about, shares in (
+            (1, (0, 1, 2), {u: one.masking_keys for u, one in given_.items()}),
+            (0, kept, {u: one.own_masks for u, one in given_.items()}),
         )
-        for v in (0, 1, 2)
-    }
-    seeds = {
-        v: secret_of(
-            {point(u): one.own_masks[v] for u, one in given_.items()}
-            | played.held_by_colluders(v, 0),
-            6,
-        )
-        for v in kept
-    }
+    )
     total = np.sum([played.vectors[u].words for u in kept], axis=0, dtype=np.uint32)
     left = unmasked(played, total, kept, seeds, keys)
     few = np.sum([encode(inputs[u], terms) for u in kept], axis=0, dtype=np.uint32)
@@ -228,11 +222,7 @@ BROKEN = {
         "text_of_survivors",
         lambda terms, request: b"any",
     ),
-    "keys that nobody has to sign": (
-        (reads_by_made_up_keys,),
-        "check_keys",
-        lambda *_: None,
-    ),
+    "keys that nobody has to sign": ((reads_by_made_up_keys,), "check_keys", lambda *_: None),
 }
 
 

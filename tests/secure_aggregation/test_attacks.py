@@ -9,11 +9,17 @@ from base64 import b64encode
 import numpy as np
 import pytest
 from scipy.stats import chi2, chisquare, ks_2samp
-from tests.secure_aggregation.rounds import exact_sum, inputs_of, play, seeded, terms_of
+from tests.secure_aggregation.rounds import (
+    cancel_pairs,
+    exact_sum,
+    inputs_of,
+    play,
+    seeded,
+    terms_of,
+)
 
 from m2fdp.secure_aggregation import encoding, keys, masks
 from m2fdp.secure_aggregation.encoding import encode
-from m2fdp.secure_aggregation.keys import key_pair
 from m2fdp.secure_aggregation.member import point
 from m2fdp.secure_aggregation.messages import MaskedVector
 from m2fdp.secure_aggregation.protocol import secure_sum
@@ -129,12 +135,8 @@ def late_vector_stays_hidden() -> bool:
     inputs = inputs_of(terms)
     played = play(terms, inputs)
     held = {point(one.sender): one.masking_keys for one in played.unmask(late=[0])}
-    pair = key_pair(rebuild_all(held, 3)[0])
     left = played.vectors[0].words.copy()
-    for other in (1, 2, 3):
-        key = masks.pair_key(pair, played.roster.keys[other].masking, other, terms)
-        # What the other adds against it.
-        masks.add_pair_mask(left, key, other, 0)
+    cancel_pairs(left, rebuild_all(held, 3)[0], 0, played.roster, terms)
     return looks_uniform(left) and not np.array_equal(left, encode(inputs[0], terms))
 
 
@@ -286,10 +288,7 @@ def test_t_colluders_read_a_vector_and_fewer_have_too_few_shares():
     rebuilt = rebuild_all(held, 3)
     words = played.vectors[0].words.copy()
     masks.take_own_mask(words, masks.own_key(rebuilt["seed"], terms))
-    for other in (1, 2, 3, 4):
-        public = played.roster.keys[other].masking
-        key = masks.pair_key(key_pair(rebuilt["key"]), public, other, terms)
-        masks.add_pair_mask(words, key, other, 0)
+    cancel_pairs(words, rebuilt["key"], 0, played.roster, terms)
     np.testing.assert_array_equal(words, encode(inputs[0], terms))
     fewer = rebuild_all({x: held[x] for x in list(held)[:2]}, 2)
     assert rebuilt["key"] != fewer["key"] and rebuilt["seed"] != fewer["seed"]

@@ -167,12 +167,3 @@ def test_what_is_longer_than_the_bound_is_shortened_and_never_left_out(longer):
 )
 def test_what_a_device_does_not_mask(vector, noise, reason):
     assert refusal(Input(vector, noise), terms_of(3)) == reason
-
-
-def test_rounded_noise_keeps_its_law():
-    # Of 40,000 values: variance within 5 standard errors; the grid adds 1/12 of a point squared.
-    terms = terms_of(2, n_parameters=40_000, deviation=0.5)
-    noise = np.random.default_rng(1).normal(size=40_000) * 0.5
-    decoded = alone(np.zeros(40_000), terms, noise)
-    assert np.abs(decoded - noise).max() <= 0.5 / terms.points
-    assert abs(decoded.var() / 0.25 - 1) < 5 * np.sqrt(2 / 40_000)

@@ -113,11 +113,7 @@ def test_below_the_threshold_there_is_no_sum(stage, caplog):
     assert not any(isinstance(one, UnmaskRequest) for one in heard) or stage is Stage.UNMASKING
 
 
-BAD = {
-    "nan": np.full(20, np.nan),
-    "inf": np.full(20, np.inf),
-    "too long": np.zeros(21),
-}
+BAD = {"nan": np.full(20, np.nan), "inf": np.full(20, np.inf), "too long": np.zeros(21)}
 
 
 @pytest.mark.parametrize("vector", BAD.values(), ids=BAD)

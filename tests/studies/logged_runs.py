@@ -1,7 +1,5 @@
 """Runs as MLflow keeps them, without any training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import mlflow
@@ -15,6 +13,8 @@ def log_run(
     status: str = "FINISHED",
     arm: str | None = None,
     version: str | None = None,
+    study: str | None = None,
+    stage: str | None = None,
     decisions: Sequence[tuple[float, float, float]] = (),
     **params: object,
 ) -> str:
@@ -30,10 +30,7 @@ def log_run(
             values["epsilon"] = 1.0 * round_
         metrics += [Metric(name, value, 0, 5 * round_) for name, value in values.items()]
     if private:
-        metrics += [
-            Metric("epsilon_nominal", 4.0, 0, 0),
-            Metric("epsilon_verified", 3.9, 0, 0),
-        ]
+        metrics += [Metric("epsilon_nominal", 4.0, 0, 0), Metric("epsilon_verified", 3.9, 0, 0)]
     for round_, values in enumerate(decisions, start=1):
         names = ("control/K", "control/s_trusted", "control/s_untrusted")
         metrics += [
@@ -45,8 +42,8 @@ def log_run(
         "role": "method" if algorithm == "m2fdp" else "baseline",
         "privacy": "verified" if private else "none",
     }
-    tags |= {"arm": arm} if arm else {}
-    tags |= {"version": version} if version else {}
+    named = {"arm": arm, "version": version, "study": study, "stage": stage}
+    tags |= {key: name for key, name in named.items() if name}
     every = {"algorithm": algorithm, "seed": seed, "cell": run_id, "threads": None} | params
     client.log_batch(
         run_id,

@@ -1,7 +1,5 @@
 """What the tests of studies share."""
 
-from __future__ import annotations
-
 # The parameters of an environment: a run of a tiny network on digits.
 BASE = {
     "algorithm": "m2fdp",

@@ -1,6 +1,5 @@
 """Studies whose cells run the attack."""
 
-import pandas as pd
 import pytest
 from pydantic import ValidationError
 
@@ -11,7 +10,7 @@ from m2fdp.studies.command import checked_setting
 from m2fdp.studies.grid import expand
 from m2fdp.studies.order import Order
 from m2fdp.studies.report import check_report
-from m2fdp.studies.study import Board, Study, load_study
+from m2fdp.studies.study import Board, Study
 
 PANEL = {"panels": [{"title": "PSNR", "x": "arm", "y": "attack_psnr"}]}
 ATTACKS = {"title": "Attacks", "pipelines": ["attack"], "figure": PANEL}
@@ -57,9 +56,3 @@ def test_an_attack_that_is_not_defined_is_refused_before_any_cell_runs(project):
     )
     with pytest.raises(InputError, match="attack.round = 9"):
         checked_setting(project, Order("attack_board", "smoke"))
-
-
-def test_all_of_h_table4_is_there(project):
-    study = load_study(project / "conf", "h_table4")
-    assert {"ldp", "hdp", "cdp", "none"} == set(study.arms)
-    assert pd.Series(study.grid["dataset.name"]).tolist() == ["mnist", "fashion_mnist", "cifar10"]

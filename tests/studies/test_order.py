@@ -1,15 +1,12 @@
 """What a study is asked for: a part of it by `--only`, or a sweep that needs no file."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.early import part_of
 from m2fdp.studies.grid import points
-from m2fdp.studies.order import Order, sweep
+from m2fdp.studies.order import Order, part_of, sweep
 from m2fdp.studies.study import Study
 
 STUDY = Study(

@@ -1,7 +1,5 @@
 """The worker pool: order of results, lost workers, clean ends."""
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import os

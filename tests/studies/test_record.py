@@ -1,10 +1,7 @@
 """What a study's runs say is the same from MLflow and from the files that are kept of them."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
@@ -15,11 +12,12 @@ from tests.studies.logged_runs import log_run
 from tools.records import RecordFiles
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.report import findings, tables
+from m2fdp.studies.report import findings, summarise, tables
 from m2fdp.studies.search import search_table
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import Record, tracked_record
 
+pytestmark = pytest.mark.usefixtures("store")
 CLAIM = {"claim": "a is calm", "source": "J Sec. I", "paper": "–", "measure": "volatility"}
 SHOWN = {
     "title": "over rounds",
@@ -36,14 +34,6 @@ STUDY = {
     "claims": [CLAIM | {"of": {"arm": "a", "privacy.epsilon": 1.0}, "at_most": 0.5}],
     "figure": {"panels": [SHOWN]},
 }
-
-
-@pytest.fixture(autouse=True)
-def store(tmp_path: Path, empty_store: Path) -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{shutil.copy(empty_store, tmp_path)}")
-    yield
-    mlflow.set_tracking_uri(before)
 
 
 def tracked(study: Study) -> Record:
@@ -140,3 +130,12 @@ def test_a_record_of_019_has_its_procedures_guarantee_from_its_runs(tmp_path: Pa
     )
     assert known.pop(("verified", "C.1")) == "conditional"
     assert len(known) == 3 and set(known.values()) == {"verified"}
+
+
+def test_a_report_that_the_disk_refuses_leaves_the_former_one(tmp_path, small_files):
+    path = tmp_path / "report.md"
+    path.write_text("the former")
+    with small_files(), pytest.raises(OSError) as refused:
+        summarise(tmp_path, {})
+    assert refused.value.filename == str(path)
+    assert path.read_text() == "the former"

@@ -1,7 +1,5 @@
 """The search for schedules: what is tried, what is chosen, what is listed."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -13,13 +11,7 @@ from m2fdp.core.config import DatasetConfig
 from m2fdp.core.errors import InputError
 from m2fdp.selection.accounting import split_target
 from m2fdp.studies.grid import Setting, expand, points
-from m2fdp.studies.search import (
-    Tried,
-    _may_share,
-    choose,
-    next_candidates,
-    search_table,
-)
+from m2fdp.studies.search import Tried, _may_share, choose, next_candidates, search_table
 from m2fdp.studies.search_report import at_ends, ends, search_markdown
 from m2fdp.studies.study import Study
 
@@ -275,10 +267,7 @@ def test_a_counted_search_has_the_seed_split_and_part_of_epsilon_of_each_release
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        (
-            {"by": "energy_to_target", "seeds": [7]},
-            "energy_to_target needs target_accuracy",
-        ),
+        ({"by": "energy_to_target", "seeds": [7]}, "energy_to_target needs target_accuracy"),
         ({"seeds": None}, "give seeds"),
         ({"counted": True, "seeds": [1]}, "seeds: a counted search has the seed of the released"),
         ({"counted": True, "over": {"training.rounds": [1, 2]}}, "over: a counted"),

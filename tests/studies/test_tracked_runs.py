@@ -1,11 +1,6 @@
 """MLflow's runs as frames: which runs count, and what their columns hold."""
 
-from __future__ import annotations
-
 import math
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import mlflow
 import pytest
@@ -31,13 +26,7 @@ from m2fdp.studies.tracked_runs import (
     load_runs,
 )
 
-
-@pytest.fixture(autouse=True)
-def store(tmp_path: Path, empty_store: Path) -> Iterator[None]:
-    before = mlflow.get_tracking_uri()
-    mlflow.set_tracking_uri(f"sqlite:///{shutil.copy(empty_store, tmp_path)}")
-    yield
-    mlflow.set_tracking_uri(before)
+pytestmark = pytest.mark.usefixtures("store")
 
 
 @pytest.fixture(params=[False, True], ids=["database", "client"])

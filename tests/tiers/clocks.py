@@ -1,15 +1,12 @@
 """D's clients as tests want them: two of each profile, 5,000 records each, no noise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from m2fdp.tiers.clock import Clients, RoundTimes, clients_of, round_times
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.costs import tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import resnet_costs, tier_costs
 
 RECORDS = np.full(10, 5000.0)
 START = np.arange(10) // 2

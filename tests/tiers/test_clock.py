@@ -1,15 +1,12 @@
 """Simulated seconds: D's start by hand, and the ratios that follow from D's two units."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.tiers.clocks import RECORDS, START, clock, start_clients, start_times
 
 from m2fdp.tiers.clock import clients_of, round_times
 from m2fdp.tiers.config import TieringConfig
-from m2fdp.tiers.costs import fedavg_costs
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import fedavg_costs, resnet_costs
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 # Tiers of two clients of each of D's profiles.

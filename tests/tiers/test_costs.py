@@ -1,15 +1,12 @@
 """FLOPs, parameters and bytes of modules and tiers, against D's tables and counts by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from tests.builders import split_resnet, split_scores
 from torch.utils.flop_counter import FlopCounterMode
 
-from m2fdp.tiers.costs import fedavg_costs, splitfed_costs, tier_costs
-from m2fdp.tiers.module_costs import module_costs, resnet_costs
+from m2fdp.tiers.costs import fedavg_costs, module_costs, resnet_costs, splitfed_costs, tier_costs
 
 MEGA = 1e6
 # By module, of ResNet-56 and ResNet-110.

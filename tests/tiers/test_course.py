@@ -1,7 +1,5 @@
 """The course of a run in tiers: who trains what, its seconds and joules, and smaller steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,8 +7,8 @@ import torch
 from m2fdp.core.config import ModelConfig, load_config
 from m2fdp.core.engine.training import RoundRecord
 from m2fdp.tiers.config import PlateauConfig
+from m2fdp.tiers.costs import resnet_costs
 from m2fdp.tiers.course import plan_course, reductions
-from m2fdp.tiers.module_costs import resnet_costs
 from m2fdp.tiers.run import trained_costs
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 

@@ -1,12 +1,10 @@
 """Distance correlation and patch shuffling."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 
-from m2fdp.tiers.leakage import distance_correlation, shuffle_places
+from m2fdp.tiers.local import distance_correlation, shuffle_places
 
 
 def by_definition(x: np.ndarray, z: np.ndarray) -> float:

@@ -1,7 +1,5 @@
 """What a client and its server make of a round: the protocol of two parties, and torch's Adam."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 

@@ -1,59 +1,39 @@
 """Rounds in tiers: whose models are averaged with what weight, and what no average may touch."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
-from tests.builders import records_of
+from tests.tiers.runs import SIZES, STARTS, experiment
 
-from m2fdp.core.config import load_config
-from m2fdp.experiment import Experiment
 from m2fdp.tiers.local import Client
 
-SMALL = {
-    "dataset.name": "npz",
-    "topology.fanouts": [3],
-    "topology.trust.ratios": [],
-    "training.local_aggregation": None,
-    "training.rounds": 2,
-    "training.batch_size": 4,
-    "training.learning_rate": 0.01,
-    "model.name": "resnet",
-    "model.width": 2,
+CLOCK = {
     "clock.profiles": [[4.0, 100.0], [0.1, 10.0]],
     "clock.switch_every": None,
     "clock.noise": 0.0,
-    "threads": 1,
+    "tiering.tiers": 2,
 }
-SIZES = (6, 9, 12)
 
 
-def experiment(**keys):
-    dataset, manifest = records_of(SIZES)
-    tiers = {"tiering.tiers": 2} if keys.get("algorithm") == "dtfl" else {}
-    return Experiment.from_config(load_config(SMALL, tiers, keys), dataset, manifest)
-
-
-def clients_of(process, state, plan):
-    """The vectors of all clients of a round, one by one."""
-    shards, ends = process.simulation.shards, np.cumsum(SIZES)
+def vector_of(process, state, plan, number):
+    """What a client makes of a round."""
+    client = Client(
+        number, slice(*STARTS[number : number + 2]), int(process.cuts[state.round, number])
+    )
     draws = process.simulation.randomness.sampling, state.round + 1
-    vectors = []
-    for number, size in enumerate(SIZES):
-        rows = slice(int(ends[number]) - size, int(ends[number]))
-        client = Client(number, rows, int(process.cuts[state.round, number]))
-        records = shards.features, shards.labels
-        vectors.append(
-            process.executor.trainer.update(state.weights, records, client, plan.step_size, draws)
-        )
-    return torch.stack(vectors)
+    records = process.simulation.shards.features, process.simulation.shards.labels
+    return process.executor.trainer.update(state.weights, records, client, plan.step_size, draws)
+
+
+def vectors_of(process, state, plan):
+    """The vectors of all clients of a round, one by one."""
+    return torch.stack([vector_of(process, state, plan, number) for number in range(3)])
 
 
 def test_a_round_ends_in_the_weighted_mean_of_all_clients():
-    run = experiment(algorithm="fedavg")
+    run = experiment("fedavg")
     process, plan = run.process(), run.run_plan.rounds[0]
     state = process.start()
-    vectors = clients_of(process, state, plan).double()
+    vectors = vectors_of(process, state, plan).double()
     weights = np.array(SIZES) / 27
     mean = (torch.as_tensor(weights)[:, None] * vectors).sum(0)
     after = process.round(state, plan)
@@ -66,7 +46,7 @@ def test_a_round_ends_in_the_weighted_mean_of_all_clients():
 def test_a_head_is_averaged_over_its_tiers_clients_and_else_stays():
     """The second round: two fast clients in tier 2, the slow one in tier 1; M = 2 cuts after 6
     and 7."""
-    run = experiment(algorithm="dtfl")
+    run = experiment("dtfl", **CLOCK)
     process, plans = run.process(), run.run_plan.rounds
     start = process.start()
     first = process.round(start, plans[0])
@@ -76,7 +56,7 @@ def test_a_head_is_averaged_over_its_tiers_clients_and_else_stays():
     assert not torch.equal(first.weights[six], start.weights[six])
     cuts = process.cuts[1]
     assert set(cuts.tolist()) == {6, 7}
-    vectors = clients_of(process, first, plans[1]).double()
+    vectors = vectors_of(process, first, plans[1]).double()
     second = process.round(first, plans[1]).weights.double()
     for cut, place in ((6, six), (7, seven)):
         members = np.flatnonzero(cuts == cut)
@@ -86,25 +66,16 @@ def test_a_head_is_averaged_over_its_tiers_clients_and_else_stays():
 
 
 def test_who_is_absent_trains_nothing():
-    run = experiment(**{"algorithm": "fedavg", "training.participants": 1})
+    run = experiment("fedavg", **{"training.participants": 1})
     process, plan = run.process(), run.run_plan.rounds[0]
     (device,) = np.flatnonzero(process.cuts[0] > 0)
     state = process.start()
-    expected = clients_of_one(process, state, plan, int(device))
+    expected = vector_of(process, state, plan, int(device))
     torch.testing.assert_close(process.round(state, plan).weights, expected)
 
 
-def clients_of_one(process, state, plan, number):
-    shards, ends = process.simulation.shards, np.cumsum(SIZES)
-    rows = slice(int(ends[number]) - SIZES[number], int(ends[number]))
-    client = Client(number, rows, int(process.cuts[state.round, number]))
-    draws = process.simulation.randomness.sampling, state.round + 1
-    records = shards.features, shards.labels
-    return process.executor.trainer.update(state.weights, records, client, plan.step_size, draws)
-
-
 def test_yogi_steps_weights_and_no_buffer():
-    average, yogi = (experiment(algorithm=name) for name in ("fedavg", "fedyogi"))
+    average, yogi = (experiment(name) for name in ("fedavg", "fedyogi"))
     states = []
     for run in (average, yogi):
         process = run.process()
@@ -123,11 +94,11 @@ def test_yogi_steps_weights_and_no_buffer():
 
 
 def test_who_listens_hears_every_clients_model():
-    run = experiment(algorithm="fedavg")
+    run = experiment("fedavg")
     process, plan = run.process(), run.run_plan.rounds[0]
     state, messages = process.start(), []
     after = process.round(state, plan, lambda *message: messages.append(message))
     ((direction, layer, models),) = messages
     assert (direction, layer) == ("up", 1)
-    assert torch.equal(models, clients_of(process, state, plan))
+    assert torch.equal(models, vectors_of(process, state, plan))
     assert torch.equal(process.round(state, plan).weights, after.weights)

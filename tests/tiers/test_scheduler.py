@@ -1,7 +1,5 @@
 """D's Algorithm 1 against brute force, by hand, and in what must hold for any clients."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -14,8 +12,7 @@ from tests.tiers.clocks import RECORDS, START, clock, start_clients, start_times
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import Clients, clients_of, round_times
 from m2fdp.tiers.config import TieringConfig
-from m2fdp.tiers.costs import fedavg_costs, tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiers.ways import DTFL
 
 COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)

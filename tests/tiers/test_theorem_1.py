@@ -1,7 +1,5 @@
 """D Theorem 1's rate for clients, as printed, on the simplest function that it covers."""
 
-from __future__ import annotations
-
 from math import exp
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedGKT: what both sides descend, who keeps what from round to round, and who is evaluated."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from math import log
@@ -9,40 +7,18 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from tests.builders import records_of, split_resnet
+from tests.builders import split_resnet
+from tests.tiers.runs import SIZES, STARTS, experiment
 from torch.utils.flop_counter import FlopCounterMode
 
-from m2fdp.core.config import ModelConfig, load_config
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.models.losses import distillation
-from m2fdp.experiment import Experiment
-from m2fdp.tiers.costs import fedgkt_costs
-from m2fdp.tiers.module_costs import module_costs, resnet_costs
+from m2fdp.tiers.costs import fedgkt_costs, module_costs, resnet_costs
 from m2fdp.tiers.split_models import build_split_model
-from m2fdp.tiers.transfer import SCORES, whole_batches
-from m2fdp.tiers.transfer_models import build_transfer_model
+from m2fdp.tiers.transfer import SCORES, build_transfer_model, whole_batches
 
-SMALL = {
-    "algorithm": "fedgkt",
-    "dataset.name": "npz",
-    "topology.fanouts": [3],
-    "topology.trust.ratios": [],
-    "training.local_aggregation": None,
-    "training.rounds": 3,
-    "training.batch_size": 4,
-    "training.learning_rate": 0.01,
-    "model.name": "resnet",
-    "model.width": 2,
-    "threads": 1,
-}
-SIZES = (6, 9, 12)
-STARTS = (0, 6, 15, 27)
 CONFIG = ModelConfig(name="resnet", width=2)
-
-
-def experiment(**keys):
-    dataset, manifest = records_of(SIZES)
-    return Experiment.from_config(load_config(SMALL, keys), dataset, manifest)
 
 
 def process_of(run, dtype=torch.float64):
@@ -131,7 +107,7 @@ def by_plain_torch(run, rounds):
 
 def test_rounds_are_those_of_plain_torch_to_the_bit():
     """Three rounds of two epochs in double precision; scores are taught from the second on."""
-    run = experiment(**{"training.local_epochs": 2})
+    run = experiment("fedgkt", **{"training.local_epochs": 2})
     process = process_of(run)
     *_, last = states_of(run, process)
     clients, server, taught_scores = by_plain_torch(run, 3)
@@ -152,7 +128,7 @@ def test_rounds_are_those_of_plain_torch_to_the_bit():
 
 
 def test_clients_keep_numbers_of_their_own():
-    run = experiment()
+    run = experiment("fedgkt")
     process = process_of(run)
     start, first, *_ = states_of(run, process)
     places = [process.model.client_place(number) for number in range(3)]
@@ -167,7 +143,7 @@ def test_clients_keep_numbers_of_their_own():
 def test_what_clients_have_is_theirs_alone():
     """Other records of client 0 change its own numbers and the server's, and in that round nobody
     else's."""
-    run = experiment()
+    run = experiment("fedgkt")
     process = process_of(run)
     shards = process.simulation.shards
     features = shards.features.clone()
@@ -182,7 +158,7 @@ def test_what_clients_have_is_theirs_alone():
 
 
 def test_who_is_absent_keeps_its_numbers_and_what_it_was_taught():
-    run = experiment(**{"training.participants": 1, "training.rounds": 6})
+    run = experiment("fedgkt", **{"training.participants": 1, "training.rounds": 6})
     process = process_of(run)
     states = states_of(run, process)
     moved = set()
@@ -202,7 +178,7 @@ def test_who_is_absent_keeps_its_numbers_and_what_it_was_taught():
 
 def test_all_turns_of_the_records_are_the_mean_over_clients():
     """A record is scored by one client: over K turns of the records, by each of them once."""
-    run = experiment()
+    run = experiment("fedgkt")
     process = process_of(run)
     *_, last = states_of(run, process)
     model, features = process.model, process.simulation.shards.features
@@ -222,7 +198,7 @@ def test_all_turns_of_the_records_are_the_mean_over_clients():
 
 
 def test_fewer_records_than_clients_are_scored_by_the_first():
-    run = experiment()
+    run = experiment("fedgkt")
     process = process_of(run)
     weights, features = process.start().weights, process.simulation.shards.features
     assert process.model.scores(weights, features[:1]).shape == (1, 10)

@@ -10,8 +10,7 @@ from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import costs_of_cuts
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import costs_of_cuts, resnet_costs
 from m2fdp.tiers.tree_plan import billed_cuts, plan_tree_tiers, tree_course
 
 MIB = 2.0**20

@@ -1,18 +1,14 @@
 """Ways to train in epochs: a new one is one object, and nothing else knows of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.tiers.test_transfer import SIZES, SMALL, records_of
+from tests.tiers.runs import experiment
 
 from m2fdp.core.algorithms import ALGORITHMS
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
-from m2fdp.experiment import Experiment
-from m2fdp.tiers.algorithms.in_tiers import star_in_tiers
+from m2fdp.tiers.algorithms import star_in_tiers
 from m2fdp.tiers.costs import TierCosts
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 
@@ -27,25 +23,24 @@ def free(modules, clock, tiering, epochs):
 def own(monkeypatch):
     """Runs of an algorithm with that way."""
 
-    def experiment(way, **keys):
+    def make(way, **keys):
         algorithm = TierAlgorithm("own", "Own", "method", star_in_tiers, tiers=way)
         monkeypatch.setitem(ALGORITHMS, "own", algorithm)
-        keys = {"algorithm": "own", "clock.noise": 0.0} | keys
-        return Experiment.from_config(load_config(SMALL, keys), *records_of(SIZES))
+        return experiment("own", **{"clock.noise": 0.0} | keys)
 
-    return experiment
+    return make
 
 
 def test_a_way_of_ones_own_is_planned_billed_trained_and_told(own):
     """Of clients that only fetch and send a MiB each way, the slowest at 30 MiB/s."""
     way = Way("own", free, whole=True, sees={"cloud": "stars{how}"})
-    experiment = own(way)
-    assert [cost.delay_s for cost in experiment.course.costs] == pytest.approx([2 / 30] * 3)
-    assert (experiment.course.cuts == 8).all()
-    sees = experiment.ledger().set_index("kind")["sees"]
+    run = own(way)
+    assert [cost.delay_s for cost in run.course.costs] == pytest.approx([2 / 30] * 3)
+    assert (run.course.cuts == 8).all()
+    sees = run.ledger().set_index("kind")["sees"]
     assert sees["cloud"] == "stars" and sees["public"] == "un-noised models"
-    process = experiment.process(experiment.simulation(shards=experiment.shards()))
-    assert process.round(process.start(), experiment.run_plan.rounds[0]).round == 1
+    process = run.process(run.simulation(shards=run.shards()))
+    assert process.round(process.start(), run.run_plan.rounds[0]).round == 1
     assert (own(replace(way, whole=False)).course.cuts == 3).all()
 
 

@@ -1,7 +1,5 @@
 """D's tables from the clock, against the numbers that they imply."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tests.tiers.clocks import clock

@@ -1,7 +1,5 @@
 """What is read off pages of results, and what is filled into them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -5,17 +5,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tools.pretraining import (
-    Network,
-    augmented,
-    contrastive_loss,
-    draw_views,
-    train,
-    write,
-)
+from tools.pretraining import Network, augmented, contrastive_loss, draw_views, train, write
 
-from m2fdp.features import contrastive
-from m2fdp.features.contrastive import LAYERS, responses
+from m2fdp.features import maps as contrastive
+from m2fdp.features.maps import LAYERS, responses
 from tools import pretraining
 
 

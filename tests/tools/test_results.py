@@ -1,7 +1,5 @@
 """Published numbers: records, pages and figures agree, and whatever does not is told."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

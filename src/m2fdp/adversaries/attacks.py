@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from math import inf, isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.adversaries.analytic import check_linear_first_layer
-from m2fdp.adversaries.attacked import Attacked
 from m2fdp.adversaries.facts import SEES_MODELS, check_attack
-from m2fdp.adversaries.kept import Kept
+from m2fdp.adversaries.inversion import check_linear_first_layer
 from m2fdp.adversaries.knowledge import Knowledge, Message, last_rows
 from m2fdp.adversaries.membership import (
     RATES,
@@ -30,9 +28,9 @@ from m2fdp.adversaries.membership import (
     power_of,
     scores_of,
 )
-from m2fdp.adversaries.reconstruction import Reconstruction, Records, best_of, reconstruct
+from m2fdp.adversaries.reconstruction import Kept, Reconstruction, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
-from m2fdp.core.config import Config, essentials
+from m2fdp.core.config import essentials
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.experiment.assembly import Assembly
@@ -63,7 +61,6 @@ def attack_run(
     Args:
         folder: place where results are kept until all are there, so that an attack that is cut off
             goes on; no other attack may use it. None = nowhere.
-        on_done: a function called with how many starts or shadows are done, of how many.
         mechanism: that really runs, such as one with less noise than is claimed, in place of the
             calibrated one, whose ledger stays what is claimed.
 
@@ -81,23 +78,12 @@ def attack_run(
 
 
 def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
-    """Of all that results follow from."""
     config, samples = assembly.config, assembly.samples
     text = json.dumps([version("m2fdp"), essentials(config)], sort_keys=True)
     drawn = (mechanism or assembly.calibration.mechanism).noise
-    arrays = (
-        samples.sizes,
-        assembly.inputs.images[samples.samples],
-        assembly.inputs.labels[samples.samples],
-        drawn.steps,
-        *drawn.heads,
-        *drawn.messages,
-        *drawn.broadcasts,
-    )
-    return digest_of(text, arrays)
-
-
-# --- reconstruction ----------------------------------------------------------------------
+    held = assembly.inputs.images[samples.samples], assembly.inputs.labels[samples.samples]
+    noise = drawn.steps, *drawn.heads, *drawn.messages, *drawn.broadcasts
+    return digest_of(text, (samples.sizes, *held, *noise))
 
 
 def _reconstruction(
@@ -135,15 +121,9 @@ def _reconstruction(
 
 def _knowledge(assembly: Assembly) -> Knowledge:
     """What the attacker knows; a model that the method can't invert is refused here."""
-    clipping = assembly.calibration.mechanism.clipping
-    model = assembly.model
-    knowledge = Knowledge(
-        model,
-        *assembly.classified,
-        assembly.samples.sizes,
-        clipping.record_norm,
-        clipping.batch_norm or clipping.update_norm,
-    )
+    clipping, model = assembly.calibration.mechanism.clipping, assembly.model
+    norms = clipping.record_norm, clipping.batch_norm or clipping.update_norm
+    knowledge = Knowledge(model, *assembly.classified, assembly.samples.sizes, *norms)
     if assembly.config.attack.method == "analytic":
         check_linear_first_layer(knowledge)
     if assembly.config.attack.method != "dlg":
@@ -170,13 +150,14 @@ def _epsilon(assembly: Assembly, observer: str, devices: np.ndarray, rounds: int
     calibrated = assembly.calibration.mechanism
     if not calibrated.private:
         return inf
-    members, kinds = set(devices.tolist()), lines_of(observer, calibrated.ledger.kinds)
-    lines = [
-        line
-        for line in calibrated.ledger.lines
+    members, ledger = set(devices.tolist()), calibrated.ledger
+    kinds = lines_of(observer, ledger.kinds)
+    found = (
+        ledger.epsilon(line, rounds)
+        for line in ledger.lines
         if line.kind in kinds and members & set(line.position.members)
-    ]
-    return max((calibrated.ledger.epsilon(line, rounds) for line in lines), default=inf)
+    )
+    return max(found, default=inf)
 
 
 def _plain(result: Reconstruction, epsilon: float) -> dict[str, Any]:
@@ -216,9 +197,6 @@ def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str
         "ssim": float(np.mean([result.ssim.mean() for result in results])),
         "epsilon": for_json(min(epsilons)),
     }
-
-
-# --- membership --------------------------------------------------------------------------
 
 
 def _membership(
@@ -306,8 +284,8 @@ def _shadow(
     plans = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
     at = torch.from_numpy(targets).to(shards.labels.device)
     features, labels = shards.features[at], shards.labels[at]
-    summed, last, model = np.zeros(len(targets)), np.zeros(len(targets)), simulation.model
-    weights = model.initial_vector()
+    model = simulation.model
+    (summed, last), weights = np.zeros((2, len(targets))), model.initial_vector()
     for weights in broadcasts(process, plans):
         last = confidences(model, weights, features, labels)
         summed += last
@@ -329,13 +307,9 @@ def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
     return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": for_json(epsilon)}
 
 
-# --- both --------------------------------------------------------------------------------
-
-
 def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str, Any]:
     """What stands in the record of any attack."""
-    config: Config = assembly.config
-    calibrated = assembly.calibration
+    config, calibrated = assembly.config, assembly.calibration
     epsilon = inf
     if calibrated.mechanism.private:
         epsilon = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
@@ -353,3 +327,23 @@ def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str,
         "adjacency": config.privacy.adjacency,
         "note": NOTE,
     }
+
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What an attack has taken.
+
+    Attributes:
+        record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
+            by name, `note` what must stand beside them.
+        reconstructions: results of messages, in order; none of lira.
+        memberships: results by the observer's kind; none of a reconstruction.
+    """
+
+    record: Mapping[str, Any]
+    reconstructions: tuple[Reconstruction, ...] = ()
+    memberships: Mapping[str, Membership] | None = None

@@ -45,8 +45,7 @@ class Bounds:
         epsilon_nominal: see `m2fdp.core.privacy.multiplier.nominal_epsilon`.
         largest_lower: more can't be shown with so many repetitions.
         rounds, releases: that the observer saw.
-        repetitions: copies of each world that were run: fewer than were asked for where they refute
-            the ledger.
+        repetitions: copies of each world that were run; fewer where they refute the ledger.
     """
 
     position: str
@@ -67,9 +66,6 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
     The observer is whoever receives the head's noised messages: its parent, or, where the cloud is
     the head, whoever is broadcast the global model.
-
-    Raises:
-        ValueError: nothing is private.
     """
     if not run.mechanism.private:
         raise ValueError("without noise there is no bound to audit")
@@ -139,19 +135,13 @@ def audit_line(
 
 def listen(canaries: Canaries, rounds: int) -> np.ndarray:
     """How far each release lies from the mean of the public models that went into it, along the
-    canary's push.
-
-    Returns:
-        float64 (rounds, releases a round, copies), over the step size; where models are bounded
-        themselves, what they are in the copies.
-    """
+    canary's push and over the step size; where models are bounded themselves, what they are in the
+    copies. float64 (rounds, releases a round, copies)."""
     process, public = canaries.process, canaries.public
     simulation = process.simulation
-    ancestors = simulation.networks[0].tree.ancestors
-    audited = canaries.audited
-    state = process.start()
+    ancestors, audited = simulation.networks[0].tree.ancestors, canaries.audited
+    state, of_rounds = process.start(), list[list[np.ndarray]]()
     releases: list[np.ndarray] = []
-    of_rounds: list[list[np.ndarray]] = []
     sends_models = simulation.mechanisms[0].clipping.of_models
 
     def release(models: Tensor, layer: int) -> None:
@@ -228,7 +218,6 @@ def log_ratios(
 
     Args:
         releases: float64 (rounds, releases a round, copies).
-        laws: a window each.
         calibration: float64 (rounds, releases a round, others), of copies without the canary.
         both: whether a copy without the canary has its opposite instead (replace_one).
     """

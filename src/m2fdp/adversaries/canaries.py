@@ -61,17 +61,17 @@ _MARK, _LEAST_MARK = 1e-2, 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """A simulation to audit.
+    """A simulation to audit. Whoever runs its rounds keeps `public`, `origin` and `parts` up to
+    date, for the losses.
 
     Attributes:
         process: the copies, in float64.
         plans: the rounds t = 1…T.
         plan: the first of them, as the audited run has it.
-        public: float64 (N_L, M), the model each device last received that is public; whoever
-            runs the rounds keeps it up to date, for the losses.
-        origin: float64 (M,), the model that the round began with; kept up to date likewise.
+        public: float64 (N_L, M), the model each device last received that is public.
+        origin: float64 (M,), the model that the round began with.
         parts: float64 (K,), of the way from there to `origin` a proximal term has gone after
-            k = 0…K-1 steps; kept up to date likewise. Zeros, unless it is centred at `origin`.
+            k = 0…K-1 steps. Zeros, unless it is centred at `origin`.
         head_layer: the layer, among the copies, whose nodes are their heads.
         present: bool (copies,), whether a copy has the canary.
         audited: int64 (copies,), the audited devices.
@@ -94,12 +94,8 @@ class Canaries:
 
 @dataclass(frozen=True, eq=False)
 class AuditedRun:
-    """What is audited.
-
-    Attributes:
-        shard_sizes: int64 (N_L,), D_j.
-        rules: the audited run's own, with which the copies step and clip. What the server makes
-            of an aggregate is no part of what an observer of a head is sent.
+    """What is audited: of shards of int64 (N_L,) records, by rules with which the copies step and
+    clip. What the server makes of an aggregate is no part of what an observer of a head is sent.
     """
 
     network: Network
@@ -113,9 +109,8 @@ class AuditedRun:
 def plant(
     run: AuditedRun, position: Position, copies: int, seed: int, earlier: int = 0
 ) -> Canaries:
-    """Copies of the subtree of a position's first device, half of them with a canary.
-
-    Copies that follow earlier ones have draws of their own, by how many those are.
+    """Copies of the subtree of a position's first device, half of them with a canary, and with
+    draws by how many copies there were earlier.
 
     Clipping, noise and sampling rate are the configured mechanism's. The audited shard has
     only as many records as the worst case needs; where clipped sums are divided by q·D, noise
@@ -156,21 +151,13 @@ def plant(
     parts = torch.zeros(len(plan.layers) if drawn_away else 1, dtype=torch.float64)
     scale = float(run.shard_sizes[device]) if by_record else 1.0
     norm = privacy.clipping_norm
+    least = _LEAST_MARK * schedule.learning_rate * norm
+    marks = _Marks(public, origin, parts, least, renewed=bool(plan.pull))
+    filler = _FAR if mechanism.clipping.of_models else _FILLER_SIZE
     simulation = Simulation(
         (copied,),
         (_copied_mechanism(mechanism, ranges, copies, scale),),
-        _model(
-            norm,
-            _Marks(
-                public,
-                origin,
-                parts,
-                _LEAST_MARK * schedule.learning_rate * norm,
-                renewed=bool(plan.pull),
-            ),
-            outweigh=not by_record,
-            filler=_FAR if mechanism.clipping.of_models else _FILLER_SIZE,
-        ),
+        _model(norm, marks, outweigh=not by_record, filler=filler),
         shards,
         _randomness(privacy, position, seed, earlier),
         # What a server makes of reports comes down to the devices' next steps.
@@ -184,7 +171,6 @@ def plant(
 
 
 def _randomness(privacy: PrivacyConfig, position: Position, seed: int, earlier: int) -> Randomness:
-    """The copies' draws, by the seed."""
     # Keys that came later count where they are used, as everywhere.
     said = less_later(privacy.model_dump(), privacy, PrivacyConfig(), "privacy.")
     configured = " ".join(f"{name}={value!r}" for name, value in said.items())
@@ -216,13 +202,8 @@ def _key(position: Position) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Marks:
-    """How losses know a model that depends on a canary.
-
-    Attributes:
-        public, origin, parts: of `Canaries`; without a second parameter there are no marks.
-        least_mark: what counts as one.
-        renewed: whether fillers push a mark that they find on.
-    """
+    """How losses know a model that depends on a canary: by a mark of some size at least, which
+    fillers may renew. Models (see `Canaries`) without a second parameter carry none."""
 
     public: Tensor
     origin: Tensor
@@ -232,7 +213,6 @@ class _Marks:
 
     @property
     def used(self) -> bool:
-        """Whether models carry marks."""
         return self.public.shape[1] > 1
 
     def of(self, models: Tensor, owners: Tensor) -> Tensor:
@@ -270,12 +250,8 @@ def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
 def _shards(
     devices: int, audited: np.ndarray, records: np.ndarray, other: int, rate: float
 ) -> Shards:
-    """Records whose labels say of what kind they are, and whose.
-
-    Args:
-        records: int64 (copies, n), the kinds of an audited device's records, drawn at the rate.
-        other: the kind of each other device's one record, which is always drawn.
-    """
+    """Records whose labels say of what kind they are, and whose: int64 (copies, n) kinds of the
+    audited devices', drawn at the rate; of each other device one, which is always drawn."""
     sizes, rates = np.ones(devices, dtype=np.int64), np.ones(devices)
     sizes[audited], rates[audited] = records.shape[1], rate
     owners = np.repeat(np.arange(devices), sizes)

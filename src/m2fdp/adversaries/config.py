@@ -6,14 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from m2fdp.core.blocks import (
-    NO_RELEASE,
-    READ_BY,
-    SINCE,
-    Block,
-    Count,
-    Number,
-)
+from m2fdp.core.blocks import NO_RELEASE, READ_BY, SINCE, Block, Count, Number
 
 # What reads keys of attacks that look for images.
 _RECONSTRUCTION = "attack.method: analytic or dlg or idlg or inverting"

@@ -158,4 +158,4 @@ def planned_of_part(run: TriedRun, now: Heard) -> float:
     if clients is None:
         return 0.0
     planned = clients.activations if now.what == "activations" else clients.gradients
-    return float(planned[int(now.nodes[0])]) * now.times
+    return float(planned[int(now.nodes[0])])

@@ -35,13 +35,8 @@ _AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What copies have shown against each of many epsilons.
-
-    Attributes:
-        epsilons: float64 (n,), ascending from zero to the largest that could be refuted.
-        wealths: float64 (n, bettors), their logarithms.
-        refuted: bool (n,).
-    """
+    """What copies have shown against each of many epsilons, float64 (n,), ascending from zero to
+    the largest that could be refuted; wealths (n, bettors) are logarithms."""
 
     delta: float
     alpha: float
@@ -78,13 +73,8 @@ def no_evidence(copies: int, delta: float, alpha: float) -> Evidence:
 
 
 def weigh(evidence: Evidence, absent: np.ndarray, present: np.ndarray) -> Evidence:
-    """The evidence after bets on further copies.
-
-    Args:
-        absent: float64 (copies,), scores of copies without the record; what they are worked out
-            with must be known from elsewhere, or from copies before.
-        present: float64 (copies,), of as many with it.
-    """
+    """The evidence after bets on further copies, by scores float64 (copies,) of copies without and
+    with the record. What they are worked out with must be known from copies before."""
     for start in range(0, len(absent), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
         evidence = _bet(evidence, absent[some], present[some])

@@ -19,11 +19,8 @@ SEES_MODELS = (PUBLIC, FAR_DEVICES)
 
 
 def check_audit(config: Config, plan: Plan) -> None:
-    """Refuse audits of what has no noise, and of rounds that a method is not made for.
-
-    Raises:
-        InputError: naming the key.
-    """
+    """Refuse, by an `InputError`, audits of what has no noise, and of rounds that a method is not
+    made for."""
     by_neighbours = config.audit.method == "neighbours"
     refuse(PLANNED_ROUNDS if by_neighbours else EQUAL_ROUNDS, Request(config, plan))
     if not plan.private:
@@ -32,11 +29,7 @@ def check_audit(config: Config, plan: Plan) -> None:
 
 
 def check_attack(config: Config, plan: Plan) -> None:
-    """Refuse attacks that are not defined for a run.
-
-    Raises:
-        InputError: naming the key.
-    """
+    """Refuse, by an `InputError`, attacks that are not defined for a run."""
     refuse(ATTACK, Request(config, plan))
 
 

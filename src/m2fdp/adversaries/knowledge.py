@@ -60,16 +60,9 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an attacker knows beside the message.
-
-    Attributes:
-        model: what is trained.
-        shape: (C, H, W) of an image.
-        n_classes: how many labels there are.
-        sizes: int64 (N_L,), D_j.
-        record_norm: the norm that each record's gradient is clipped to; None = it is not.
-        device_norm: the norm that each device's gradient is clipped to; None = it is not.
-    """
+    """What an attacker knows beside the message: the model, images' shape (C, H, W), int64 (N_L,)
+    D_j, and the norms that each record's and each device's gradient is clipped to; None = it is
+    not."""
 
     model: Model
     shape: Shape
@@ -112,14 +105,9 @@ def sought_in(message: Message, knowledge: Knowledge, limit: int) -> Sought:
 def message_of(
     images: Tensor, losses_of: Tensor, knowledge: Knowledge, sought: Sought, start: Tensor
 ) -> Tensor:
-    """float64 (M,), the mean gradient that images (n, C, H, W) would make; differentiable in both.
-
-    Args:
-        losses_of: (n, classes), what each label's loss counts with in an image's.
-        start: (M,).
-    """
-    model = knowledge.model
-    every = torch.arange(knowledge.n_classes)
+    """float64 (M,), the mean gradient that images (n, C, H, W) would make at a model (M,), where
+    each label's loss counts as `losses_of` (n, classes) says; differentiable in both."""
+    model, every = knowledge.model, torch.arange(knowledge.n_classes)
 
     def loss(vector: Tensor, image: Tensor, weights: Tensor) -> Tensor:
         scores = model.scores(vector, image[None])
@@ -132,7 +120,6 @@ def message_of(
 
 
 def _clipped(vectors: Tensor, norm: float | None) -> Tensor:
-    """Each of (n, M) to a norm."""
     if norm is None:
         return vectors
     norms = vectors.norm(dim=1, keepdim=True).clamp_min(1e-30)
@@ -147,9 +134,6 @@ def labels_by_rule(message: Message, knowledge: Knowledge, count: int) -> list[i
     several the rows' sums are explained by what records of each label would add to them, which
     random images tell about (Wainakh et al. 2022): label by label, then by exchanging one at a
     time; at several brightnesses, of which the one that explains most counts.
-
-    Raises:
-        InputError: the model's last layer is not linear.
     """
     rows = last_rows(message.gradient, knowledge).sum(1).double()
     if count == 1:
@@ -191,11 +175,8 @@ def _explained(rows: Tensor, templates: Tensor, count: int) -> tuple[float, list
 
 
 def last_rows(gradient: Tensor, knowledge: Knowledge) -> Tensor:
-    """(classes, k), the gradient of the last layer's weights.
-
-    Raises:
-        InputError: the model's last layer is not linear.
-    """
+    """(classes, k), the gradient of the last layer's weights; an `InputError` where it is not
+    linear."""
     model = knowledge.model
     layers = [name for name, part in model.module.named_modules() if isinstance(part, nn.Linear)]
     if layers:

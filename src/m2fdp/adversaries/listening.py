@@ -11,11 +11,10 @@ import numpy as np
 from torch import Size, Tensor
 
 from m2fdp.core.engine.process import Process, State
-from m2fdp.core.engine.simulation import Alone
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.privacy.taint import windows
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.tiers.split_rounds import overheard
+from m2fdp.tiers.split_steps import overheard
 
 
 class OtherwiseError(Exception):
@@ -32,14 +31,12 @@ class Heard:
         layer: layer of the nodes.
         nodes: int64 (n,), whose models they are.
         models: (n, M), as they go on; activations are (b, M'), a row a record.
-        times: noise over its planned deviation: of a sum over fewer records than planned, more.
     """
 
     what: str
     layer: int
     nodes: np.ndarray
     models: Tensor
-    times: float = 1.0
 
     @property
     def key(self) -> tuple[str, int, tuple[int, ...], Size]:
@@ -64,18 +61,13 @@ class _Listener:
         self.inside(direction, layer, np.arange(len(models)), models)
 
     def inside(self, what: str, layer: int, nodes: np.ndarray, models: Tensor) -> None:
-        """Hand on what is heard."""
         self.hear(Heard(what, layer, nodes, models))
 
-    def host(
-        self, stepping: Any, layer: int, device: int, activations: Tensor, gradient: Tensor
-    ) -> None:
+    def host(self, layer: int, device: int, activations: Tensor, gradient: Tensor) -> None:
         """Hand on what a server is sent by a device that splits its model; see `Splitter.host`."""
-        nodes, times = np.array([device]), 1.0
-        if (batches := getattr(stepping, "batches", None)) is not None:
-            times = float(batches[device]) / len(activations)
-        self.hear(Heard("activations", layer, nodes, activations.flatten(1)))
-        self.hear(Heard("gradients", layer, nodes, gradient[None], times))
+        nodes = np.array([device])
+        self.inside("activations", layer, nodes, activations.flatten(1))
+        self.inside("gradients", layer, nodes, gradient[None])
 
 
 def record(process: Any, state: State, plan: RoundPlan) -> tuple[list[Heard], State]:
@@ -95,15 +87,8 @@ def replay(
     first: Sequence[Heard],
     compare: Callable[[Heard, Heard], None],
 ) -> State:
-    """The state after a round that does what a first one did.
-
-    Args:
-        first: what was heard of the first one.
-        compare: called with both at each place, before the round goes on.
-
-    Raises:
-        OtherwiseError: it does something else.
-    """
+    """The state after a round that does what a first one did, or an `OtherwiseError`; `compare` is
+    called with what is heard of both at each place, before the round goes on."""
     remaining: Iterator[Heard] = iter(first)
 
     def hear(now: Heard) -> None:
@@ -122,13 +107,9 @@ def _listened_to(
     process: Any, hear: Callable[[Heard], None], state: State, plan: RoundPlan
 ) -> State:
     """The state after a round, computed here, where it can be listened to."""
-    ear, executor = _Listener(hear), process.executor
-    stepping: Any = getattr(executor, "trainer", None)
-    host = partial(ear.host, stepping, process.simulation.networks[0].tree.depth)
+    ear = _Listener(hear)
+    host = partial(ear.host, process.simulation.networks[0].tree.depth)
     if isinstance(process, TreeProcess):
         process = replace(process, kind=overheard(process.kind, host))
-    elif (splitter := getattr(stepping, "splitter", None)) is not None:
-        executor.workers = Alone()
-        stepping.splitter = replace(splitter, host=host)
     listened: Process = process
     return listened.round(state, plan, ear)

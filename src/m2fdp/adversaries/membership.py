@@ -7,20 +7,22 @@ Gaussians with the target's own means and one spread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from functools import cache
+from math import log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.special import ndtri
-from scipy.stats import rankdata
+from scipy.stats import binomtest, rankdata
 from torch import Tensor
 
-from m2fdp.adversaries.bounds import at_least, at_most, choose_rule, epsilon_bound
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.accounting import epsilon
 from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.releases import Release
 
 # False positive rates at which the share of members that are found is reported.
 RATES = (0.01, 0.001)
@@ -78,12 +80,8 @@ def confidences(model: Model, weights: Tensor, features: Tensor, labels: Tensor)
 
 
 def scores_of(values: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """The log likelihood ratios of the second half of the shadows, float64 (shadows/2, targets).
-
-    Args:
-        values: float64 (shadows, targets), each record's confidence as an observer sees it.
-        members: bool (shadows, targets); only the first half of it is used.
-    """
+    """The log likelihood ratios of the second half of the shadows, float64 (shadows/2, targets),
+    by each record's confidence as an observer sees it, and by membership in the first half."""
     half = len(values) // 2
     fitted, present = values[:half], members[:half]
     mean_present = np.where(present, fitted, 0.0).sum(0) / present.sum(0)
@@ -99,12 +97,8 @@ def scores_of(values: np.ndarray, members: np.ndarray) -> np.ndarray:
 def judge(
     scores: np.ndarray, members: np.ndarray, power: Power, delta: float, confidence: float
 ) -> Membership:
-    """How well scores tell members, beside what the ledger allows.
-
-    Args:
-        scores: float64 (tests, targets), of shadows that the test was not fitted to.
-        members: bool (tests, targets).
-        power: what the ledger allows.
+    """How well scores float64 (tests, targets), of shadows that the test was not fitted to, tell
+    members, beside what the ledger allows.
 
     Bounds at a confidence take guesses for independent. Those of one shadow share its model.
     """
@@ -115,10 +109,8 @@ def judge(
     tpr = _found_at(present, absent, fpr)
     choosing = np.arange(len(scores)) % 2 == 0
     alpha = (1 - confidence) / 2
-    chosen, tested = (
-        (scores[rows][~members[rows]], scores[rows][members[rows]])
-        for rows in (choosing, ~choosing)
-    )
+    halves = ((scores[rows], members[rows]) for rows in (choosing, ~choosing))
+    chosen, tested = ((values[~there], values[there]) for values, there in halves)
     rule = choose_rule(*chosen, delta, alpha, levels=_LEVELS)
     bound = power(_GRID)
     auc = float(wins / (len(present) * len(absent)))
@@ -155,18 +147,13 @@ def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
     """What the ledger allows observers of these kinds: the largest over positions of the least,
     over several pairs of epsilon and delta, of exp(epsilon) FPR + delta and what it says with the
     two worlds exchanged."""
-    curves = {
-        tuple(
-            (
-                line.account.spent
-                + epsilon(ledger.composition(line, rounds), delta, ledger.adjacency),
-                delta,
-            )
-            for delta in (ledger.delta, *_DELTAS)
-        )
-        for line in ledger.lines
-        if line.kind in kinds
-    }
+
+    def pairs_of(line: Release) -> Iterator[tuple[float, float]]:
+        composition, spent = ledger.composition(line, rounds), line.account.spent
+        for delta in (ledger.delta, *_DELTAS):
+            yield spent + epsilon(composition, delta, ledger.adjacency), delta
+
+    curves = {tuple(pairs_of(line)) for line in ledger.lines if line.kind in kinds}
 
     def power(rates: np.ndarray) -> np.ndarray:
         highest = np.zeros_like(rates) if curves else np.ones_like(rates)
@@ -181,3 +168,53 @@ def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
         return np.clip(highest, rates, 1.0)
 
     return power
+
+
+class Rule(NamedTuple):
+    """Guess that the record is there (`present`), or that it is not, beyond a threshold."""
+
+    present: bool
+    threshold: float
+
+
+@cache  # the search for a rule asks for the same counts again and again
+def at_least(hits: int, trials: int, alpha: float) -> float:
+    """Clopper and Pearson's lower bound on a probability, wrong with probability at most alpha."""
+    return float(binomtest(hits, trials, alternative="greater").proportion_ci(1 - alpha).low)
+
+
+@cache
+def at_most(hits: int, trials: int, alpha: float) -> float:
+    """Their upper bound, wrong with probability at most alpha."""
+    return float(binomtest(hits, trials, alternative="less").proportion_ci(1 - alpha).high)
+
+
+def choose_rule(
+    absent: np.ndarray, present: np.ndarray, delta: float, alpha: float, levels: int = 1001
+) -> Rule:
+    """The rule, of so many, that looks best on scores set aside for the choice."""
+    best, best_bound = Rule(True, 0.0), -1.0
+    both, places = np.concatenate([absent, present]), np.linspace(0.0, 1.0, levels)
+    for threshold in np.unique(np.quantile(both, places)):
+        for rule in (Rule(True, float(threshold)), Rule(False, float(threshold))):
+            bound = epsilon_bound(rule, absent, present, delta, alpha)
+            if bound > best_bound:
+                best, best_bound = rule, bound
+    return best
+
+
+def epsilon_bound(
+    rule: Rule, absent: np.ndarray, present: np.ndarray, delta: float, alpha: float
+) -> float:
+    """A lower bound on epsilon, wrong with probability at most 2 alpha for a fixed rule.
+
+    (epsilon, delta)-DP asks TPR <= exp(epsilon) FPR + delta of every test. Scores (n,) are without
+    the record (`absent`) and with it.
+    """
+    if rule.present:
+        caught, false = (present > rule.threshold), (absent > rule.threshold)
+    else:
+        caught, false = (absent < rule.threshold), (present < rule.threshold)
+    low = at_least(int(caught.sum()), len(caught), alpha)
+    high = at_most(int(false.sum()), len(false), alpha)
+    return max(0.0, log((low - delta) / high)) if low > delta else 0.0

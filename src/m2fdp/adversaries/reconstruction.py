@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from math import inf, log10, nan
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,11 +17,10 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional
 
-from m2fdp.adversaries.analytic import invert
 from m2fdp.adversaries.config import AttackConfig
-from m2fdp.adversaries.inversion import search
-from m2fdp.adversaries.kept import Arrays, Kept
+from m2fdp.adversaries.inversion import invert, search
 from m2fdp.adversaries.knowledge import Knowledge, Message, labels_by_rule, sought_in
+from m2fdp.core.files import replacing
 from m2fdp.core.streams import Streams
 
 # Equal images have no finite ratio; 32 bits tell no more.
@@ -31,14 +33,8 @@ _C1, _C2 = 0.01**2, 0.03**2
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """What was in a message, for who judges the attack; no attack sees it.
-
-    Attributes:
-        images: float32 (N, C, H, W), of all records of the message's devices.
-        labels: int64 (N,).
-        usual: float32 (C, H, W), the mean of images that are nobody's: what a guess that reads
-            no message comes to.
-    """
+    """All records of a message's devices, for who judges the attack; no attack sees them. `usual`,
+    (C, H, W), is the mean of images that are nobody's: what a guess without a message comes to."""
 
     images: Tensor
     labels: np.ndarray
@@ -75,14 +71,8 @@ class Reconstruction:
 def reconstruct(
     message: Message, knowledge: Knowledge, config: AttackConfig, results: Kept, streams: Streams
 ) -> Iterator[Arrays]:
-    """Attack a message from so many starts, one after the other; see `search` for what each gives.
-
-    Args:
-        streams: streams that starts are drawn from, by number.
-
-    Raises:
-        InputError: a model that the method can't invert.
-    """
+    """Attack a message from so many starts, drawn by number; see `search` for what each gives. A
+    model that the method can't invert is an `InputError`."""
     read = message.update.numpy().tobytes() + message.start.numpy().tobytes()
     exact = config.method == "analytic"
     sought = sought_in(message, knowledge, 1 if exact else config.images)
@@ -109,6 +99,7 @@ def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Rec
     def decibels(image: Tensor, truth: Tensor) -> float:
         return min(psnr(image, truth), _MOST_DECIBELS)
 
+    right = labels_right(best["labels"].tolist(), records.labels.tolist())
     return Reconstruction(
         sees=message.sees,
         devices=len(message.devices),
@@ -118,11 +109,7 @@ def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Rec
         psnr=np.array([decibels(*pair) for pair in pairs]),
         ssim=np.array([ssim(*pair) for pair in pairs]),
         blind_psnr=float(np.mean([decibels(records.usual, truth) for truth in truths])),
-        labels=(
-            labels_right(best["labels"].tolist(), records.labels.tolist())
-            if len(images) == len(records.images)
-            else nan
-        ),
+        labels=right if len(images) == len(records.images) else nan,
         misfit=float(best["misfit"]),
     )
 
@@ -165,3 +152,44 @@ def matched(images: Tensor, truths: Tensor) -> np.ndarray:
 def labels_right(labels: Sequence[int], truths: Sequence[int]) -> float:
     """The share of labels, in any order, that are among the truths as often."""
     return (Counter(labels) & Counter(truths)).total() / len(labels)
+
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Results of an attack that are on the disk, one by one, so that it can go on where it was cut.
+
+    A result has a name, and a digest of all that it follows from. What is read is to the bit what
+    was computed.
+
+    Attributes:
+        folder: None keeps nothing.
+        key: a digest of all that the results follow from.
+    """
+
+    folder: Path | None
+    key: bytes
+
+    def get(self, name: str, compute: Callable[[], Arrays], premises: bytes = b"") -> Arrays:
+        """The result of that name, computed if it is not there whole; `premises` are what it
+        follows from besides the key."""
+        if self.folder is None:
+            return compute()
+        digest = blake2b(self.key + b"|" + premises, digest_size=12).hexdigest()
+        file = self.folder / f"{name}-{digest}.npz"
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                return dict(stored)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # not there, or damaged
+            result = compute()
+        with replacing(file) as unfinished, unfinished.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **result)
+        return result
+
+    def clear(self) -> None:
+        """Forget all results, of whatever attack: the folder is this one's."""
+        if self.folder is not None:
+            for file in self.folder.glob("*.npz"):
+                file.unlink(missing_ok=True)

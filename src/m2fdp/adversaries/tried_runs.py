@@ -27,13 +27,8 @@ _ROUNDING = 100.0
 
 @dataclass(frozen=True, eq=False)
 class Neighbour:
-    """What two neighbouring data sets differ in.
-
-    Attributes:
-        device: whose records.
-        places: int64 (n,), of the records among all.
-        labels_stay: whether labels are public, so that neighbours differ in none.
-    """
+    """What two neighbouring data sets differ in: records of a device, at int64 (n,) places among
+    all; in labels, unless these are public and stay."""
 
     device: int
     places: np.ndarray
@@ -62,10 +57,6 @@ def neighbouring(
     return replace(changed, absent=neighbour.places), changed
 
 
-# Makes of the records two neighbouring sets of them.
-Worlds = Callable[[Shards, Neighbour, np.random.Generator], tuple[Shards, Shards]]
-
-
 @dataclass(frozen=True, eq=False)
 class TriedRun:
     """A run whose lines are tried.
@@ -77,7 +68,7 @@ class TriedRun:
         build: makes the `SimulationProcess` of a simulation.
         behind: the run's ledger, were its noise of other deviations; by layer, as `build_ledger`
             takes them.
-        worlds: makes the two sets of records.
+        worlds: makes of the records two neighbouring sets of them.
     """
 
     simulation: Simulation
@@ -87,16 +78,14 @@ class TriedRun:
     rounds: int
     build: Callable[[Simulation], Any]
     behind: Callable[[Sequence[np.ndarray]], Ledger]
-    worlds: Worlds = neighbouring
+    worlds: Callable[[Shards, Neighbour, np.random.Generator], tuple[Shards, Shards]] = neighbouring
 
     @property
     def network(self) -> Network:
-        """Of all rounds."""
         return self.simulation.networks[0]
 
     @property
     def protection(self) -> Protection:
-        """What nodes do."""
         return self.simulation.mechanisms[0]
 
     def splits(self, device: int) -> bool:

@@ -52,13 +52,8 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Vantage:
-    """What decides who reads what in a round.
-
-    Attributes:
-        network: the run's network, without participants that are drawn.
-        lock_step: the learners of the run's mechanism.
-        plan: the round's plan.
-    """
+    """What decides who reads what in a round: the run's network, without participants that are
+    drawn; the learners of its mechanism; the round's plan."""
 
     network: Network
     lock_step: LockStep
@@ -172,15 +167,8 @@ def overhear(
     plans: Sequence[RoundPlan],
     observer: str,
 ) -> Iterator[Message]:
-    """The different messages that an observer of this kind reads in the last of some rounds.
-
-    Args:
-        process: whose rounds are run; what it simulates is the network's.
-        plans: what each of these rounds does.
-
-    Raises:
-        InputError: nobody of this kind reads a message.
-    """
+    """The different messages that an observer of this kind reads in the last of some rounds; an
+    `InputError` where nobody of this kind reads one."""
     vantage = Vantage(network, lock_step, plans[-1])
     places_of = (place_of(vantage, observer, device) for device in range(network.tree.n_devices))
     places = list(dict.fromkeys(place for place in places_of if place is not None))

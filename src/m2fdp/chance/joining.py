@@ -1,12 +1,11 @@
 """How often releases are counted where devices join rounds by chance.
 
-Where devices join by chance, their lowest server, its other devices, and whoever listens on their
-links are told who does. They learn of a record in the rounds that its device joins: those are
-counted. Others learn that it joined only if something shows it. The device's other records do, so
-the chance hides whole devices alone (`unit: device`). The device's own noise shows it too. Noise of
-servers is there in every round: a release is then one in which the device has a part with its
-chance (`joined_unseen`). Of other devices' noise nothing is counted, for how many join is not
-certain. Rounds in which everybody knows that the device joins are counted for everybody.
+A device's lowest server, the server's other devices, and listeners on their links know who joins.
+For them we count the rounds that the device joins. Others see that it joined by its other records
+and by its own noise. So the chance hides only whole devices (`unit: device`) below servers' noise:
+a release is then one in which the device has a part with its chance (`joined_unseen`). Other
+devices' noise counts as zero, since the number of devices is not certain. Rounds in which everybody
+knows that the device joins are counted for everybody.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ from m2fdp.core.streams import seeded
 
 @dataclass(frozen=True, eq=False)
 class Attendance:
-    """Who joins which round, as far as it is known before training.
+    """The devices that join each round, as far as it is known before training.
 
     Attributes:
-        joins: bool (T, N_L), the devices that join; None = every round may be one.
-        public: bool (T, N_L), the devices of which everybody knows that they join; None = nothing
-            is known of it.
+        joins: bool (T, N_L), the devices that join; None = every device may join every round.
+        public: bool (T, N_L), the devices that join to everybody's knowledge; None = unknown.
     """
 
     joins: np.ndarray | None = None
@@ -47,8 +45,7 @@ UNKNOWN = Attendance()
 
 @dataclass(frozen=True)
 class ByChance(Account):
-    """The account of the rounds that a device of the position joins, and of those that it may have
-    joined unseen."""
+    """The account of rounds that a device of the position joins, openly or unseen."""
 
     attendance: Attendance = UNKNOWN
 
@@ -78,8 +75,8 @@ class ByChance(Account):
                 yield replace(alike, laws=unseen, times=alike.times - known, joins_unseen=True)
 
     def _known_to_join(self, position: Position, plan: RoundPlan, unseen: bool, past: Past) -> int:
-        """The most of a plan's rounds that a device of the position joins for all that an observer
-        knows. Not to be named in public only makes it less likely that a device joined."""
+        """The largest number of a plan's rounds that a device of the position joins to the
+        observer's knowledge. A device that is not named in public joins with less chance."""
         its_rounds = past.rounds(plan)
         drawn = self.attendance.public if unseen else self.attendance.joins
         if drawn is None:
@@ -100,7 +97,7 @@ class ByChance(Account):
 
 
 def by_chance(premises: Premises, lines: list[Release]) -> list[Release]:
-    """The lines of a ledger, counted by who joins where chance decides."""
+    """The lines of a ledger, by rounds that devices join if chance decides."""
     if premises.network.chance is None:
         return lines
     return [
@@ -112,7 +109,7 @@ def by_chance(premises: Premises, lines: list[Release]) -> list[Release]:
 
 
 def as_drawn(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
-    """The ledger of those who will really join, as training will draw them."""
+    """The ledger for the devices that training will draw."""
     (network, *_) = run_plan.networks
     if network.chance is None:
         return ledger
@@ -124,7 +121,7 @@ def as_drawn(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
 def of_those(
     ledger: Ledger, joins: np.ndarray | None = None, public: np.ndarray | None = None
 ) -> Ledger:
-    """The ledger with what is known of who joins; for the arguments see `Attendance`."""
+    """The ledger with an `Attendance` that is known."""
     given = {"joins": joins, "public": public}
     known = {name: value for name, value in given.items() if value is not None}
     counted: dict[Account, Account] = {}
@@ -143,16 +140,12 @@ def joined_unseen(
     """The releases of one round that the device joins with a probability, for an observer who is
     not told whether it does; None where no such law is proven.
 
-    One chance is drawn for all of the round's releases. Several Gaussians whose shifts are certain
-    are one, moved by the root of the summed squares, adaptively chosen ones too (Dong et al. 2022).
-    A mixture with the release without the device keeps that order.
+    One chance is drawn for all of the round's releases, with laws if the device joins. Several
+    Gaussians with certain shifts are one, moved by the root of the summed squares, also if chosen
+    adaptively (Dong et al. 2022). A mixture with the release without the device keeps that order.
 
-    Of a single record no chance is credited. Without the record the device still joins, and its
-    other records, which may move the release by many times as much, show that it did. The two
-    worlds then differ in the rounds that the device joins as if these were known.
-
-    Args:
-        laws: laws of the releases of a round that it joins.
+    A single record is credited no chance: its device joins without it too, and the other records,
+    which may move the release much more, show that it did.
     """
     if unit == "record":
         return None

@@ -1,9 +1,8 @@
 """Rounds that add up updates instead of models.
 
-Where the weights of those who send do not sum to one, a server forms
-theta + sum of rho_k (model_k - theta), with the model theta that it last handed to all below it.
-That is the weighted sum of models plus the weight that is missing, times theta; and of a child that
-sends nothing the update is zero.
+If the senders' weights do not sum to one, a server forms theta + sum of rho_k (model_k - theta),
+with the model theta that it last handed down. That is the weighed sum of models plus the missing
+weight times theta. The update of a silent child is zero.
 """
 
 from __future__ import annotations
@@ -28,13 +27,8 @@ from m2fdp.core.topology.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """The model that every server last handed to all below it: what their updates are counted from.
-
-    Attributes:
-        tree: the servers' tree.
-        handed: a layer from which models last travelled down through layer l = 0…L-1, and its
-            models (N, M).
-    """
+    """The models that servers last handed down, from which updates are counted: for each layer
+    l = 0…L-1 the layer that the models came from, and its models (N, M)."""
 
     tree: Tree
     handed: tuple[tuple[int, Tensor], ...]
@@ -48,7 +42,7 @@ class References:
         return models[torch.as_tensor(ancestors, device=models.device)]
 
     def after(self, layer: int, models: Tensor) -> References:
-        """Once the servers of a layer have handed down their models (N_l, M)."""
+        """The references after the servers of a layer have handed down their models (N_l, M)."""
         handed_down = ((layer, models),) * (len(self.handed) - layer)
         return replace(self, handed=(*self.handed[:layer], *handed_down))
 
@@ -63,7 +57,7 @@ class ByUpdates(Round):
 
     @property
     def missed(self) -> frozenset[int]:
-        """The layers some of whose nodes may not send."""
+        """The layers with nodes that may stay silent."""
         return frozenset()
 
     def weighing(self, step: int) -> Network:
@@ -79,20 +73,17 @@ class ByUpdates(Round):
         return build_aggregator(self.weighing(step), features, blocks)
 
     def complete(self, step: int, layer: int, sums: Tensor) -> None:
-        """Add the model that was handed down, times the weight that those who send lack of one.
-
-        Who does not send is missed by the server that it sends to, unless it steps together with
-        it. What is lacking is below zero where weights are more than one.
-        """
+        """Add the model that was handed down times the missing weight, below zero if weights sum to
+        more than one. A device that steps together with its server is not missed."""
         if step in self.drawn.weights and layer + 1 in self.missed:
             sums.addcmul_(self._lacking(step, layer + 1, sums), self.references.of(layer))
 
-    def hand_down(self, top: int, models: Tensor) -> None:
-        super().hand_down(top, models)
+    def hand_down(self, step: int, top: int, models: Tensor) -> None:
+        super().hand_down(step, top, models)
         self.references = self.references.after(top, models)
 
     def _lacking(self, step: int, layer: int, features: Tensor) -> Tensor:
-        """What the weights of nodes of a layer lack of one, by parent: (N_{layer-1}, 1)."""
+        """The missing weight of each parent of a layer's nodes, (N_{layer-1}, 1)."""
         tree, lock_step = self.tree, self.mechanism.lock_step
         weights = self.drawn.weights[step][layer - 1]
         if layer == tree.depth:

@@ -1,9 +1,7 @@
 """Checkpoints of a run: where training goes on after the process has been stopped.
 
-A run's random draws are keyed by round, and its
-privacy ledger and its plan follow from the configuration. So the state after the last finished
-round, the rows measured and decided so far, and what decides the rounds has seen are all there is
-to keep.
+Draws are keyed by round, and the ledger and the plan follow from the configuration. So a checkpoint
+keeps what training has reached (`Progress`) and which run that is.
 """
 
 from __future__ import annotations
@@ -22,8 +20,7 @@ from m2fdp.core.engine.process import Named, Slots, State
 from m2fdp.core.engine.training import Progress, RoundRecord
 from m2fdp.core.files import replacing, sealed, unsealed
 
-# Should the newest turn out to be damaged, there is the one before.
-KEPT = 2
+KEPT = 2  # the newest, and the one before, in case the newest is damaged
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +28,13 @@ class Checkpoint:
     """What a run has reached, and which run that is.
 
     Attributes:
-        run: whatever tells its owner the run; not interpreted here.
-        configuration: everything that the results depend on, by dotted key; plain values.
-        trained_on: a digest of the records; empty where whoever keeps it has none.
-        noised_with: a digest of how much noise goes where; empty as above.
-        computed_by: what decides how sums are rounded, of each process in turn that has trained
-            rounds; one that is like the one before is left out.
-        own_code: digests of the files of the user's own modules, by module; empty where a module
-            has no file that can be read.
+        run: identity of the run for its owner.
+        configuration: plain values of all keys that the results depend on, by dotted key.
+        trained_on: digest of the records, or empty.
+        noised_with: digest of the deviations of all noise, or empty.
+        computed_by: hardware and versions that decide the rounding, of each process in turn that
+            has trained rounds and differs from the one before.
+        own_code: digests of the files of the user's own modules, by module; empty without a file.
     """
 
     progress: Progress
@@ -51,16 +47,9 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint, kept: int = KEPT) -> None:
-    """Write `<folder>/round-<t>.ckpt` in one step, and keep only it and the one before.
-
-    Checkpoints of later rounds go too: they are left over from what this run replaces.
-
-    Args:
-        kept: how many are, this one among them.
-    """
-    progress = checkpoint.progress
-    state = progress.state
-    buffer = io.BytesIO()
+    """Write `<folder>/round-<t>.ckpt` in one step, and keep so many of the newest. Checkpoints of
+    later rounds go: they are of a run that this one replaces."""
+    progress, state, buffer = checkpoint.progress, checkpoint.progress.state, io.BytesIO()
     torch.save(
         {
             "run": checkpoint.run,
@@ -105,7 +94,7 @@ def clear(folder: Path) -> None:
 def differences(
     one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> dict[str, tuple[object, object]]:
-    """The keys in which two configurations differ, with both values; None where there is none."""
+    """The keys in which two configurations differ, with both values; None for a missing one."""
     return {
         key: (one.get(key), other.get(key))
         for key in sorted(one.keys() | other.keys())
@@ -138,8 +127,7 @@ def _load(path: Path) -> Checkpoint | None:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """On the CPU. A clone holds its own elements only, also where the tensor is a view."""
-    return tensor.detach().cpu().clone()
+    return tensor.detach().cpu().clone()  # a clone of a view holds its own elements only
 
 
 def _all_whole(tensors: Named) -> dict[str, Tensor]:
@@ -147,10 +135,8 @@ def _all_whole(tensors: Named) -> dict[str, Tensor]:
 
 
 def _plain(row: Mapping[str, float]) -> dict[str, int | float]:
-    """A row without NumPy's scalars, which torch does not load without trust in the file."""
-    return {
-        key: value.item() if isinstance(value, np.generic) else value for key, value in row.items()
-    }
+    """A row without NumPy's scalars, which torch loads from trusted files only."""
+    return {key: of.item() if isinstance(of, np.generic) else of for key, of in row.items()}
 
 
 def _files(folder: Path) -> list[Path]:
@@ -159,7 +145,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _remove(folder: Path, keep: list[Path]) -> None:
-    # The hidden ones were being written when their process was killed.
+    # A killed process leaves hidden ones.
     for path in [*_files(folder), *folder.glob(".*.ckpt")]:
         if path not in keep:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A paper's claims about the runs of a study, and their check before any run."""
+"""What a study declares: panels of a figure, and a paper's claims, checked before any run."""
 
 from __future__ import annotations
 
@@ -10,8 +10,41 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from m2fdp.claims.frames import ARM, VERSION, comparable
 from m2fdp.claims.measures import FANOUTS, MEASURES, SIZES
+from m2fdp.core import metrics
 from m2fdp.core.blocks import Block
 from m2fdp.core.errors import InputError, among
+
+# As x: a curve over the rounds, or over the simulated seconds that they took, of one of `curves`.
+ROUND, DELAY = "round", metrics.DELAY.name
+OVER_A_RUN = (ROUND, DELAY)
+ACCURACY, LOSS = metrics.ACCURACY.name, metrics.LOSS.name
+
+
+def curves() -> tuple[str, ...]:
+    """The metrics of a run that are drawn over it."""
+    return (ACCURACY, LOSS, *metrics.OWN)
+
+
+class Panel(Block):
+    """One plot of a figure: which runs, over what, and what tells its lines apart."""
+
+    title: str
+    # `round`, `delay_s`, or a column in which the runs differ: lines if it has numbers, else dots.
+    x: str
+    y: str = ACCURACY  # of m2fdp.claims.measures.MEASURES
+    # For each column its value or a list of values; all runs where it is empty.
+    where: dict[str, Any] = Field(default_factory=dict)
+    lines: str = ARM  # the column with a line for each value
+    log_x: bool = False
+
+
+class Layout(Block):
+    """The panels of a figure, row by row."""
+
+    columns: Annotated[int, Field(ge=1)] = 2
+    panels: Annotated[list[Panel], Field(min_length=1)]
+    # What axes and legends call a column; by default its own name.
+    names: dict[str, str] = Field(default_factory=dict)
 
 
 class _Claim(Block):
@@ -89,11 +122,8 @@ def check_claims(
     """Refuse claims that no run could decide; meant to be called before any run starts.
 
     Args:
-        claims: the claims of one study.
         columns: what the study's runs differ in, such as `arm` and dotted keys of parameters.
             `algorithm` is one always; seeds and versions are not for `of` and `over` to select.
-        versions: the study's versions.
-        measures: the measures that the study's runs have.
         values: column -> all its values, of those columns whose values are known.
 
     Raises:
@@ -103,9 +133,8 @@ def check_claims(
     selectable = [column for column in columns if column not in ("algorithm", "seed", VERSION)]
     for words, count in Counter(claim.claim for claim in claims).items():
         if count > 1:
-            raise InputError(
-                "claims", words, f"is there {count} times; word each claim differently"
-            )
+            problem = f"is there {count} times; word each claim differently"
+            raise InputError("claims", words, problem)
     for claim in claims:
         _check_known(claim, "measure", claim.measure, measures)
         for version in claim.versions or ():

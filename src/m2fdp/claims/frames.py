@@ -29,11 +29,7 @@ _NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 def swept_columns(frame_columns: Iterable[str], fixed: Collection[str] = ()) -> list[str]:
-    """The columns that tell runs apart: arm, version and parameters in which they differ.
-
-    Args:
-        fixed: more columns that do not, beside those of every frame and the measures.
-    """
+    """The columns that tell runs apart: arm, version and parameters in which they differ."""
     known = {*RUN_COLUMNS, *HISTORY_COLUMNS, *MEASURES, *fixed}
     return [column for column in frame_columns if column not in known]
 
@@ -61,9 +57,6 @@ def select_runs(runs: pd.DataFrame, selection: Mapping[str, Any]) -> pd.DataFram
     Args:
         selection: each column's value or a list of values, as YAML has them: 1 is the column's
             1.0, and [0.5] the parameter's text "[0.5]". Names of arms and versions are texts.
-
-    Raises:
-        InputError: there is no such column.
     """
     selected = np.ones(len(runs), bool)
     for column, choice in selection.items():

@@ -1,7 +1,5 @@
 """Student's intervals of means over seeds, and what they say of a claimed number."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

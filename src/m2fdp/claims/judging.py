@@ -1,7 +1,5 @@
 """A paper's claims judged against the runs of a study: numbers, and a verdict on each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
@@ -82,7 +80,6 @@ def judge(
     otherwise. One seed, and a tie, are open.
 
     Args:
-        claims: the claims of one study.
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
         versions: the study's versions, in its order, those without a finished run, too;
@@ -111,12 +108,10 @@ def judge(
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
-            judgement = (
-                _judge_trend(claim, version, runs)
-                if isinstance(claim, TrendClaim)
-                else _judge_threshold(claim, version, runs)
-            )
-            rows.append(asdict(judgement))
+            if isinstance(claim, TrendClaim):
+                rows.append(asdict(_judge_trend(claim, version, runs)))
+            else:
+                rows.append(asdict(_judge_threshold(claim, version, runs)))
     judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
     return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
@@ -128,9 +123,6 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     version; it holds in part if it fails in one. Holding in other versions alone, it holds only at
     the smallest verified epsilon of those, and is open where it is in a version whose runs keep to
     theirs. It fails if it holds nowhere and nothing is open.
-
-    Args:
-        judged: what `judge` returns.
 
     Returns:
         `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
@@ -151,17 +143,7 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
 def _select(
     claim: ThresholdClaim | TrendClaim, side: str, runs: pd.DataFrame, column: str | None = None
 ) -> pd.DataFrame:
-    """The runs that one side of a claim is about, in the order of their seeds.
-
-    Args:
-        claim: its selection counts.
-        side: `of` or `over`.
-        runs: the runs of one version.
-        column: a trend's column, each value of which has runs of its own.
-
-    Raises:
-        InputError: several runs of one seed (and value of the column).
-    """
+    """The runs that one side of a claim is about, in the order of their seeds."""
     selection = selections(claim)[side]
     chosen = np.ones(len(runs), dtype=bool)
     for name, value in selection.items():
@@ -174,11 +156,8 @@ def _select(
         columns = ["algorithm", *swept_columns(runs.columns)]
         varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
         remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
-        raise InputError(
-            f"claim {claim.claim!r}, {side}",
-            selection,
-            f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}",
-        )
+        problem = f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}"
+        raise InputError(f"claim {claim.claim!r}, {side}", selection, problem)
     return runs
 
 
@@ -224,12 +203,9 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     else:
         verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
     return Judgement(
-        **_declared(claim),
+        **_declared(claim) | asdict(summary),
         version=version,
         comparison=claim.comparison or "value",
-        mean=summary.mean,
-        std=summary.std,
-        n=summary.n,
         seeds=len(seeds),
         reached_of=int(ours.notna().sum()),
         reached_over=int(theirs.notna().sum()),
@@ -264,15 +240,12 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
     # Without a seed that all values have: of what each has.
     means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
     return Judgement(
-        **_declared(claim),
+        **_declared(claim) | asdict(gain),
         version=version,
         comparison="trend",
-        mean=gain.mean,
-        std=gain.std,
         seeds=len(seeds),
         reached_of=n,
         reached_over=n,
-        n=n,
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(map(float, means)),
@@ -286,11 +259,8 @@ def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
     normal = comparable(value)
     numbers = normal if isinstance(normal, tuple) else (normal,)
     if not numbers or not all(isinstance(number, float) for number in numbers):
-        raise InputError(
-            f"claim {claim.claim!r}, trend",
-            claim.trend,
-            f"a run that is selected has {value!r}, which is not a number; select fewer",
-        )
+        problem = f"a run that is selected has {value!r}, which is not a number; select fewer"
+        raise InputError(f"claim {claim.claim!r}, trend", claim.trend, problem)
     return numbers
 
 
@@ -302,11 +272,8 @@ def _over_versions(rows: pd.DataFrame) -> str:
     """The verdict of one claim over its versions, all of which are `rows`."""
     holding = rows[rows["verdict"] == HOLDS]
     if holding.empty:
-        return next(
-            verdict
-            for verdict in (OPEN, FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
-            if (rows["verdict"] == verdict).any()
-        )
+        in_order = (OPEN, FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
+        return next(verdict for verdict in in_order if (rows["verdict"] == verdict).any())
     keeping = holding[holding["within_nominal"]]
     if len(keeping):
         word = IN_PART if (rows["verdict"] == FAILS).any() else HOLDS

@@ -4,8 +4,6 @@
 from several rounds, and those that rooms beside the core bring.
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -21,26 +19,17 @@ SIZES = (DEVICES, ZONES)
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Metric):
-    """A metric that only a comparison of runs knows.
+    """A metric that only a comparison of runs knows."""
 
-    Attributes:
-        tracked: MLflow's metric that it is read from. A star at the end stands for the largest of
-            those that begin so; empty = it is computed.
-        of_rounds: whether that is one of every round, whose mean over all rounds but the first it
-            is.
-    """
-
+    # MLflow's metric that it is read from. A star at the end stands for the largest of those
+    # that begin so; empty = it is computed.
     tracked: str = ""
+    # whether that is one of every round, whose mean over all rounds but the first it is
     of_rounds: bool = False
 
 
 def _measure(
-    name: str,
-    label: str,
-    tracked: str = "",
-    digits: int | None = None,
-    unit: str = "",
-    **more: Any,
+    name: str, label: str, tracked: str = "", digits: int | None = None, unit: str = "", **more: Any
 ) -> Measure:
     return Measure(name=name, label=label, tracked=tracked, digits=digits, unit=unit, **more)
 
@@ -124,15 +113,7 @@ def tracked(*, of_rounds: bool) -> dict[str, str]:
 
 
 def check_measure(name: str, columns: Collection[str], target_accuracy: float | None) -> None:
-    """Refuse a measure that the runs of a study can't have.
-
-    Args:
-        columns: arm, version and parameters in which the runs differ.
-        target_accuracy: the study's target; None = none.
-
-    Raises:
-        InputError: naming what is valid.
-    """
+    """Refuse a measure that the runs of a study can't have."""
     if name not in MEASURES:
         raise InputError("measure", name, f"is unknown; valid are {among(name, MEASURES)}")
     if name in TO_TARGET.values() and target_accuracy is None:
@@ -142,10 +123,6 @@ def check_measure(name: str, columns: Collection[str], target_accuracy: float | 
 
 
 def check_own_metrics() -> None:
-    """Refuse metrics of a user's own that are called as a study's measure is.
-
-    Raises:
-        InputError: naming the first.
-    """
+    """Refuse metrics of a user's own that are called as a study's measure is."""
     for name in OWN.keys() & _BY_NAME.keys():
         raise InputError(KEY, name, "is what studies call a measure of theirs; name it otherwise")

@@ -1,22 +1,16 @@
-"""The measures of runs, computed from what the runs have told."""
+"""The measures of runs, computed from what the runs have told, and every two arms compared."""
 
-from __future__ import annotations
-
+import itertools
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from m2fdp.claims.frames import comparable
-from m2fdp.claims.measures import (
-    DEVICES,
-    FANOUTS,
-    SECONDS_PER_ROUND,
-    TO_TARGET,
-    VOLATILITY,
-    ZONES,
-    tracked,
-)
+from m2fdp.claims import measures
+from m2fdp.claims.frames import ARM, comparable, swept_columns
+from m2fdp.claims.intervals import summarise
 from m2fdp.core.metrics import ACCURACY, DELAY
 
 _LEAST_EVALUATIONS = 3
@@ -57,21 +51,24 @@ def measure_runs(
     """
     history = history.sort_values(["run_id", "round"])
     last = history.drop_duplicates("run_id", keep="last").set_index("run_id")
-    columns: dict[str, pd.Series] = {VOLATILITY.name: _volatility(history)}
+    columns: dict[str, pd.Series] = {measures.VOLATILITY.name: _volatility(history)}
     if target_accuracy is not None:
         first = to_target(history, target_accuracy)
-        columns |= {name: first[name] for name in TO_TARGET.values()}
-    columns[SECONDS_PER_ROUND.name] = last[DELAY.name] / last["round"]
+        columns |= {name: first[name] for name in measures.TO_TARGET.values()}
+    columns[measures.SECONDS_PER_ROUND.name] = last[DELAY.name] / last["round"]
     means = pd.DataFrame(dtype=float)
     if decisions is not None:
         chosen = decisions[decisions["round"] > 1].sort_values(["run_id", "round"])
         means = chosen.groupby("run_id").mean()
-    for measure in tracked(of_rounds=True):
+    for measure in measures.tracked(of_rounds=True):
         columns[measure] = means.get(measure, pd.Series(dtype=float))
-    if FANOUTS in runs:
-        fanouts = runs[FANOUTS].map(comparable)
-        columns |= {DEVICES: fanouts.map(_nodes), ZONES: fanouts.map(lambda x: _nodes(x, 1))}
-    for measure in tracked(of_rounds=False):
+    if measures.FANOUTS in runs:
+        fanouts = runs[measures.FANOUTS].map(comparable)
+        columns |= {
+            measures.DEVICES: fanouts.map(_nodes),
+            measures.ZONES: fanouts.map(lambda x: _nodes(x, 1)),
+        }
+    for measure in measures.tracked(of_rounds=False):
         columns[measure] = pd.DataFrame(known).get(measure, pd.Series(dtype=float))
     return runs.assign(**{k: v.reindex(runs.index).astype(float) for k, v in columns.items()})
 
@@ -81,13 +78,10 @@ def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
 
     Args:
         history: one row a run and evaluated round: run_id, round, accuracy, energy and delay.
-
-    Returns:
-        The measures of `TO_TARGET` by run_id, of the runs that reach it.
     """
     reached = history[history[ACCURACY.name] >= target_accuracy].sort_values(["run_id", "round"])
     first = reached.drop_duplicates("run_id").set_index("run_id")
-    return first[list(TO_TARGET)].rename(columns=TO_TARGET)
+    return first[list(measures.TO_TARGET)].rename(columns=measures.TO_TARGET)
 
 
 def _volatility(history: pd.DataFrame) -> pd.Series:
@@ -106,3 +100,43 @@ def _nodes(fanouts: object, above: int = 0) -> float:
     """How many nodes a tree has so many layers above the devices."""
     of_layers = fanouts[: len(fanouts) - above] if isinstance(fanouts, tuple) else (math.nan,)
     return float(math.prod(of_layers))
+
+
+_LEAST_SEEDS = 2  # one tells no interval
+_NUMBERS = ["seeds", "difference", "low", "high"]
+
+
+def paired_differences(measured: pd.DataFrame) -> pd.DataFrame:
+    """Final accuracies of every two arms under the same version and grid values, seed by seed.
+
+    Returns:
+        A row a pair: the swept columns other than the arm; algorithm and, where there are any, arm
+        of the first, then `algorithm_over` and `arm_over` of the other; seeds, how many both have;
+        difference, the mean of first less other; low and high, its 95 % interval. None of pairs
+        with fewer than two seeds.
+    """
+    swept = swept_columns(measured.columns)
+    names = ["algorithm", *([ARM] if ARM in swept else [])]
+    places = [column for column in swept if column != ARM]
+    columns = [*places, *names, *(f"{name}_over" for name in names), *_NUMBERS]
+    groups = measured.groupby(places, dropna=False, sort=False) if places else [((), measured)]
+    rows = [
+        dict(zip(places, place, strict=True)) | row
+        for place, runs in groups
+        for row in _pairs(runs, names)
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _pairs(runs: pd.DataFrame, names: list[str]) -> Iterator[dict[str, Any]]:
+    lines = {
+        name: rows.drop_duplicates("seed").set_index("seed")[ACCURACY.name].astype(float)
+        for name, rows in runs.groupby(names, sort=False)
+    }
+    for (one, ours), (other, theirs) in itertools.combinations(lines.items(), 2):
+        summary = summarise((ours - theirs).dropna().sort_index().to_numpy())
+        if summary.n >= _LEAST_SEEDS:
+            low, high = summary.interval()
+            over = dict(zip((f"{name}_over" for name in names), other, strict=True))
+            numbers = zip(_NUMBERS, (summary.n, summary.mean, low, high), strict=True)
+            yield dict(zip(names, one, strict=True)) | over | dict(numbers)

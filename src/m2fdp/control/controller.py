@@ -5,17 +5,33 @@ ends when tau local steps are done. With the noise that the mechanism draws (P) 
 tau before training, and the first round as the others.
 
 All of it is a function of network, configuration and beta. How private an estimate of beta is, is
-up to whoever makes it: see `m2fdp.convergence.smoothness`.
+up to whoever makes it: see `m2fdp.convergence.measurement`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 
 from m2fdp.control.gaps import NOTHING, History
-from m2fdp.control.problem import Choice, Problem, Terms, solve, terms_at
+from m2fdp.control.problem import (
+    Choice,
+    Problem,
+    Terms,
+    present_devices,
+    solve,
+    terms_at,
+    with_present,
+)
+from m2fdp.convergence.measurement import first_look, from_tensors, gradients_at, observe
+from m2fdp.core.engine.process import State
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.training import CourseState, Decision, Progress
+from m2fdp.core.errors import InputError
+from m2fdp.core.schedule.rounds import RoundPlan, RunPlan, check_pull
 from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.topology.network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +131,8 @@ def plan_round(
 def planned(controller: Controller, most_rounds: int) -> tuple[tuple[ControllerState, Choice], ...]:
     """The state before every round and what is chosen for it, until tau or the rounds are used up.
 
-    Nothing in (P) depends on data or models, so K^t and participation are known before training:
-    noise can be calibrated to them, and they give nothing away.
+    Nothing in (P) depends on data or models: noise can be calibrated to K^t and participation, and
+    they give nothing away.
     """
     state = before_training(controller)
     rounds: list[tuple[ControllerState, Choice]] = []
@@ -136,3 +152,97 @@ def _choose(problem: Problem, state: ControllerState) -> tuple[Choice, Controlle
     steps = choice.local_steps
     history = problem.gap.after(state.history, problem.grid.place(choice), steps)
     return choice, ControllerState(state.rounds + 1, steps, state.remaining - steps, history)
+
+
+def controlled_plan(controller: Controller, network: Network, schedule: Schedule) -> RunPlan:
+    """What the controller will choose, in at most the schedule's rounds.
+
+    Args:
+        network: a network in which all devices take part.
+    """
+    networks: dict[tuple[int, int], Network] = {}
+    rounds = []
+    for _, choice in planned(controller, schedule.rounds):
+        sizes = (choice.trusted, choice.untrusted)
+        if sizes not in networks:
+            networks[sizes] = with_present(network, present_devices(network, choice))
+        layers = replace(schedule, local_steps=choice.local_steps).layers()
+        rounds.append(RoundPlan(layers, 1.0, list(networks).index(sizes)))
+    return RunPlan(tuple(networks.values()), tuple(rounds))
+
+
+@dataclass(frozen=True, eq=False)
+class ControlledRounds:
+    """The controller's rounds (a `RoundPolicy`).
+
+    Its course state is the last look at the devices' gradients; nothing, where beta is declared.
+
+    Attributes:
+        rounds: those of `controlled_plan`.
+        simulation: parts of the run; where beta is not declared it is estimated from them.
+    """
+
+    controller: Controller
+    rounds: tuple[RoundPlan, ...]
+    simulation: Simulation
+
+    @cached_property
+    def states(self) -> tuple[ControllerState, ...]:
+        """The controller's, before every round."""
+        return tuple(state for state, _ in planned(self.controller, len(self.rounds)))
+
+    def start(self, state: State) -> CourseState:
+        if self.controller.smoothness:
+            return {}
+        gradients = gradients_at(self.simulation, state.weights).gradients
+        return first_look(self.simulation, state.weights, gradients).tensors()
+
+    def decide(self, reached: Progress) -> Decision:
+        """The next round, with the step size that beta allows.
+
+        Raises:
+            InputError: nothing is known of beta, or the proximal term would pull past its centre.
+        """
+        beta = self.controller.smoothness or from_tensors(reached.course_state).beta
+        if not beta:
+            raise InputError(
+                "control.smoothness",
+                "estimated",
+                "can't be estimated, as no gradient changes with the model; declare it",
+            )
+        control, _ = plan_round(self.controller, self.states[reached.state.round], beta)
+        schedule = self.controller.schedule
+        check_pull(schedule.proximal, control.step_size)
+        plan = replace(
+            self.rounds[reached.state.round],
+            step_size=control.step_size,
+            proximal=schedule.proximal,
+            center=schedule.center,
+        )
+        return Decision(plan, logged(control))
+
+    def learn(self, state: State, course_state: CourseState) -> CourseState:
+        if self.controller.smoothness:
+            return course_state
+        gradients = gradients_at(self.simulation, state.weights).gradients
+        return observe(from_tensors(course_state), state.weights, gradients).tensors()
+
+
+def logged(control: RoundControl) -> dict[str, float]:
+    """A round's decisions and what they rest on, by the name of their metric."""
+    terms = control.terms
+    return {
+        "K": control.choice.local_steps,
+        "eta": control.step_size,
+        "beta": control.smoothness,
+        "remaining": control.remaining,
+        "s_trusted": control.choice.trusted,
+        "s_untrusted": control.choice.untrusted,
+        "energy_term_j": terms.energy_j,
+        "delay_term_s": terms.delay_s,
+        "gap_term": terms.gap,
+        "energy_share": terms.energy_share,
+        "delay_share": terms.delay_share,
+        "gap_share": terms.gap_share,
+        "objective": terms.objective,
+    }

@@ -30,11 +30,7 @@ NOTHING = History()
 
 @dataclass(frozen=True, eq=False)
 class PapersGap:
-    """nu of J eq. 28, which no finished round changes.
-
-    Attributes:
-        values: (k, a, b).
-    """
+    """nu of J eq. 28, (k, a, b), which no finished round changes."""
 
     values: np.ndarray
 
@@ -89,12 +85,7 @@ class MechanismGap:
         return np.where(in_time[:, None, None], 2 * total / weight, np.inf)
 
     def after(self, history: History, at: tuple[int, int, int], local_steps: int) -> History:
-        """What is settled after one more round.
-
-        Args:
-            at: the place of its choice.
-            local_steps: K^t.
-        """
+        """What is settled after one more round of K^t local steps, by the place of its choice."""
         sums = self.sums.over(history.rounds, np.array([history.rounds + 1]))[:, 0]
         of_one = [power * float(sum_) for power, sum_ in zip(self._powers, sums, strict=True)]
         spread = RoundSpread(*(getattr(self.spread, part.name)[at] for part in fields(RoundSpread)))

@@ -11,7 +11,7 @@ mechanism draws, tau and the step size are chosen with K and participation, all 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, sqrt
@@ -21,12 +21,13 @@ import numpy as np
 from m2fdp.control.config import ControlConfig
 from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
-from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, largest_step
+from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.costs.resources import Links
+from m2fdp.core.costs.resources import Links, message_bits
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.trust import trusted_branch
+from m2fdp.core.topology.tree import Tree
+from m2fdp.core.topology.trust import Trust
 
 # Of larger subnets so many sizes are looked at, evenly spaced from one device to all; fewer where
 # tau and the step size are chosen, too.
@@ -109,9 +110,8 @@ class Problem:
     """(P) of one run, for any tau^t that is left.
 
     The unit of a term is its value where every round has K^1 local steps and all devices, so that
-    equal alphas weight equal relative changes from there. (Over its largest value J's nu would be
-    next to nothing for all but the largest K, of which it is the fourth power.) Units are
-    constants of the run: (P) is J's with other units for the alphas.
+    equal alphas weight equal relative changes from there. Units are constants of the run: (P) is
+    J's with other units for the alphas.
 
     Attributes:
         grid: what is chosen from.
@@ -130,26 +130,16 @@ class Problem:
     starts_there: bool
 
     @cached_property
-    def energy_j(self) -> np.ndarray:
-        """E at tau^t = tau, (k, a, b)."""
-        return self._rounds * self.grid.energy_j
-
-    @cached_property
-    def delay_s(self) -> np.ndarray:
-        """Gamma at tau^t = tau, (k, a, b)."""
-        return self._rounds * self.grid.delay_s
+    def resources(self) -> tuple[np.ndarray, np.ndarray]:
+        """E and Gamma at tau^t = tau, (k, a, b) each; they are proportional to tau^t."""
+        rounds = np.asarray(self.total_steps / self.grid.local_steps[:, None, None])
+        return rounds * self.grid.energy_j, rounds * self.grid.delay_s
 
     @cached_property
     def resource_cost(self) -> np.ndarray:
-        """The weighted shares of E and Gamma at tau^t = tau, (k, a, b); proportional to tau^t."""
-        return (
-            self.alphas[0] / self.units[0] * self.energy_j
-            + self.alphas[1] / self.units[1] * self.delay_s
-        )
-
-    @property
-    def _rounds(self) -> np.ndarray:
-        return np.asarray(self.total_steps / self.grid.local_steps[:, None, None])
+        """The weighted shares of E and Gamma at tau^t = tau, (k, a, b)."""
+        of_energy, of_delay = (self.alphas[i] / self.units[i] * self.resources[i] for i in (0, 1))
+        return of_energy + of_delay
 
     def objective(self, remaining: int, history: History) -> np.ndarray:
         """The weighted sum of the shares for tau^t = remaining, (k, a, b)."""
@@ -158,10 +148,8 @@ class Problem:
 
 
 def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
-    """The choice of least objective with K <= min(K^max, tau^t).
-
-    Of equal ones that with the fewest local steps, then with the fewest devices below trusted
-    and then below untrusted nodes.
+    """The choice of least objective with K <= min(K^max, tau^t); of equal ones that with the fewest
+    local steps, then the fewest devices below trusted, then below untrusted nodes.
 
     Args:
         remaining: tau^t >= 1.
@@ -175,18 +163,11 @@ def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choic
 
 
 def terms_at(problem: Problem, choice: Choice, remaining: int, history: History = NOTHING) -> Terms:
-    """What a choice among those of the problem costs when tau^t is left.
-
-    Args:
-        history: what finished rounds have settled.
-    """
+    """What a choice costs when tau^t is left; `history` is what finished rounds have settled."""
     at = problem.grid.place(choice)
     share = remaining / problem.total_steps
-    raw = (
-        share * float(problem.energy_j[at]),
-        share * float(problem.delay_s[at]),
-        float(problem.gap.over(history, remaining)[at]),
-    )
+    energy_j, delay_s = (share * float(of_all[at]) for of_all in problem.resources)
+    raw = energy_j, delay_s, float(problem.gap.over(history, remaining)[at])
     energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
     shares = (energy, delay, gap)
     objective = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
@@ -211,20 +192,15 @@ def build_problem(
     network = links.network
     total = config.tau or schedule.rounds * schedule.local_steps
     grid = choice_grid(links, schedule, config, total)
-    factor = noise_factor(
-        network.tree.depth,
-        links.n_parameters,
-        grid.local_steps,
-        sampling_rate,
-        privacy.epsilon,
-        privacy.delta,
-    )
+    target = privacy.epsilon, privacy.delta
+    size = network.tree.depth, links.n_parameters
+    factor = noise_factor(*size, grid.local_steps, sampling_rate, *target)
     # s_{L-1} of each kind, which the smallest subnet keeps small.
     subnets, sizes = _subnets(network), grid.sizes
-    smallest = (
-        np.minimum(sizes[0], subnets[0].min(initial=sizes[0][-1])),
-        np.minimum(sizes[1], subnets[1].min(initial=sizes[1][-1])),
-    )
+    smallest = [
+        np.minimum(tried, kind.min(initial=tried[-1]))
+        for tried, kind in zip(sizes, subnets, strict=True)
+    ]
     gap = factor[:, None, None] * _noise_terms(network, smallest, privacy.alpha)
     at, rounds = grid.place(grid.start), total / grid.start.local_steps
     units = rounds * float(grid.energy_j[at]), rounds * float(grid.delay_s[at]), float(gap[at])
@@ -232,21 +208,85 @@ def build_problem(
 
 
 def choice_grid(links: Links, schedule: Schedule, config: ControlConfig, total: int) -> ChoiceGrid:
-    """What (P) chooses from.
-
-    Args:
-        links: those of a network of depth L >= 2.
-        total: tau, at most.
-    """
+    """What (P) chooses from, for a network of depth L >= 2 and tau at most `total`."""
     steps = np.arange(1, min(config.max_local_steps, total) + 1)
     count = _MOST_SIZES if config.gap == "papers" else _MOST_SIZES_PLANNED
     below_trusted, below_untrusted = _subnets(links.network)
     sizes = _tried_sizes(below_trusted, count), _tried_sizes(below_untrusted, count)
-    costs = links.grid(schedule.local_aggregation.get(1), steps, sizes)
+    costs = cost_grid(links, schedule.local_aggregation.get(1), steps, sizes)
     start = Choice(
         int(min(config.initial_local_steps, steps[-1])), int(sizes[0][-1]), int(sizes[1][-1])
     )
     return ChoiceGrid(steps, sizes, *costs, start)
+
+
+def cost_grid(
+    links: Links,
+    aggregate_every: int | None,
+    local_steps: np.ndarray,
+    sizes: tuple[np.ndarray, np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Joules and seconds of a round for every K, s_T and s_U: float64 (k, a, b) each.
+
+    These are E and Gamma of J Sec. V-B. J sums the delays of the local aggregations of all servers;
+    here different servers receive side by side.
+
+    Args:
+        links: those of a network of depth L >= 2, whose own participation plays no part.
+        aggregate_every: local steps between aggregations at layer 1; None = there are none.
+        local_steps: int (k,), the values of K.
+        sizes: int (a,) and (b,), the values of s_T and s_U: the most devices that take part below
+            a lowest server with a trusted, and with an untrusted ancestor at layer 1.
+    """
+    network, config = links.network, links.config
+    # A step by itself, a step that ends at layer 1, and the last one.
+    journeys = [links.senders(top) for top in (None, 1, 0)]
+    trusted = trusted_branch(network.tree, network.trust)[1:]
+    untrusted = [~mask for mask in trusted]
+    (below_trusted, n_trusted), (below_untrusted, n_untrusted) = (
+        _branch(links, branch, values, journeys)
+        for branch, values in zip((trusted, untrusted), sizes, strict=True)
+    )
+    # Axes: journey, K, s_T, s_U.
+    a, b = below_trusted[:, :, None, :, None], below_untrusted[:, :, None, None, :]
+    energy, delay = a[0] + b[0], np.maximum(a[1], b[1])
+    delay = delay + (a[2] + b[2] if config.uplinks == "sequential" else np.maximum(a[2], b[2]))
+
+    steps = np.asarray(local_steps)[:, None, None]
+    locally = np.zeros_like(steps)
+    if aggregate_every is not None:
+        locally = (steps - 1) // aggregate_every
+    times = np.stack([steps - 1 - locally, locally, np.ones_like(steps)])
+    present = n_trusted[:, None] + n_untrusted[None, :]
+    return (
+        (times * energy).sum(axis=0) + steps * present * config.step_energy_j,
+        (times * delay).sum(axis=0) + steps * config.step_delay_s,
+    )
+
+
+def _branch(
+    links: Links,
+    branch: Sequence[np.ndarray],
+    sizes: np.ndarray,
+    journeys: Sequence[Sequence[np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
+    to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
+    tree = links.network.tree
+    rank = tree.sibling_rank()
+    costs = np.zeros((3, len(journeys), len(sizes)))
+    present = np.zeros(len(sizes), dtype=np.int64)
+    for i, size in enumerate(sizes):
+        taking_part = (*branch[:-1], branch[-1] & (rank < size))
+        present[i] = taking_part[-1].sum()
+        network = replace(links.network, participants=max(int(size), 1))
+        bits = message_bits(network, links.n_parameters, links.config)
+        for journey, masks in enumerate(journeys):
+            first, *others = (mask & part for mask, part in zip(masks, taking_part, strict=True))
+            energy, delays = links.hop(1, first, bits[0])
+            cost = links.journey((np.zeros_like(first), *others), bits)
+            costs[:, journey, i] = cost.energy_j + energy, cost.delay_s, delays[0]
+    return costs, present
 
 
 def plan_problem(
@@ -259,19 +299,16 @@ def plan_problem(
     """(P) with the noise that the mechanism draws, at the tau and gamma with the best choice, and
     that gamma.
 
-    Looked at are values of tau up to T·K of the schedule, evenly spaced by their logarithm, or the
+    The values of tau are evenly spaced by their logarithm up to T·K of the schedule, or the
     configured one; no choice needs more rounds than T.
 
     Args:
-        spread: what a round of each choice brings, (k, a, b), if noise is calibrated to tau local
-            steps.
-        config: configured choices; a tau is at most T·K^max.
+        spread: what a round of each choice brings, (k, a, b), where noise is for tau local steps.
     """
     sums, alphas, room = StepSums(schedule.rounds), _alphas(config), longest(schedule, config)
-    # eta^1 = gamma / sqrt(2) is the largest step.
-    tried = (
-        sqrt(2) * largest_step(landscape) * np.geomspace(_LEAST_STEP_PARAMETER, 1, _STEP_PARAMETERS)
-    )
+    # eta^1 = gamma / sqrt(2) is the largest step, at most 1/beta.
+    gammas = np.geomspace(_LEAST_STEP_PARAMETER, 1, _STEP_PARAMETERS)
+    tried = sqrt(2) * (1 / landscape.smoothness) * gammas
     steps, place = grid.local_steps, grid.place(grid.start)
 
     def gaps(total: int) -> list[MechanismGap]:
@@ -306,16 +343,27 @@ def longest(schedule: Schedule, config: ControlConfig) -> int:
 
 def present_devices(network: Network, choice: Choice) -> np.ndarray:
     """How many devices of each lowest server take part: int64 (N_{L-1},)."""
-    trusted = trusted_branch(network.tree, network.trust)[-2]
-    chosen = np.where(trusted, choice.trusted, choice.untrusted)
-    return np.minimum(network.tree.n_children(network.tree.depth - 1), chosen)
+    children, trusted = lowest(network)
+    return np.minimum(children, np.where(trusted, choice.trusted, choice.untrusted))
+
+
+def lowest(network: Network) -> tuple[np.ndarray, np.ndarray]:
+    """|S_c| of the lowest servers, int64, and which are below a trusted node of layer 1, bool."""
+    tree = network.tree
+    return tree.n_children(tree.depth - 1), trusted_branch(tree, network.trust)[-2]
 
 
 def with_present(network: Network, present: np.ndarray) -> Network:
-    """The network of a round in which so many devices of each lowest server take part, int64
-    (N_{L-1},): the same one where all do."""
+    """The network in which so many devices of each lowest server take part, int64 (N_{L-1},)."""
     everybody = (present == network.tree.n_children(network.tree.depth - 1)).all()
     return network if everybody else replace(network, participants=present)
+
+
+def trusted_branch(tree: Tree, trust: Trust) -> list[np.ndarray]:
+    """For layer l = 0…L >= 2, bool (N_l,): is a node's ancestor at layer 1, or itself there,
+    trusted; the cloud counts with them."""
+    below = (trust[1][tree.ancestors_of(layer, 1)] for layer in range(1, tree.depth + 1))
+    return [np.ones(1, dtype=bool), *below]
 
 
 def _alphas(config: ControlConfig) -> tuple[float, float, float]:
@@ -324,8 +372,7 @@ def _alphas(config: ControlConfig) -> tuple[float, float, float]:
 
 def _subnets(network: Network) -> tuple[np.ndarray, np.ndarray]:
     """|S_c| of the lowest servers below trusted, and below untrusted nodes of layer 1."""
-    children = network.tree.n_children(network.tree.depth - 1)
-    trusted = trusted_branch(network.tree, network.trust)[-2]
+    children, trusted = lowest(network)
     return children[trusted], children[~trusted]
 
 
@@ -338,9 +385,7 @@ def _tried_sizes(subnets: np.ndarray, count: int) -> np.ndarray:
     return tried.round().astype(np.int64)
 
 
-def _noise_terms(
-    network: Network, sizes: tuple[np.ndarray, np.ndarray], alpha: float
-) -> np.ndarray:
+def _noise_terms(network: Network, sizes: Sequence[np.ndarray], alpha: float) -> np.ndarray:
     """The sum of J eq. 28 for every s_T and s_U: (a, b).
 
     Eq. 28 knows one s_{L-1}, the least of all subnets; taken by the letter, no choice would ever

@@ -38,9 +38,16 @@ It assumes, like J, that clipping changes no gradient.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from m2fdp.core.config import PIXELS, Config
+from m2fdp.core.errors import InputError
+from m2fdp.core.models.checks import Shape
+from m2fdp.core.models.registry import Model
+from m2fdp.features.projection import LONGEST_SQUARED
 
 
 @dataclass(frozen=True)
@@ -80,23 +87,20 @@ class RoundSpread:
 
 
 def parted(local_steps: np.ndarray, in_one_step: np.ndarray) -> np.ndarray:
-    """`RoundSpread.parted`; arguments broadcast.
+    """`RoundSpread.parted` of K local steps; arguments broadcast.
 
     Args:
-        local_steps: K.
-        in_one_step: squared distance by which models part in one step, over eta^2: zeta^2, and
-            what samples of devices add to it.
+        in_one_step: squared distance by which models part in one step, over eta^2.
     """
     return np.asarray(in_one_step * local_steps * (local_steps - 1) * (2 * local_steps - 1) / 6)
 
 
 def carried(local_steps: np.ndarray, step: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """`RoundSpread.carried`, also of minibatches' noise; arguments broadcast.
+    """`RoundSpread.carried` of K local steps, also of minibatches' noise; arguments broadcast.
 
     Args:
-        local_steps: K.
         step: squared noise over eta^2 that every step brings into the mean model.
-        local: that all local aggregations of a round do.
+        local: squared noise over eta^2 that all local aggregations of a round bring.
     """
     return np.asarray((local_steps - 1) * (step * local_steps / 2 + local))
 
@@ -132,11 +136,6 @@ def raised(
     return np.asarray(np.asarray(cubes) * drift + np.asarray(squares) / 2 * bursts)
 
 
-def largest_step(landscape: Landscape) -> float:
-    """The largest eta that the bound holds for, 1/beta."""
-    return 1 / landscape.smoothness
-
-
 class StepSums:
     """Sums of powers of step sizes 1/sqrt(t + 1) over consecutive rounds.
 
@@ -152,3 +151,33 @@ class StepSums:
     def over(self, first: int, last: np.ndarray) -> np.ndarray:
         """Of first, second and third powers over rounds t = first + 1…last: (3, *last.shape)."""
         return np.asarray(self._sums[:, last] - self._sums[:, first, None])
+
+
+def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:
+    """beta as declared, or as bounded by the range of the features; None where it is estimated.
+
+    Args:
+        shape: (C, H, W) of what the model takes.
+
+    Raises:
+        InputError: it is to be bounded, and the loss has no known curvature.
+    """
+    declared = config.control.smoothness
+    if declared == "estimated":
+        return None
+    if declared is not None:
+        return float(declared)
+    if model.curvature is None:
+        raise InputError(
+            "control.smoothness",
+            None,
+            f"has no bound for model.name: {model.name}, whose loss has no known curvature; "
+            "declare a number, or use model.name: softmax or logistic",
+        )
+    return model.curvature * longest_squared(config, shape)
+
+
+def longest_squared(config: Config, shape: Shape) -> float:
+    """The largest squared norm that a record's features can have."""
+    mapped = config.features.map != PIXELS or config.dataset.scale == "unit_norm"
+    return LONGEST_SQUARED if mapped else float(prod(shape))  # pixels are in [0, 1]

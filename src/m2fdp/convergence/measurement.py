@@ -5,17 +5,138 @@ All of it comes from the devices' raw records: a diagnostic of the simulation, n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
-from m2fdp.convergence.local_gradients import LocalGradients, local_gradients
-from m2fdp.convergence.smoothness import Smoothness, observe, probe
 from m2fdp.core.engine.process import State, run_rounds
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
+
+_GRADIENTS_AT_A_TIME = 256
+
+
+@dataclass(frozen=True, eq=False)
+class LocalGradients:
+    """The devices' losses and unclipped gradients at one model, over whole shards.
+
+    Attributes:
+        losses: float64 (N_L,), F_j.
+        gradients: (N_L, M), grad F_j.
+        mean_squares: float64 (N_L,), the mean over device j's records of the squared norm of
+            the record's own gradient.
+    """
+
+    losses: Tensor
+    gradients: Tensor
+    mean_squares: Tensor
+
+
+def local_gradients(
+    model: Model, weights: Tensor, features: Tensor, labels: Tensor, sizes: np.ndarray
+) -> LocalGradients:
+    """Evaluate every F_j (J eq. 5) and its gradient at the parameters (M,).
+
+    Args:
+        features: (R, C, H, W), all training records' in device order.
+        labels: labels of the same records, (R,).
+        sizes: int64 (N_L,), D_j.
+    """
+    losses = torch.zeros(len(sizes), dtype=torch.float64)
+    gradients = weights.new_zeros(len(sizes), len(weights))
+    mean_squares = torch.zeros(len(sizes), dtype=torch.float64)
+    start = 0
+    for device, size in enumerate(sizes.tolist()):
+        for part in torch.arange(start, start + size).split(_GRADIENTS_AT_A_TIME):
+            scores = model.scores(weights, features[part]).detach().requires_grad_()
+            values = model.loss(scores, labels[part])
+            (errors,) = torch.autograd.grad(values.sum(), scores)
+            total, squares = _back_propagated(model, weights, features[part], errors)
+            losses[device] += values.double().sum().item() / size
+            gradients[device] += total / size
+            mean_squares[device] += squares.double().sum().item() / size
+        start += size
+    return LocalGradients(losses, gradients, mean_squares)
+
+
+def _back_propagated(
+    model: Model, weights: Tensor, features: Tensor, errors: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The sum (M,) of the records' gradients and their squared norms (B,)."""
+    if model.linear:
+        flat = features.flatten(1)
+        return (errors.T @ flat).flatten(), errors.square().sum(1) * flat.square().sum(1)
+
+    def product(vector: Tensor, image: Tensor, error: Tensor) -> Tensor:
+        return model.scores(vector, image[None])[0] @ error
+
+    per_record = torch.func.vmap(torch.func.grad(product), in_dims=(None, 0, 0))
+    gradients = per_record(weights, features, errors)
+    return gradients.sum(dim=0), gradients.square().sum(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothness:
+    """beta as seen so far, the largest ||grad F_i(w) - grad F_i(w')|| / ||w - w'|| over devices and
+    pairs of models (J's reference [8]): a lower bound on the true constant.
+
+    Attributes:
+        beta: the largest ratio, or None before two different models have been seen.
+        weights: the models of the last look, (N_L, M), or (1, M) where all devices share one.
+        gradients: the gradients of F_i there, (N_L, M).
+    """
+
+    beta: float | None = None
+    weights: Tensor | None = None
+    gradients: Tensor | None = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name; `from_tensors` reads it."""
+        named = {"weights": self.weights, "gradients": self.gradients}
+        if self.beta is not None:
+            named["beta"] = torch.tensor(self.beta, dtype=torch.float64)
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+def from_tensors(tensors: Mapping[str, Tensor]) -> Smoothness:
+    """What `Smoothness.tensors` has given."""
+    beta = tensors.get("beta")
+    return Smoothness(
+        None if beta is None else float(beta), tensors.get("weights"), tensors.get("gradients")
+    )
+
+
+def observe(state: Smoothness, weights: Tensor, gradients: Tensor) -> Smoothness:
+    """The state after one more look; devices whose model has not moved say nothing.
+
+    Args:
+        weights: (N_L, M), or (M,) for one model of all devices.
+        gradients: the gradients of F_i at these weights, (N_L, M).
+    """
+    weights = torch.atleast_2d(weights)
+    after = replace(state, weights=weights, gradients=gradients)
+    if state.weights is None or state.gradients is None:
+        return after
+    changes = (gradients - state.gradients).norm(dim=1)
+    distances = (weights - state.weights).norm(dim=1).expand_as(changes)
+    moved = distances > 0
+    if not moved.any():
+        return after
+    ratio = float((changes[moved] / distances[moved]).max())
+    return replace(after, beta=max(ratio, state.beta or 0.0))
+
+
+def probe(weights: Tensor, gradients: Tensor) -> Tensor:
+    """A second model for each device, one unit down its own gradient: (N_L, M). Random directions
+    would miss the curvature that gradients point along.
+    """
+    lengths = gradients.norm(dim=1, keepdim=True)
+    return weights - gradients / lengths.clamp_min(torch.finfo(gradients.dtype).tiny)
 
 
 def measure_run(

@@ -3,6 +3,5 @@
 from m2fdp.core.rooms import Room
 
 ROOM = Room(
-    features=("m2fdp.convergence.facts:FEATURES",),
-    verb_features=("m2fdp.convergence.facts:BOUND",),
+    features=("m2fdp.convergence.facts:FEATURES",), verb_features=("m2fdp.convergence.facts:BOUND",)
 )

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from m2fdp.core.errors import InputError, one_line
-from m2fdp.core.rooms import brought
+from m2fdp.core.rooms import Catalogue, brought
 
 FORM = "package.module:function"
+# By the key that names own code, the function of a room that makes of it what the core takes.
+OWN: Catalogue[Callable[..., Any]] = Catalogue("own", {})
 _MARK_OF_ROOT = "pyproject.toml"
 # Where an error's frames are not the user's: this package, libraries and Python itself.
 _NOT_THEIRS = tuple(

@@ -34,9 +34,13 @@ class Room:
             what the room's messages have.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
             first step, float64 (N_L,), or None where it sends nothing then.
+        models: {name: a function from the block `model`, the shape of inputs and the number of
+            classes to a `Model`}.
         datasets: {name: a function from the block `dataset` and a folder to unpack in to a
             `Dataset`}.
         loaded: functions that are told the names of the user's own code that has just been loaded.
+        own: {key that names a user's own code: the function that makes of it what the core takes}.
+        own_parts: functions from a `Config` and a `Plan` to the `OwnPart`s of the run.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
         features: tuples of the `Feature`s that the room gives a run.
@@ -65,8 +69,11 @@ class Room:
     decides: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     before_steps: tuple[str, ...] = ()
+    models: Mapping[str, str] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()
+    own: Mapping[str, str] = field(default_factory=dict)
+    own_parts: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()

@@ -51,17 +51,14 @@ class TreeOfNodes:
 
     @property
     def simulation(self) -> Simulation:
-        """What is run."""
         return self.simulated.simulation
 
     @property
     def executor(self) -> Execution:
-        """What evaluates."""
         return self.simulated.executor
 
     @property
     def draws(self) -> frozenset[str]:
-        """What nodes draw."""
         return Round.draws
 
     def start(self) -> State:
@@ -70,11 +67,7 @@ class TreeOfNodes:
         return State(0, weights, Slots(self.simulation.rules.server.start(weights)))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """One round. Nobody can listen.
-
-        Raises:
-            ChildrenError: a child refuses.
-        """
+        """One round. Nobody can listen; a child that refuses is a `ChildrenError`."""
         number, node = state.round + 1, self.server.node
         self.begin(number)
         place = Place(number, 1, len(plan.layers), "model")
@@ -86,12 +79,8 @@ class TreeOfNodes:
 
 
 def run_rounds(process: TreeOfNodes, folder: Path, listener: Listener) -> Trained:
-    """All rounds that are left, each kept in a folder before the next begins.
-
-    Raises:
-        ChildrenError: a child refuses.
-        InputError: the model has diverged.
-    """
+    """All rounds that are left, each kept in a folder before the next begins; a `ChildrenError` or
+    `InputError` where a child refuses, or the model diverges."""
     node = process.server.node
     experiment, run = node.recomputed.experiment, node.plan.digest.hex()
     checkpoint, _ = load_latest(folder)
@@ -115,13 +104,13 @@ def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
     private = experiment.calibration.mechanism.private
     # Their records are nobody's to compare.
     keep_verdict(model, Verdict(run_digest(config), "", private, rests_on))
-    rounds = folder / "data/07_model_output" / cell / "round_metrics.csv"
     for path, table in (
-        (rounds, trained.metrics),
+        (folder / "data/07_model_output" / cell / "round_metrics.csv", trained.metrics),
         (reports / "privacy_ledger.csv", experiment.ledger()),
         (reports / "epsilon_over_rounds.csv", experiment.epsilon_over_rounds()),
     ):
-        _write_table(path, table)
+        with replacing(path) as file:
+            table.to_csv(file, index=False)
     _write_json(reports / "privacy_summary.json", promised(node))
 
 
@@ -129,10 +118,9 @@ def promised(node: NodePlan) -> dict[str, Any]:
     """What the run promises, and whom it rests on."""
     experiment, plan = node.recomputed.experiment, node.plan
     summary = experiment.summary()
-    adding = list(plan.content["noise"])
-    rests = [f"noise is added by those who have signed that they add it: {_listed(adding)}"] * bool(
-        adding
-    )
+    rests = []
+    if adding := list(plan.content["noise"]):
+        rests.append(f"noise is added by those who have signed that they add it: {_listed(adding)}")
     if node.recomputed.network.sums.layers:
         colluding = experiment.config.threat.colluding
         rests.append(
@@ -145,10 +133,8 @@ def promised(node: NodePlan) -> dict[str, Any]:
         rests.append("what floating-point noise tells by its least digits is not met")
     nodes = [name for names in node.recomputed.network.tree.names for name in names]
     deployed = {"nodes": len(nodes), "plan": plan.digest.hex(), "rehearsal": bool(plan.release)}
-    return summary | {
-        "assumptions": [*summary.get("assumptions", ()), *rests],
-        "deployed": deployed,
-    }
+    assumptions = [*summary.get("assumptions", ()), *rests]
+    return summary | {"assumptions": assumptions, "deployed": deployed}
 
 
 def simulated(config: Config) -> Config:
@@ -179,8 +165,3 @@ def _listed(names: list[str]) -> str:
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     with replacing(path) as file:
         file.write_text(json.dumps(content, indent=2, ensure_ascii=False), encoding="utf-8")
-
-
-def _write_table(path: Path, table: pd.DataFrame) -> None:
-    with replacing(path) as file:
-        table.to_csv(file, index=False)

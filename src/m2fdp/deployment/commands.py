@@ -85,8 +85,7 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
     from m2fdp.core.config import load_config
-    from m2fdp.deployment.facts import read_facts
-    from m2fdp.deployment.needs import check_deployment
+    from m2fdp.deployment.facts import check_deployment, read_facts
 
     configuration, facts = load_config(*config, params), read_facts(nodes)
     check_deployment(configuration)
@@ -184,10 +183,10 @@ def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None
 @_one_line_ends()
 def check(plan: Path, name: str, folder: Path) -> None:
     """What a node of PLAN would send to whom, behind how much noise, at which epsilon."""
-    from m2fdp.deployment.checking import told_of
     from m2fdp.deployment.keys import read_identity
     from m2fdp.deployment.node_plan import node_plan
     from m2fdp.deployment.plan import load_plan, recompute
+    from m2fdp.deployment.process import told_of
 
     loaded = load_plan(plan, read_identity(name, folder).authority)
     for line in told_of(node_plan(loaded, recompute(loaded), name)):

@@ -7,12 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from m2fdp.core.blocks import (
-    READ_BY,
-    SINCE,
-    Block,
-    Positive,
-)
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Positive
 
 # Who reads it.
 DEPLOYED = "the command m2fdp plan"

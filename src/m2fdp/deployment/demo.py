@@ -24,8 +24,7 @@ from m2fdp.core.streams import KeyedStreams
 from m2fdp.deployment import keys
 from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.facts import Facts
-from m2fdp.deployment.missing import experiment_of
-from m2fdp.deployment.plan import PublicPlan, make_plan, recompute
+from m2fdp.deployment.plan import PublicPlan, experiment_of, make_plan, recompute
 from m2fdp.experiment import Experiment
 
 _USUAL = {
@@ -46,8 +45,6 @@ class Rehearsal:
     """A plan with the files of all its nodes, and the processes that are started of them.
 
     Attributes:
-        experiment: the simulator's.
-        folder: where everything is.
         more: further options of each node's command.
         trusted: whether devices trust whom the plan has them trust.
     """
@@ -61,7 +58,6 @@ class Rehearsal:
 
     @property
     def cloud(self) -> str:
-        """Its name."""
         return self.experiment.network.tree.names[0][0]
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
@@ -83,11 +79,9 @@ class Rehearsal:
         return started
 
     def log(self, name: str) -> Path:
-        """What a node has printed."""
         return self.folder / f"{name}.log"
 
     def start_all(self) -> None:
-        """Start all nodes, servers first."""
         for names in self.experiment.network.tree.names:
             for name in names:
                 self.start(name)
@@ -100,7 +94,6 @@ class Rehearsal:
         return code
 
     def end(self) -> None:
-        """End what is still running."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -113,7 +106,6 @@ class Rehearsal:
         return parameters_to_vector(model.values())
 
     def ledger(self) -> pd.DataFrame:
-        """What the cloud has written."""
         cell = self.experiment.config.cell
         return pd.read_csv(self.folder / f"data/08_reporting/{cell}/privacy_ledger.csv")
 
@@ -125,11 +117,7 @@ class Rehearsal:
 
 
 def prepare(config: Config, folder: Path) -> Rehearsal:
-    """Keys, plan and records of all nodes of a configuration, in a folder.
-
-    Raises:
-        InputError: what a run of nodes or of the simulator is refused for.
-    """
+    """Keys, plan and records of all nodes of a configuration, in a folder."""
     experiment = experiment_of(config).from_config(simulated(config))
     tree, samples = experiment.network.tree, experiment.samples
     servers = [name for names in tree.names[:-1] for name in names]
@@ -161,12 +149,8 @@ def rehearse(
     tell: Callable[[str], None],
     masks: bool = False,
 ) -> bool:
-    """Run a configuration as processes and in the simulator; whether the two are equal.
-
-    Args:
-        masks: whether servers read sums only, of a tree of two tiers unless the configuration says
-            which.
-    """
+    """Run a configuration as processes and in the simulator; whether the two are equal. With masks
+    servers read sums only, of a tree of two tiers unless the configuration says which."""
     config = load_config(_USUAL, _MASKS if masks else {}, *sources)
     with ExitStack() as stack:
         if folder is None:

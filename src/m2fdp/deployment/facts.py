@@ -1,4 +1,5 @@
-"""The facts that a plan of real processes rests on, as the nodes' file has them."""
+"""The facts that a plan of real processes rests on, as the nodes' file has them, and what a tree of
+them needs."""
 
 from __future__ import annotations
 
@@ -6,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from m2fdp.core.algorithms import Plan, build_plan
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
+from m2fdp.core.experiment.checks import check_config
+from m2fdp.core.experiment.facts import Feature, refuse
+from m2fdp.core.experiment.facts import facts as a
+from m2fdp.core.experiment.facts.rule import always
+from m2fdp.core.experiment.request import DEPLOYMENT, Request
 from m2fdp.core.files import shown
 from m2fdp.core.yaml_files import read_block
 
@@ -30,11 +38,7 @@ class Facts:
 
 def read_facts(path: Path) -> Facts:
     """The nodes' file: servers with their addresses, devices with their numbers of records, the
-    images' shape and how many classes there are.
-
-    Raises:
-        InputError: it says something else.
-    """
+    images' shape and how many classes there are."""
     content, names = read_block(path), ("servers", "devices", "shape", "classes")
     for name in {*content, *names}:
         if name not in names or name not in content:
@@ -52,3 +56,30 @@ def read_facts(path: Path) -> Facts:
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
             raise InputError(f"--nodes: servers.{name}", address, "is no HOST:PORT")
     return Facts(addresses, records, (channels, height, width), classes)
+
+
+def check_deployment(config: Config) -> Plan:
+    """Refuse, by an `InputError`, what can be found wrong with a run of real processes without
+    looking at data."""
+    refuse(DEPLOYED, Request(config, build_plan(config)))
+    return check_config(config, frozenset({DEPLOYMENT}))
+
+
+def _has_sums(run: Request) -> bool:
+    return bool(run.network.sums.layers)
+
+
+# fmt: off
+_MASKED_SUMS = a.where("sums that no node makes in clear", "secure_aggregation.protocol", "masks")
+_READ_BY_PARENTS = a.where("servers that read what they add up", "secure_aggregation.decode",
+    "parent")
+DEPLOYED = (
+    Feature("a tree of nodes (m2fdp plan)", always,
+        (a.WHOLE_MODELS, a.ADDED_STEPS, a.NOT_BY_CHANCE, a.NOT_DRAWN, a.PLAIN_MEANS, a.STEPS_APART,
+         a.FIXED_SERVERS, a.KNOWN_ROUNDS, a.HELD_BY_CLOUD, a.ON_PROCESSORS)),
+    Feature("a local aggregation of nodes, which keep one model,",
+        lambda run: bool(run.plan.schedule.local_aggregation), (a.PULL_TO_RECEIVED,)),
+    Feature("a sum of nodes", _has_sums, (_MASKED_SUMS, _READ_BY_PARENTS, a.NOBODY_SILENT)),
+    Feature("a sum of nodes, which mask models,", _has_sums, (a.NOISE_AFTER_STEPS,), "[]",
+        "secure_aggregation.layers"),
+)

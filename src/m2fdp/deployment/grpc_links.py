@@ -118,14 +118,12 @@ class _Seat:
             self.changed.notify_all()
 
     def leave(self, context: Any) -> None:
-        """The connection is gone."""
         with self.changed:
             if self.context is context:
                 self.context, self.told = None, self.ended is not None
             self.changed.notify_all()
 
     def ask(self, number: int, question: list[bytes]) -> None:
-        """The next question."""
         with self.changed:
             self.number, self.question = number, question
             self.inbox.clear()
@@ -134,16 +132,12 @@ class _Seat:
     def next_question(self, context: Any, done: int) -> tuple[int, list[bytes]] | None:
         """The question after one, once there is one; None where there will be none."""
         with self.changed:
-            self.changed.wait_for(
-                lambda: (
-                    self.context is not context
-                    or self.ended is not None
-                    or self.number not in (done, _NONE)
-                )
-            )
-            if self.context is not context or self.ended is not None:
-                return None
-            return self.number, self.question
+
+            def is_over() -> bool:
+                return self.context is not context or self.ended is not None
+
+            self.changed.wait_for(lambda: is_over() or self.number not in (done, _NONE))
+            return None if is_over() else (self.number, self.question)
 
     def put(self, context: Any, number: int, part: bytes) -> None:
         """A part of an answer, until it is taken: before that no other is read. Of a question that
@@ -181,9 +175,6 @@ class GrpcLinks:
         plan: SHA-256 of the plan.
         check: what is wrong with the statement of an answer, by child and its certificate.
         tell: what to call with a line.
-
-    Raises:
-        InputError: the address can't be listened at.
     """
 
     def __init__(
@@ -323,9 +314,8 @@ class GrpcLink:
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
         self.traffic = Traffic()
-        credentials = grpc.ssl_channel_credentials(
-            identity.authority, identity.key, identity.certificate
-        )
+        pems = identity.authority, identity.key, identity.certificate
+        credentials = grpc.ssl_channel_credentials(*pems)
         options = [
             *_options(settings),
             ("grpc.ssl_target_name_override", parent),
@@ -337,11 +327,8 @@ class GrpcLink:
         self._join = self._channel.stream_stream(_METHOD)
 
     def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> str:
-        """Answer the parent's questions, whenever it is there; why the run is over.
-
-        Raises:
-            InputError: it is not who it should be, or does not take this node.
-        """
+        """Answer the parent's questions, whenever it is there; why the run is over. A parent that
+        is not who it should be, or does not take this node, is an `InputError`."""
         waiting = False
         while True:
             try:
@@ -359,7 +346,6 @@ class GrpcLink:
             time.sleep(_RETRY)
 
     def close(self) -> None:
-        """Hang up."""
         self._channel.close()
 
     def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[str | None]:

@@ -10,19 +10,22 @@ another draw fails has seen a second release.
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
 from m2fdp.core.errors import one_line
-from m2fdp.core.experiment.steps import too_long
 from m2fdp.core.formatting import for_json
+from m2fdp.deployment import keys
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
-from m2fdp.deployment.statements import Said, fault, placed, read, said
 
 
 class Below:
@@ -81,7 +84,6 @@ class Guard(Keeper):
     """The only way to what a node computes.
 
     Args:
-        identity: whose signature its answers carry.
         budget: epsilon that a device may spend in all, over all runs that its state has seen; None
             = a server, which has no records.
         below: the lines of its children.
@@ -124,16 +126,13 @@ class Guard(Keeper):
         self.state.forget(self._book(round_))
 
     def seal(self) -> None:
-        """Write what children have said."""
         if self._below is not None:
             self._below.seal()
 
     def kept(self, round_: int, what: str) -> bytes | None:
-        """See `Keeper`."""
         return self.state.kept(self._book(round_), what)
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
-        """See `Keeper`."""
         self.state.keep(self._book(round_), what, content, waits)
 
     def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
@@ -190,7 +189,7 @@ class Guard(Keeper):
             raise self._too_long(place, error) from None
 
     def _too_long(self, place: Place, error: TooLongError) -> RefusedError:
-        return RefusedError(f"{place}: {too_long(self.node.recomputed.experiment.config, error)}")
+        return RefusedError(f"{place}: {self.node.recomputed.experiment.too_long(error)}")
 
     def _start(self, question: Question, begun: Mapping[str, Any]) -> None:
         """Write that a device begins a place, once what it will draw is kept. One that was begun
@@ -255,7 +254,6 @@ class Guard(Keeper):
         return _unpacked(kept)
 
     def _said(self, question: Question, content: bytes) -> str:
-        """The signed line of an answer."""
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
         added, former = self.node.adds(question.place), next(map(read, lines), None)
         return said(self._identity, question, content, added, former)
@@ -309,3 +307,68 @@ def _packed(answer: Answer) -> bytes:
 def _unpacked(kept: bytes) -> Answer:
     end = 4 + int.from_bytes(kept[:4], "little")
     return Answer(kept[end:], kept[4:end])
+
+
+@dataclass(frozen=True)
+class Said:
+    """One line, with its signature: how many of the node came before, and what it says.
+
+    Noise can't be proven to others. A line says how much a node has added to what it sent, over its
+    name, and names the digest of its line before; whoever breaks the promise has signed it.
+    """
+
+    number: int
+    line: str
+    content: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.line.encode()).hexdigest()
+
+
+def placed(question: Question) -> dict[str, Any]:
+    """What a line says of the question that it is about."""
+    plan, digest = question.plan.hex(), question.digest.hex()
+    return {"plan": plan, **asdict(question.place), "question": digest}
+
+
+def said(
+    identity: keys.Identity, question: Question, answer: bytes, added: float, former: Said | None
+) -> str:
+    """The line of an answer, after the node's former one. `added` is the deviation of the noise
+    that it holds of this node's own, in the mechanism's unit; of several local steps, of each."""
+    number, previous = (former.number + 1, former.digest) if former else (0, "")
+    content = {"node": identity.name, "number": number, **placed(question), "added": added}
+    content |= {"answer": sha256(answer).hexdigest(), "previous": previous}
+    text = json.dumps(content)
+    return f"{text}  {base64.b64encode(identity.sign(text.encode())).decode()}"
+
+
+def read(line: str) -> Said:
+    """A line, whoever has signed it; a `ValueError` where it is none."""
+    try:
+        content = json.loads(line.rpartition("  ")[0])
+        return Said(int(content["number"]), line, content)
+    except (KeyError, TypeError):
+        raise ValueError("no statement") from None
+
+
+def fault(
+    said: Said, certificate: bytes, question: Question, answer: bytes, added: float
+) -> str | None:
+    """What is wrong with a child's line on an answer, to which the plan has it add noise; None =
+    nothing."""
+    text, _, signature = said.line.rpartition("  ")
+    try:
+        signed = keys.verify(certificate, base64.b64decode(signature), text.encode())
+    except ValueError:
+        signed = False
+    if not signed:
+        return "is not signed by its certificate"
+    expected = {"node": keys.name_of(certificate), **placed(question)}
+    for name, value in (expected | {"answer": sha256(answer).hexdigest()}).items():
+        if said.content.get(name) != value:
+            return f"says {name} {said.content.get(name)}, not {value}"
+    if not said.content.get("added", 0.0) >= added:
+        return f"says that it added {said.content.get('added')}, and the plan has {added:.6g}"
+    return None

@@ -46,22 +46,14 @@ class Identity:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no certificate can hold.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse a name that no certificate can hold."""
     if not _NAME.fullmatch(name):
         valid = "letters, digits, - and ., at most 63, with a letter or digit at both ends"
         raise InputError("node", name, f"is no name of a certificate; valid: {valid}")
 
 
 def make_authority(folder: Path) -> None:
-    """A key and a certificate of an authority, in a folder.
-
-    Raises:
-        InputError: there is one.
-    """
+    """A key and a certificate of an authority, in a folder that has none."""
     if (folder / f"{AUTHORITY}.key").exists():
         raise InputError("keys authority", shown(folder), "has an authority; name another folder")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -73,11 +65,7 @@ def make_authority(folder: Path) -> None:
 
 
 def request(name: str, folder: Path) -> Path:
-    """A key of a node, and the request `NAME.csr` for its certificate.
-
-    Raises:
-        InputError: no name of a certificate, or the node has a key there.
-    """
+    """A key of a node that has none there, and the request `NAME.csr` for its certificate."""
     check_name(name)
     if (folder / f"{name}.key").exists():
         problem = "is there; a node has one key, and two of one name are two nodes"
@@ -91,14 +79,7 @@ def request(name: str, folder: Path) -> Path:
 
 
 def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
-    """The certificate of a request, beside it, with the authority's own.
-
-    Args:
-        folder: the authority's.
-
-    Raises:
-        InputError: no request, or no authority.
-    """
+    """The certificate of a request, beside it, with the authority's own, whose folder it is."""
     try:
         asked = x509.load_pem_x509_csr(path.read_bytes())
     except (OSError, ValueError):
@@ -120,11 +101,8 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
 
 
 def read_identity(name: str, folder: Path) -> Identity:
-    """A node's keys.
-
-    Raises:
-        InputError: they are not there, of another node, of another authority, or have expired.
-    """
+    """A node's keys; an `InputError` where they are not there, of another node or authority, or
+    have expired."""
     check_name(name)
     file = folder / f"{name}.pem"
     identity = Identity(
@@ -159,7 +137,6 @@ def _fault(certificate: bytes, authority: bytes, name: str) -> str | None:
 
 
 def name_of(certificate: bytes) -> str:
-    """Whose certificate it is."""
     subject = x509.load_pem_x509_certificate(certificate).subject
     return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
@@ -176,7 +153,6 @@ def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
 
 
 def sign_as_authority(folder: Path, content: bytes) -> bytes:
-    """A signature of the authority's."""
     return _private(_read(folder / f"{AUTHORITY}.key")).sign(content, _SIGNATURE)
 
 
@@ -187,11 +163,7 @@ def _signed(
     by: tuple[x509.Name, ec.EllipticCurvePrivateKey],
     *extensions: x509.ExtensionType,
 ) -> bytes:
-    """A certificate in PEM.
-
-    Args:
-        by: the issuer and its key.
-    """
+    """A certificate in PEM, by an issuer and its key."""
     now = datetime.now(UTC)
     built = x509.CertificateBuilder().subject_name(subject).issuer_name(by[0])
     built = built.public_key(public).serial_number(x509.random_serial_number())  # type: ignore[arg-type]
@@ -216,11 +188,8 @@ def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    form, nothing = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, nothing)
 
 
 def _read(path: Path) -> bytes:

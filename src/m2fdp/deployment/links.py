@@ -70,11 +70,7 @@ class Question:
 
     @cached_property
     def vector(self) -> Tensor:
-        """(1, M), the model to start from.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """(1, M), the model to start from; a `ValueError` where it is none."""
         return from_bytes(self.content)
 
     def head(self) -> bytes:
@@ -85,11 +81,8 @@ class Question:
 
     @classmethod
     def read(cls, written: bytes) -> Question:
-        """The question that its head and its content are, one after the other.
-
-        Raises:
-            ValueError: bytes of none.
-        """
+        """The question that its head and its content are, one after the other; a `ValueError` where
+        they are none."""
         try:
             plan, round_, first, last, kind, size = _PLACE.unpack_from(written)
             question = cls(plan, Place(round_, first, last, _KINDS[kind]), written[_PLACE.size :])
@@ -118,18 +111,12 @@ class Answer:
 
     @property
     def vector(self) -> Tensor:
-        """(1, M)."""
         return from_bytes(self.content)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """That a node does not answer.
-
-    Attributes:
-        node: its name.
-        reason: one line.
-    """
+    """That a node does not answer, and why, in a line."""
 
     node: str
     reason: str
@@ -166,9 +153,5 @@ def to_bytes(vector: Tensor) -> bytes:
 
 
 def from_bytes(content: bytes) -> Tensor:
-    """The vector (1, M), in memory of its own.
-
-    Raises:
-        ValueError: bytes of no such vector.
-    """
+    """The vector (1, M), in memory of its own; a `ValueError` where they are none."""
     return torch.frombuffer(bytearray(content), dtype=torch.float32)[None]

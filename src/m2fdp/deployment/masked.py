@@ -40,19 +40,11 @@ _SEED_BYTES = 32
 
 
 def sum_terms(node: NodePlan, layer: int, members: np.ndarray, place: Place) -> Terms:
-    """What all parties of one sum know, each of its own.
-
-    Args:
-        layer: the members'.
-        members: int64 (n,), them, in the tree's order.
-
-    Raises:
-        InputError: see `group_terms`.
-    """
-    recomputed, plan = node.recomputed, node.rounds[place.round - 1]
-    network, experiment = recomputed.network, recomputed.experiment
-    n_parameters = experiment.model.n_parameters
-    rates = experiment.sampling_rates
+    """What all parties of one sum know, each of its own: that of members int64 (n,) of a layer, in
+    the tree's order."""
+    plan, network = node.rounds[place.round - 1], node.recomputed.network
+    experiment = node.recomputed.experiment
+    n_parameters, rates = experiment.model.n_parameters, experiment.sampling_rates
     spread = model_spread(network, node.mechanism, plan, rates, layer, n_parameters)
     run = f"plan {node.plan.digest.hex()}, round {place.round}, steps {place.first} to {place.last}"
     return group_terms(network, layer, members, spread, n_parameters, run)
@@ -89,12 +81,11 @@ def answering(
 class MaskingChild:
     """A child's side: what it answers its parent at each step.
 
-    It is rebuilt from a seed and from the questions that it has answered, which it keeps, so that
-    a child that is started again goes on as if it had not been killed.
+    It is rebuilt from a seed and from the questions that it has answered, which it keeps in secret,
+    so that a child that is started again goes on as if it had not been killed.
 
     Args:
         message: what makes its model (1, M) of a question, and the noise of it.
-        keeper: where seed and questions are kept; they are secret.
     """
 
     def __init__(
@@ -111,11 +102,8 @@ class MaskingChild:
         self._ready: tuple[Place, ActiveMember] | None = None
 
     def answer(self, question: Question) -> bytes:
-        """What it answers, the question being the plan's.
-
-        Raises:
-            RefusedError: a step of the protocol is refused, or was not come to.
-        """
+        """What it answers, the question being the plan's; a `RefusedError` where a step of the
+        protocol is refused, or was not come to."""
         place = question.place
         try:
             member = self._member(place)
@@ -129,7 +117,6 @@ class MaskingChild:
         return content
 
     def _take(self, member: ActiveMember, place: Place, content: bytes) -> bytes:
-        """One step."""
         match place.kind:
             case "keys":
                 public, signature = member.announce()
@@ -141,9 +128,8 @@ class MaskingChild:
             case "survivors":
                 return member.confirm(messages.unpack_request(content))
             case _:
-                return messages.pack_unmasking(
-                    member.unmask(messages.unpack(content, "signatures"))
-                )
+                signatures = messages.unpack(content, "signatures")
+                return messages.pack_unmasking(member.unmask(signatures))
 
     def _mailbox(self, content: bytes) -> Mailbox:
         return Mailbox(tuple(messages.unpack(content, "mailbox").items()), self._number)
@@ -178,11 +164,8 @@ class MaskingChild:
         return lambda size: stream.update(bytes(size))
 
     def _roster(self, content: bytes) -> tuple[Roster, Mapping[int, bytes]]:
-        """Keys and their signatures, by those whom the plan has as its parent's children.
-
-        Raises:
-            KeyRefused: with a certificate of somebody else.
-        """
+        """Keys and their signatures, by those whom the plan has as its parent's children; a
+        `KeyRefused` with a certificate of somebody else."""
         tree, public, signatures = self.node.recomputed.network.tree, [], {}
         for number, part in messages.unpack(content, "roster").items():
             shown, signatures[number], certificate = messages.unpack_keys(number, part)
@@ -229,11 +212,8 @@ class Asking:
     on_missing: Callable[[str], None]
 
     def ask(self, kind: Kind, contents: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Ask children, by number; the answers of those who are there, as they come.
-
-        Raises:
-            ChildrenError: one refuses.
-        """
+        """Ask children, by number; the answers of those who are there, as they come. One that
+        refuses is a `ChildrenError`."""
         place = replace(self.question.place, kind=kind)
         asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
         everybody = range(len(self.node.children))
@@ -263,11 +243,8 @@ class Asking:
 
 
 def masked_sum(asking: Asking) -> Tensor | None:
-    """What the children put in, added up: (M,); None = too few are left, and the run goes on.
-
-    Raises:
-        ChildrenError: a child refuses, breaks the protocol, or is missed.
-    """
+    """What the children put in, added up: (M,); None = too few are left, and the run goes on. A
+    child that refuses, breaks the protocol, or is missed is a `ChildrenError`."""
     node = asking.node
     try:
         return _masked_sum(asking)

@@ -1,4 +1,5 @@
-"""The messages of a sum that hides its terms, as bytes: numbered parts, by member's number."""
+"""The messages of a sum that hides its terms, as bytes: numbered parts, by member's number. What
+unpacks one raises `NoMessage` where they are none."""
 
 from __future__ import annotations
 
@@ -9,12 +10,7 @@ import numpy as np
 
 from m2fdp.secure_aggregation.failures import ProtocolError
 from m2fdp.secure_aggregation.keys import KEY_BYTES
-from m2fdp.secure_aggregation.messages import (
-    MaskedVector,
-    PublicKeys,
-    UnmaskRequest,
-    UnmaskShares,
-)
+from m2fdp.secure_aggregation.messages import MaskedVector, PublicKeys, UnmaskRequest, UnmaskShares
 
 # Number of a member, or of a field; how many bytes follow.
 _PART = struct.Struct("<II")
@@ -34,14 +30,8 @@ def pack(parts: Iterable[tuple[int, bytes]]) -> bytes:
 
 
 def unpack(content: bytes, what: str) -> dict[int, bytes]:
-    """The parts by number, in order.
-
-    Args:
-        what: the message's name, for who reads that it is none.
-
-    Raises:
-        NoMessage: they are no parts, or two have one number.
-    """
+    """The parts by number, in order; `NoMessage` of that name where they are none, or two have one
+    number."""
     parts: dict[int, bytes] = {}
     at = 0
     while at < len(content):
@@ -63,11 +53,7 @@ def pack_keys(keys: PublicKeys, signature: bytes, certificate: bytes) -> bytes:
 
 
 def unpack_keys(sender: int, content: bytes) -> tuple[PublicKeys, bytes, bytes]:
-    """Keys, signature and certificate.
-
-    Raises:
-        NoMessage: they are none.
-    """
+    """Keys, signature and certificate."""
     parts = unpack(content, "keys")
     if list(parts) != [0, 1, 2] or len(parts[0]) != 2 * KEY_BYTES:
         raise NoMessage("keys")
@@ -81,11 +67,7 @@ def pack_words(vector: MaskedVector) -> bytes:
 
 
 def unpack_words(sender: int, content: bytes) -> MaskedVector:
-    """Masked words.
-
-    Raises:
-        NoMessage: they are none.
-    """
+    """Masked words."""
     if len(content) % 4:
         raise NoMessage("masked words")
     return MaskedVector(sender, np.frombuffer(content, "<u4").astype(np.uint32, copy=False))
@@ -98,11 +80,7 @@ def pack_request(request: UnmaskRequest) -> bytes:
 
 
 def unpack_request(content: bytes) -> UnmaskRequest:
-    """Who survived and who did not.
-
-    Raises:
-        NoMessage: it does not say so.
-    """
+    """Who survived and who did not."""
     states = unpack(content, "list of survivors")
     if not set(states.values()) <= {_SURVIVED, _SILENT}:
         raise NoMessage("list of survivors")
@@ -119,11 +97,7 @@ def pack_unmasking(shares: UnmaskShares) -> bytes:
 
 
 def unpack_unmasking(sender: int, content: bytes, request: UnmaskRequest) -> UnmaskShares:
-    """Shares, of what the request has asked for.
-
-    Raises:
-        NoMessage: they are none, or of others.
-    """
+    """Shares, of what the request has asked for."""
     held = unpack(content, "shares")
     if set(held) != {*request.survivors, *request.silent}:
         raise NoMessage("shares of those who were asked about")

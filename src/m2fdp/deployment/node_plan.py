@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
+from typing import cast
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from torch import Tensor
 
 from m2fdp.core.engine.learner import Clip
@@ -19,7 +22,6 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams, Randomness
-from m2fdp.deployment.entropy import CipherStreams
 from m2fdp.deployment.links import STEPS, Kind, Place, Question
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 
@@ -37,13 +39,7 @@ class ChildrenError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class NodePlan:
-    """What one node must know.
-
-    Attributes:
-        plan: the signed one.
-        recomputed: the run as this node has computed it.
-        layer, index: its place in the tree.
-    """
+    """What one node must know: the signed plan, the run as it has computed it, and its place."""
 
     plan: PublicPlan
     recomputed: Recomputed
@@ -53,7 +49,6 @@ class NodePlan:
 
     @property
     def depth(self) -> int:
-        """L."""
         return self.recomputed.network.tree.depth
 
     @property
@@ -98,17 +93,14 @@ class NodePlan:
 
     @property
     def mechanism(self) -> Protection:
-        """What is clipped and noised."""
         return self.recomputed.experiment.calibration.mechanism
 
     @cached_property
     def rounds(self) -> tuple[RoundPlan, ...]:
-        """t = 1…T."""
         return self.recomputed.experiment.run_plan.rounds[: self.recomputed.rounds]
 
     @cached_property
     def deviations(self) -> Deviations:
-        """The noise that it adds."""
         return self.plan.deviations(self.name)
 
     def adds(self, place: Place, child: str | None = None) -> float:
@@ -124,7 +116,6 @@ class NodePlan:
 
     @cached_property
     def gives(self) -> Kind:
-        """What its parent asks it for."""
         tree, heads = self.recomputed.network.tree, self.mechanism.lock_step
         below = tree.ancestors[self.layer] == self.index
         (head_layer,) = np.unique(heads.nodes[heads.group_of[below], 0].min())
@@ -148,7 +139,6 @@ class NodePlan:
         return self.rounds[place.round - 1].layers[place.last - 1]
 
     def step_size(self, round_: int) -> float:
-        """eta^t."""
         return self.rounds[round_ - 1].step_size
 
     def longest(self, place: Place) -> float:
@@ -180,13 +170,11 @@ class NodePlan:
         return Randomness(KeyedStreams(config.seed), KeyedStreams(config.seed, release))
 
     def noise(self, streams: Randomness, round_: int) -> RoundNoise:
-        """Its draws of a round."""
         scale = self.mechanism.noise.scale(self.step_size(round_))
         # As the first node of a part of the tree, it has its own place in the streams.
         return RoundNoise(streams.noise, round_, scale, (self.index,) * (self.depth + 1))
 
     def local_rule(self, round_: int) -> LocalRule:
-        """One local step."""
         rule, mu = self.recomputed.experiment.plan.rules.local, self.rounds[round_ - 1].proximal
         return ProximalStep(mu, rule) if mu else rule
 
@@ -198,11 +186,7 @@ class NodePlan:
 
 
 def node_plan(plan: PublicPlan, recomputed: Recomputed, name: str) -> NodePlan:
-    """What a node must know.
-
-    Raises:
-        InputError: the plan has no such node.
-    """
+    """What a node of the plan must know."""
     for layer, names in enumerate(recomputed.network.tree.names):
         if name in names:
             return NodePlan(plan, recomputed, name, layer, names.index(name))
@@ -241,11 +225,8 @@ class Keeper:
         return self._held.get((round_, what))
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
-        """Keep it, and nothing of other rounds.
-
-        Args:
-            waits: whether it must be safe when this returns; else once the node's answer is.
-        """
+        """Keep it, and nothing of other rounds; where it waits it is safe when this returns, else
+        once the node's answer is."""
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
 
@@ -259,3 +240,48 @@ class Keeper:
             seed = os.urandom(SEED_BYTES)
             self.keep(round_, "seed", seed)
         return blake2b(question.digest, digest_size=SEED_BYTES, key=seed).digest()
+
+
+_WORD = 8
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class CipherStreams:
+    """Streams that nobody but who has the seed can foresee (`m2fdp.core.streams.Streams`).
+
+    Each is ChaCha20's keystream under a key of 256 bits, which BLAKE2b makes of the seed, 256 bits
+    of the operating system's entropy, and the stream's name: what tells it from random words breaks
+    one of the two. That the least digits of floats may tell something of what they are added to
+    (Mironov 2012) is not met here.
+    """
+
+    seed: bytes = field(repr=False)
+
+    def generator(self, purpose: str, *indices: int) -> np.random.Generator:
+        """The same stream whenever it is asked for by the same name."""
+        name = "|".join((purpose, *map(str, indices)))
+        key = blake2b(name.encode(), digest_size=_KEY_BYTES, key=self.seed).digest()
+        return cast(np.random.Generator, _Keystream(key))
+
+
+class _Keystream:
+    """What the library asks of a generator and of its bits."""
+
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    @property
+    def bit_generator(self) -> _Keystream:
+        return self
+
+    def advance(self, delta: int) -> None:
+        """Nothing: a place in a stream matters where others draw from it, too."""
+
+    def random_raw(self, size: int) -> np.ndarray:
+        """The next words, uint64 (size,)."""
+        return np.frombuffer(self._cipher.update(bytes(_WORD * size)), np.uint64)
+
+    def random(self, size: int) -> np.ndarray:
+        """Uniform numbers in [0, 1), float64 (size,), as NumPy makes them of words."""
+        return (self.random_raw(size) >> np.uint64(11)) * 2.0**-53

@@ -1,6 +1,6 @@
 """What each node does with a question: devices step, servers ask and add up. No network here.
 
-The equations are the simulator's own (`m2fdp.core.engine.learner`, `server_sums`), on one model; so
+The equations are the simulator's own (`m2fdp.core.engine.learner`, `aggregation`), on one model; so
 a run of nodes whose draws repeat ends in the bytes of a simulated one, in which every message has a
 noise of its own and servers add up gradients by device.
 """
@@ -15,19 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import Backend, build_backend
-from m2fdp.core.engine.learner import (
-    StepRules,
-    Units,
-    gradient_step,
-    local_steps,
-    unit_gradients,
-)
+from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps, unit_gradients
 from m2fdp.core.engine.learners import Learners, draw_minibatches, minibatch_law
 from m2fdp.core.engine.lengths import refuse_too_long
 from m2fdp.core.engine.minibatches import Minibatches, Shards
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.core.engine.tiles import ALIGNED_ROWS
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
@@ -56,13 +50,8 @@ _ONE = np.zeros(1, dtype=np.int64)
 
 
 class Device:
-    """A device with its records.
-
-    Args:
-        features: (D, C, H, W).
-        labels: int64 (D,).
-        keeper: where the seed of its draws is kept.
-    """
+    """A device with its records, (D, C, H, W) and int64 (D,), and where the seed of its draws is
+    kept."""
 
     def __init__(
         self, node: NodePlan, features: Tensor, labels: Tensor, keeper: Keeper | None = None
@@ -81,7 +70,6 @@ class Device:
             features.device,
             experiment.plan.rules.clip_factor,
         )
-        self._longest = experiment.rules.longest
         lock_step = mechanism.lock_step
         self._protection = Protection(
             mechanism.clipping,
@@ -108,27 +96,24 @@ class Device:
 
     def message(self, question: Question) -> tuple[Tensor, Tensor]:
         """The model (1, M) that the question's steps end in here, and what is added to it before
-        it is sent.
-
-        Raises:
-            TooLongError: a model that it has noised is too long for its next step.
-        """
+        it is sent; a `TooLongError` where a model that it has noised is too long to go on."""
         place, draws = question.place, self._draws(question)
         models = self._room[self._row : self._row + 1]
         models.copy_(question.vector)
         node, noise = self.node, self.node.noise(draws, place.round)
         rule, deviation = node.local_rule(place.round), np.array([node.deviations.step])
+        eta = node.step_size(place.round)
 
         def add_noise(step: int, models: Tensor) -> None:
             noise.add(step, "step-noise", node.depth, deviation, models, _ONE)
 
         rules = StepRules(
             rule,
-            node.step_size(place.round),
+            eta,
             node.clip(),
-            partial(self._descend, node.step_size(place.round)),
+            partial(self._descend, eta),
             add_noise,
-            longest=self._longest(node.step_size(place.round)),
+            longest=node.recomputed.experiment.rules.longest(eta),
         )
         anchors = question.vector if rule.anchored else None
         local_steps(rules, models, anchors, self._minibatches(place, draws), place.first)
@@ -143,7 +128,6 @@ class Device:
         return self.node.randomness(self._keeper.seed(question))
 
     def _minibatches(self, place: Place, draws: Randomness) -> Sequence[Minibatches]:
-        """Those of a question's steps."""
         steps = len(self.node.rounds[place.round - 1].layers)
         learners = Learners(
             np.ones(1, dtype=bool),
@@ -167,7 +151,8 @@ class Device:
 
 
 class Server:
-    """A server above others, or above devices; the cloud is one, too.
+    """A server above others, or above devices; the cloud is one, too. It raises `ChildrenError`
+    where a child refuses, and `TooLongError` where a model that it has noised is too long to go on.
 
     Args:
         keeper: where noised models are kept before children read them: a server that is started
@@ -186,12 +171,7 @@ class Server:
         self.keeper = keeper or Keeper()
 
     def compute(self, question: Question) -> Tensor:
-        """What it sends, (1, M).
-
-        Raises:
-            ChildrenError: a child refuses.
-            TooLongError: see `result`.
-        """
+        """What it sends, (1, M)."""
         if question.place.kind == "gradient":
             return self._added_up(question, None)
         vector, noise = self.message(question)
@@ -199,23 +179,13 @@ class Server:
 
     def message(self, question: Question) -> tuple[Tensor, Tensor]:
         """The model (1, M) that the question's steps end in here, and what is added to it before
-        it is sent.
-
-        Raises:
-            ChildrenError: a child refuses.
-            TooLongError: as the head of a lock-step group, a model that it has noised is too long
-                for the group's next step.
-        """
+        it is sent."""
         vector, round_ = self._result(question), question.place.round
         return vector, message_noise(self.node, self._noise(round_), question.place, vector)
 
     def broadcast(self, question: Question) -> Tensor:
         """What the cloud makes of a round, (1, M), with its own noise: kept before it is looked at,
-        so that a run which ends by it ends so again.
-
-        Raises:
-            ChildrenError, TooLongError: see `message`.
-        """
+        so that a run which ends by it ends so again."""
         place, deviation = question.place, self.node.deviations.broadcast
         make = partial(self._result, question)
         return self._noised(place, (place.last, "broadcast", "cloud-noise"), deviation, make)

@@ -29,19 +29,18 @@ from m2fdp.core.data.manifest import COLUMNS
 from m2fdp.core.data.partitioners import CLOUD
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.experiment.parts import records_of
+from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import for_json
-from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.builders import read_edges
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.facts import Facts
-from m2fdp.deployment.missing import ROUNDING, experiment_of
-from m2fdp.deployment.needs import check_deployment
+from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
-from m2fdp.features.overlap import refuse_records
+from m2fdp.features.run import refuse_records
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 
 # Images (N, H, W, C) and labels (N,).
@@ -84,7 +83,6 @@ class PublicPlan:
 
     @cached_property
     def signed_bytes(self) -> bytes:
-        """What is signed."""
         text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return text.encode()
 
@@ -95,7 +93,6 @@ class PublicPlan:
 
     @property
     def facts(self) -> Facts:
-        """What it says of the nodes."""
         facts = dict(self.content["facts"])
         return Facts(**facts | {"shape": tuple(facts["shape"])})
 
@@ -106,7 +103,6 @@ class PublicPlan:
         return None if text is None else bytes.fromhex(text)
 
     def deviations(self, node: str) -> Deviations:
-        """The noise that a node is to add."""
         return Deviations(**self.content["noise"].get(node, {}))
 
     def save(self, path: Path, authority: Path) -> None:
@@ -120,14 +116,7 @@ class PublicPlan:
 
 
 def load_plan(path: Path, authority: bytes) -> PublicPlan:
-    """A plan that an authority has signed.
-
-    Args:
-        authority: its certificate.
-
-    Raises:
-        InputError: no plan, or not signed by it.
-    """
+    """A plan that an authority of that certificate has signed."""
     try:
         written = json.loads(path.read_bytes())
         plan = PublicPlan(written["plan"])
@@ -142,34 +131,26 @@ def load_plan(path: Path, authority: bytes) -> PublicPlan:
 
 @dataclass(frozen=True, eq=False)
 class Recomputed:
-    """A run as everybody computes it from a plan's facts.
-
-    Attributes:
-        experiment: it, over records of which nothing is known but how many there are.
-        facts: the plan's.
-    """
+    """A run as everybody computes it from a plan's facts, over records of which nothing is known
+    but how many there are."""
 
     experiment: Experiment
     facts: Facts
 
     @property
     def network(self) -> Network:
-        """The tree of the processes."""
         return self.experiment.run_plan.networks[0]
 
     @property
     def settings(self) -> DeploymentConfig:
-        """How nodes behave."""
         return self.experiment.config.deployment
 
     @property
     def ledger(self) -> Ledger:
-        """What every observer learns at most."""
         return self.experiment.calibration.mechanism.ledger
 
     @property
     def rounds(self) -> int:
-        """How many are run."""
         return self.experiment.calibration.affordable_rounds
 
     @property
@@ -180,13 +161,9 @@ class Recomputed:
 
     def epsilon(self, device: int, rounds: int) -> float:
         """Of a device's records, after some rounds: the largest of all observers that count."""
-        kinds = self.counted
-        lines = [
-            line
-            for line in self.ledger.lines
-            if device in line.position.members and line.kind in kinds
-        ]
-        return replace(self.ledger, lines=tuple(lines), distrusted=kinds).verified(rounds)
+        kinds, lines = self.counted, self.ledger.lines
+        lines = tuple(n for n in lines if device in n.position.members and n.kind in kinds)
+        return replace(self.ledger, lines=lines, distrusted=kinds).verified(rounds)
 
     def noise(self) -> dict[str, Deviations]:
         """The noise of every node that adds some."""
@@ -195,10 +172,8 @@ class Recomputed:
         of_head = {tuple(head): noise.steps[g] for g, head in enumerate(mechanism.lock_step.nodes)}
         for layer, of_layer in enumerate(names):
             for index, name in enumerate(of_layer):
-                found[name] = Deviations(
-                    float(of_head.get((layer, index), 0.0)),
-                    *_sent(noise, layer, index),
-                )
+                step = float(of_head.get((layer, index), 0.0))
+                found[name] = Deviations(step, *_sent(noise, layer, index))
         return {name: noises for name, noises in found.items() if noises != Deviations()}
 
     def readers_in_clear(self, device: int) -> tuple[str, ...]:
@@ -225,15 +200,8 @@ def _sent(noise: Noise, layer: int, index: int) -> tuple[float, float, float]:
 
 
 def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
-    """The plan of a run.
-
-    Args:
-        release: what a rehearsal's noise is keyed by; by default the facts.
-
-    Raises:
-        InputError: what a tree of processes can't do, nodes that are not the tree's, or what a run
-            is refused for.
-    """
+    """The plan of a run, whose noise in a rehearsal is keyed by `release`, or else by the facts; an
+    `InputError` where a tree of processes can't do it, or nodes are not the tree's."""
     plan = check_deployment(config)
     tree = plan.network.tree
     for name in (name for of_layer in tree.names for name in of_layer):
@@ -272,14 +240,8 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
 
 
 def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
-    """The run of a plan, once all that follows from its facts is found to be in it.
-
-    Args:
-        held_out: records to evaluate on: the cloud's.
-
-    Raises:
-        InputError: it promises more, or has less noise, than is computed here.
-    """
+    """The run of a plan, evaluated on the cloud's held-out records; an `InputError` where the plan
+    promises more, or has less noise, than follows from its facts."""
     config = parse_config(less_retired(plan.content["configuration"]))
     with TemporaryDirectory() as folder:
         if plan.content["edges"] is not None:
@@ -296,10 +258,8 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
                 problem = f"is less noise than its facts ask for, {value:.6g}; refused"
                 raise InputError(f"plan: noise.{name}.{kind}", planned, problem)
     for device, name in enumerate(recomputed.network.tree.names[-1]):
-        planned, value = (
-            plan.content["epsilon"].get(name),
-            recomputed.epsilon(device, recomputed.rounds),
-        )
+        planned = plan.content["epsilon"].get(name)
+        value = recomputed.epsilon(device, recomputed.rounds)
         if planned is None or not value <= float(planned) * (1 + ROUNDING):
             problem = f"is less than follows from its facts, {value:.6g}; refused"
             raise InputError(f"plan: epsilon.{name}", planned, problem)
@@ -353,12 +313,9 @@ def _check_grids(experiment: Experiment) -> None:
 
 
 def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[Tensor, Tensor]:
-    """What the model takes for a device's own images, (D, C, H, W), and their labels.
-
-    Raises:
-        InputError: they are not as many as the plan says, of another shape, among the images that
-            features are fitted on, or floats of which nobody has confirmed how they were scaled.
-    """
+    """What the model takes for a device's own images, (D, C, H, W), and their labels; an
+    `InputError` where they are not as many as the plan says, of another shape, among the images
+    that features are fitted on, or floats of which nobody has confirmed how they were scaled."""
     experiment, facts = recomputed.experiment, recomputed.facts
     _check_shape("--data", records, facts)
     name = recomputed.network.tree.names[-1][device]
@@ -380,3 +337,34 @@ def _check_shape(key: str, records: Records, facts: Facts) -> None:
     if (channels, height, width) != facts.shape:
         valid = f"the plan's have (C, H, W) = {facts.shape}"
         raise InputError(key, f"images of (C, H, W) = {(channels, height, width)}", valid)
+
+
+# Two machines may calibrate to numbers that differ by so much of them.
+ROUNDING = 1e-6
+
+
+class WithoutMissing(Experiment):
+    """A run under `deployment.on_missing: skip`: nobody's line counts any noise but a head's own,
+    whether a node has been missing or not. Its calibration is refused where that does not keep the
+    run's epsilon."""
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """See `m2fdp.core.experiment.assembly.Assembly`."""
+        whole = super().calibration
+        ledger, rounds = behind_own_heads(whole.mechanism.ledger), whole.affordable_rounds
+        promised, without = whole.mechanism.epsilon(rounds), ledger.verified(rounds)
+        if self.plan.private and without > promised * (1 + ROUNDING):
+            problem = (
+                f"does without missing nodes' noise, behind which epsilon is {promised:.4g} and "
+                f"without which it is {without:.4g}; use wait or stop, or distrust servers and "
+                "cloud"
+            )
+            raise InputError("deployment.on_missing", "skip", problem)
+        mechanisms = tuple(replace(each, ledger=ledger) for each in whole.mechanisms)
+        return replace(whole, mechanisms=mechanisms)
+
+
+def experiment_of(config: Config) -> type[Experiment]:
+    """What a configuration's run is, as nodes run it."""
+    return WithoutMissing if config.deployment.on_missing == "skip" else Experiment

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.core.data.arrays import read_records
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.training import Listener, RoundRecord
 from m2fdp.core.errors import InputError
@@ -17,11 +16,12 @@ from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
 from m2fdp.deployment.links import Answer, Question, Refusal
-from m2fdp.deployment.masked import Worker, answering
+from m2fdp.deployment.masked import Worker, answering, sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server
 from m2fdp.deployment.plan import load_plan, own_inputs, recompute
 from m2fdp.deployment.state import State
+from m2fdp.sources.arrays import read_records
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 Tell = Callable[[str], None]
@@ -29,11 +29,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A node that may take part.
-
-    Attributes:
-        tell: what to call with a line.
-    """
+    """A node that may take part, and what to call with a line."""
 
     node: NodePlan
     identity: Identity
@@ -52,18 +48,13 @@ def open_node(
     state: Path | None = None,
     rehearsal: bool = False,
 ) -> Opened:
-    """A node of a plan, once all that it can know of the plan holds.
+    """A node of a plan, once all that it can know of the plan holds; an `InputError` otherwise.
 
     Args:
         device: whether it is to be one.
         data: the cloud's held-out records.
-        plan: the plan's file.
-        keys: the folder of its keys.
         state: the folder of its state; None = `state/NAME` beside the plan.
         rehearsal: whether its operator takes part in rehearsals.
-
-    Raises:
-        InputError: keys, plan or state are refused.
     """
     set_exact_arithmetic()
     identity = read_identity(name, keys)
@@ -95,9 +86,6 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
         data: its records, a file `.npz`.
         budget: epsilon that it may spend in all, earlier runs of this state among them.
         trusts: servers that may be sent what no noise is added to.
-
-    Raises:
-        InputError: the records are not the plan's, or nothing is left to do but to refuse.
     """
     node = opened.node
     records = read_records("--data", data, opened.node.plan.facts.classes)
@@ -149,12 +137,8 @@ def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
 def _serve(
     opened: Opened, guard: Guard, worker: Worker, more: Callable[[int], str]
 ) -> tuple[str, list[str]]:
-    """Answer the parent until the run is over, with a line for each round and for each refusal; why
-    it is over, and the refusals.
-
-    Args:
-        more: what else the line of a round says.
-    """
+    """Answer the parent until the run is over, with a line for each round, which `more` adds to,
+    and for each refusal; why it is over, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
     compute = answering(node, opened.identity, worker, guard)
 
@@ -183,11 +167,8 @@ def _serve(
 
 
 def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]:
-    """All rounds; a line on the end, and whether it is that of the plan.
-
-    Args:
-        out: a project's folder, for the run's files.
-    """
+    """All rounds, with the run's files in a project's folder; a line on the end, and whether it is
+    that of the plan."""
     node, tell = opened.node, opened.tell
     missing, seconds_of = list[str](), list[float]()
     links, guard = _parent(opened, listen)
@@ -231,3 +212,44 @@ def _without(missing: list[str]) -> str:
     line = f", without {', '.join(dict.fromkeys(missing))}" if missing else ""
     missing.clear()
     return line
+
+
+def told_of(node: NodePlan) -> Iterator[str]:
+    """A line a thing: who asks, how often, behind how much noise, who else reads it, epsilon."""
+    recomputed, plan = node.recomputed, node.plan
+    yield f"{node.name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds"
+    if plan.release is not None:
+        yield "a rehearsal: noise is drawn from the seed and protects nobody"
+    if node.parent is not None:
+        places = [place for place in node.places(1) if place.gives]
+        what = "weighed gradients" if node.gives == "gradient" else "models"
+        how = ", as masked words" if node.masked else ""
+        yield f"sends {what} to {node.parent}{how}, {len(places)} in the first round"
+        if node.masked:
+            group = sum_terms(node, node.layer, node.siblings, places[0]).group
+            least = survivors_counted_on(node, group)
+            yield f"{node.parent} reads their sum, of at least {least} of {group.n_members} senders"
+    if node.children:
+        yield f"asks {', '.join(node.children)}; missing ones: {recomputed.settings.on_missing}"
+    noise = node.deviations
+    for when, deviation in (
+        ("at every local step", noise.step),
+        ("to what it sends for a global aggregation", noise.message),
+        ("to what it sends for a local aggregation", noise.local_message),
+        ("to what it hands down", noise.broadcast),
+    ):
+        if deviation:
+            unit = node.mechanism.noise.unit
+            in_words = "step sizes" if unit == "step" else "the model's unit"
+            yield f"adds noise of deviation {deviation:.6g} {when}, in {in_words}"
+    if node.layer < node.depth:
+        return
+    readers = recomputed.readers_in_clear(node.index)
+    yield f"un-noised vectors reach: {', '.join(readers) or 'nobody'} (--trusts)"
+    ledger, rounds = recomputed.ledger, len(node.rounds)
+    for line in ledger.lines:
+        if node.index in line.position.members:
+            counted = "counts" if line.kind in recomputed.counted else "does not count"
+            spent = ledger.epsilon(line, rounds)
+            yield f"  {line.observer}: {line.sees}, epsilon {spent:.4g}; {counted}"
+    yield f"epsilon {recomputed.epsilon(node.index, rounds):.4g} in all, delta {ledger.delta:g}"

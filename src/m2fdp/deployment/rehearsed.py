@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from m2fdp.chance.updates import ByUpdates
+from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.heard import Heard
 from m2fdp.core.engine.learner import Units, unit_gradients
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import readers
 from m2fdp.core.topology.tree import Tree
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.protocol import secure_sum
@@ -110,11 +110,7 @@ class Masked(ByUpdates):
 
 
 def as_nodes(process: SimulationProcess) -> TreeProcess:
-    """The rounds, as real nodes compute them.
-
-    Raises:
-        TypeError: they are no rounds of a tree.
-    """
+    """The rounds, as real nodes compute them."""
     if not isinstance(process, TreeProcess):
         raise TypeError(f"rounds of a tree, not {type(process).__name__}")
     masked = any(network.sums.layers for network in process.simulation.networks)

@@ -27,11 +27,8 @@ _RECORD = struct.Struct("<HQ")
 
 
 class Log:
-    """A file of lines, each of which holds a digest of the one before; only ever appended to.
-
-    Raises:
-        InputError: a line of it was changed, or is cut.
-    """
+    """A file of lines, each of which holds a digest of the one before; only ever appended to. One
+    that was changed, or is cut, is an `InputError`."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.entries = path, list[dict[str, Any]]()
@@ -54,7 +51,6 @@ class Log:
 
     @property
     def last(self) -> str:
-        """The digest of the last line."""
         return self.digests[-1]
 
     def append(self, *entries: Mapping[str, Any]) -> None:
@@ -88,12 +84,8 @@ class Log:
 
 
 class State:
-    """The folder of one node, which one process has at a time.
-
-    Raises:
-        InputError: another process has it, it is another node's, or it is damaged or older than
-            itself.
-    """
+    """The folder of one node, which one process has at a time; an `InputError` where it is another
+    node's, damaged, or older than itself."""
 
     def __init__(self, folder: Path, node: str) -> None:
         self.folder = folder
@@ -117,11 +109,7 @@ class State:
         os.close(self._lock)
 
     def kept(self, book: str, what: str) -> bytes | None:
-        """What was last kept under a name in a book.
-
-        Raises:
-            InputError: it is damaged.
-        """
+        """What was last kept under a name in a book; an `InputError` where it is damaged."""
         path, written = self.folder / "kept" / book, None
         if path.exists():
             with path.open("rb") as file:
@@ -138,12 +126,8 @@ class State:
         return None
 
     def keep(self, book: str, what: str, content: bytes, waits: bool = True) -> None:
-        """Keep it in a book.
-
-        Args:
-            waits: whether it is on the disk when this returns; else it is once something is kept
-                there that waits.
-        """
+        """Keep it in a book; where it waits it is on the disk when this returns, else once
+        something is kept there that waits."""
         path, held = self.folder / "kept" / book, sealed(content)
         path.parent.mkdir(exist_ok=True, mode=0o700)
         new = not path.exists()

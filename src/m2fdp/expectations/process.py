@@ -3,8 +3,6 @@
 To load the library takes seconds, so nobody waits for that before there is a question.
 """
 
-from __future__ import annotations
-
 import atexit
 import pickle
 import subprocess
@@ -62,12 +60,7 @@ class Checker:
         atexit.unregister(self.stop)
 
     def ask(self, digest: str, case: Mapping[str, Any]) -> None:
-        """Have a case checked that is not known, nor asked already.
-
-        Args:
-            digest: the name by which the answer is called for.
-            case: what `rules.check` takes.
-        """
+        """Have a case checked that is not known, nor asked already."""
         if digest not in self._verdicts and digest not in self._asked:
             self.start()
             self._send(digest, case)
@@ -135,11 +128,7 @@ def beside() -> Iterator[None]:
 
 
 def conclude(wait: Callable[[], None]) -> None:
-    """Call it now, or at the next `settle` of a block of `beside`.
-
-    Args:
-        wait: it waits for a verdict, and raises where that is a refusal.
-    """
+    """Call it now, or at the next `settle` of a block of `beside`."""
     if _pending is None:
         wait()
     else:
@@ -147,11 +136,7 @@ def conclude(wait: Callable[[], None]) -> None:
 
 
 def settle() -> None:
-    """Wait for the verdicts that are due, before anything is written that rests on them.
-
-    Raises:
-        Exception: a refusal; another call raises it again.
-    """
+    """Wait for the verdicts that are due, before anything is written that rests on them."""
     while _pending:
         _pending[0]()
         del _pending[0]

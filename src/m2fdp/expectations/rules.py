@@ -41,8 +41,6 @@ def check(
     Args:
         min_samples: the fewest training records that a device may hold.
         n_classes: None = a user's own data, of any number.
-        columns: the manifest's columns.
-        splits: the names of its splits.
         cloud: the device that stands for the cloud.
     """
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
@@ -118,55 +116,43 @@ def _rules(
     is_train, is_validation = Column("split") == "train", Column("split") == "validation"
     at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
     theirs = "" if devices_hold_out else "validation and "
+
+    def expect(kind: str, column: str, **options: Any) -> Any:
+        return getattr(gxe, f"ExpectColumn{kind}")(column=column, **options)
+
+    held, classes = "ValuesToBeInSet", f"one of 0 to {n_classes - 1}" if n_classes else "at least 0"
+    most = n_classes and n_classes - 1
     rules = {
-        "one data set": gxe.ExpectColumnUniqueValueCountToBeBetween(
-            column="dataset", min_value=1, max_value=1
-        ),
+        "one data set": expect("UniqueValueCountToBeBetween", "dataset", min_value=1, max_value=1),
         "no sample twice, so none in two devices or in training and test": (
-            gxe.ExpectColumnValuesToBeUnique(column="sample")
+            expect("ValuesToBeUnique", "sample")
         ),
-        f"every split is one of {', '.join(splits)}": gxe.ExpectColumnValuesToBeInSet(
-            column="split", value_set=splits
+        f"every split is one of {', '.join(splits)}": expect(held, "split", value_set=splits),
+        "training and test records exist": (
+            expect("DistinctValuesToContainSet", "split", value_set=["train", "test"])
         ),
-        "training and test records exist": gxe.ExpectColumnDistinctValuesToContainSet(
-            column="split", value_set=["train", "test"]
-        ),
-        f"every label is {f'one of 0 to {n_classes - 1}' if n_classes else 'at least 0'}": (
-            gxe.ExpectColumnValuesToBeBetween(
-                column="label", min_value=0, max_value=n_classes and n_classes - 1
-            )
+        f"every label is {classes}": (
+            expect("ValuesToBeBetween", "label", min_value=0, max_value=most)
         ),
         f"{theirs}test records stay with the cloud (device {cloud})": (
-            gxe.ExpectColumnValuesToBeInSet(
-                column="device", value_set=[cloud], row_condition=at_cloud
-            )
+            expect(held, "device", value_set=[cloud], row_condition=at_cloud)
         ),
-        **(
-            {
-                "validation records are held by devices 0 to n-1": (
-                    gxe.ExpectColumnValuesToBeInSet(
-                        column="device", value_set=devices, row_condition=is_validation
-                    )
-                )
-            }
-            if devices_hold_out and by_number
-            else {}
-        ),
+    }
+    if devices_hold_out and by_number:
+        rules["validation records are held by devices 0 to n-1"] = expect(
+            held, "device", value_set=devices, row_condition=is_validation
+        )
+    kind, values = "DistinctValuesToEqualSet", list[Any](devices)
+    if not by_number:
+        kind, values = "ValuesToNotBeInSet", [cloud]
+    rules |= {
         f"training records are held by devices{' 0 to n-1, all of them' * by_number}": (
-            gxe.ExpectColumnDistinctValuesToEqualSet(
-                column="device", value_set=devices, row_condition=is_train
-            )
-            if by_number
-            else gxe.ExpectColumnValuesToNotBeInSet(
-                column="device", value_set=[cloud], row_condition=is_train
-            )
+            expect(kind, "device", value_set=values, row_condition=is_train)
         ),
-        f"every device holds at least {min_samples} training records": (
-            gxe.ExpectColumnValuesToBeBetween(
-                column="shard_size", min_value=min_samples, row_condition=is_train
-            )
+        f"every device holds at least {min_samples} training records": expect(
+            "ValuesToBeBetween", "shard_size", min_value=min_samples, row_condition=is_train
         ),
-    } | {f"no {name} is null": gxe.ExpectColumnValuesToNotBeNull(column=name) for name in columns}
+    } | {f"no {name} is null": expect("ValuesToNotBeNull", name) for name in columns}
     for rule, expectation in rules.items():
         expectation.meta = {"rule": rule}
     return gx.ExpectationSuite("manifest", expectations=list(rules.values()))

@@ -6,15 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from m2fdp.core.blocks import (
-    NO_RESULT,
-    READ_BY,
-    SINCE,
-    Block,
-    Count,
-    Name,
-    NonNegative,
-)
+from m2fdp.core.blocks import NO_RESULT, READ_BY, SINCE, Block, Count, Name, NonNegative
 
 
 class FeaturesConfig(Block):

@@ -3,15 +3,188 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d, interpolate, pad, unfold
 
-from m2fdp.features.contrastive import N_RESPONSES, network_source, responses, shipped
-from m2fdp.features.patches import Filters, PatchSettings, fit_filters
 from m2fdp.features.scattering import N_PATHS, STRIDE, scattering
-from m2fdp.features.windows import averaged
+
+
+@cache
+def windows(size: int, cells: int) -> Tensor:
+    """The weights of a line of pixels in each of its cells: float64 (cells, size), rows sum to one.
+
+    They are Gaussians around the cells' middles, half a cell wide: what moves by half a cell then
+    changes its features little, from which classifiers behind much noise gain most.
+    """
+    side = size / cells
+    pixels, middles = torch.arange(size) + 0.5, (torch.arange(cells) + 0.5) * side
+    distances = (pixels.double() - middles.double()[:, None]) / (side / 2)
+    return (-distances.square() / 2).softmax(dim=1)
+
+
+def averaged(maps: Tensor, cells: tuple[int, int]) -> Tensor:
+    """Maps (..., H, W) to their means over windows, (..., *cells)."""
+    by_row, by_column = (
+        windows(size, count) for size, count in zip(maps.shape[-2:], cells, strict=True)
+    )
+    # One product for both sides: two small ones take longer.
+    weights = torch.kron(by_row, by_column).to(maps)
+    return (maps.flatten(-2) @ weights.T).unflatten(-1, cells)
+
+
+# Added to a patch's variance, for pixels in [0, 1].
+_FLAT = 10 / 255**2
+_N_PATCHES = 40_000
+_SEED = 20_112
+
+
+@dataclass(frozen=True)
+class PatchSettings:
+    """What filters there are and how their answers are summed up.
+
+    Attributes:
+        side: pixels of a patch's side.
+        stride: pixels from one patch to the next.
+        padding: black pixels around the image.
+        n_filters: K.
+        ridge: what whitening adds to the variances of normalised patches, whose mean is about 1.
+        threshold: what an answer must exceed, in deviations of all answers to public patches.
+        cells: a side, over whose windows answers are averaged.
+    """
+
+    side: int
+    stride: int
+    padding: int
+    n_filters: int
+    ridge: float
+    threshold: float
+    cells: int
+
+
+@dataclass(frozen=True, eq=False)
+class Filters:
+    """What answers are linear in, for patches less their mean and divided by their deviation.
+
+    Attributes:
+        weights: float32 (K, C * side^2).
+        offsets: float32 (K,), what the mean patch answers.
+    """
+
+    weights: Tensor
+    offsets: Tensor
+
+    def __call__(self, images: Tensor, settings: PatchSettings) -> Tensor:
+        """(n, C, H, W) to (n, 2 K, cells, cells): how much, on average over a cell, patches
+        exceed the threshold along each filter, then how much against each."""
+        framed = pad(images, (settings.padding,) * 4)
+        rows, columns = ((side - settings.side) // settings.stride + 1 for side in framed.shape[2:])
+        patches = unfold(framed, settings.side, stride=settings.stride)
+        answers = self.weights @ standardised(patches, (1,), _FLAT) - self.offsets[:, None]
+        maps = answers.reshape(len(images), -1, rows, columns)
+        excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
+        return torch.cat([averaged(each, (settings.cells,) * 2) for each in excesses], dim=1)
+
+
+def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
+    """Random patches of public images, float32 (n, C, H, W) in [0, 1], whitened by the statistics
+    of many and their mirror images."""
+    rng = np.random.default_rng(_SEED)
+    patches = _draw(pad(images, (settings.padding,) * 4), settings.side, rng)
+    both_ways = torch.cat([patches, patches.flip(-1)]).flatten(1)
+    drawn = standardised(both_ways, (1,), _FLAT).double()
+    mean = drawn.mean(dim=0)
+    centred = drawn - mean
+    values, vectors = torch.linalg.eigh(centred.T @ centred / len(drawn))
+    whitening = (vectors * (values.clamp_min(0) + settings.ridge).rsqrt()) @ vectors.T
+    # A patch without contrast would be a filter that answers nothing: those come last.
+    plain = both_ways[: len(patches)].std(dim=1) < 0.05
+    chosen = centred[plain.int().argsort(stable=True)[: settings.n_filters]] @ whitening
+    weights = chosen / chosen.norm(dim=1, keepdim=True).clamp_min(1e-12) @ whitening
+    weights /= (centred[:4000] @ weights.T).std()
+    return Filters(weights.float(), (weights @ mean).float())
+
+
+def _draw(images: Tensor, side: int, rng: np.random.Generator) -> Tensor:
+    """Patches (many, C, side, side) of random places in random images."""
+    n, _, height, width = images.shape
+    drawn = rng.integers(n, size=_N_PATCHES)
+    tops, lefts = (rng.integers(whole - side + 1, size=_N_PATCHES) for whole in (height, width))
+    rows = tops[:, None, None] + np.arange(side)[:, None]
+    columns = lefts[:, None, None] + np.arange(side)
+    return images[drawn[:, None, None], :, rows, columns].permute(0, 3, 1, 2)
+
+
+FILE = Path(__file__).with_name("contrastive.npz")
+# Of the drawings that it has learnt from, in pixels.
+SIDE = 28
+# A side, over whose windows the last maps are averaged.
+CELLS = 4
+# Added to an image's deviation, lest the noise of what has no contrast become its content.
+_EVEN = 0.05
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution whose outputs are rectified.
+
+    Attributes:
+        channels: the number of its outputs.
+        side: pixels of its kernels' side.
+        stride: pixels from one output to the next.
+    """
+
+    channels: int
+    side: int
+    stride: int
+
+
+LAYERS = (Layer(32, 5, 2), Layer(64, 3, 1), Layer(128, 3, 2), Layer(128, 3, 1))
+N_RESPONSES = LAYERS[-1].channels * CELLS**2
+
+
+def responses(images: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    """The last layer's maps of grey images (n, 1, H, W) in [0, 1], averaged over windows: (n, m).
+
+    Args:
+        weights: the kernels and offsets of each layer; see `shipped`.
+    """
+    if images.shape[2:] != (SIDE, SIDE):
+        images = interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=True)
+    maps = contrasted(images)
+    for number, layer in enumerate(LAYERS):
+        kernels, offsets = weights[f"kernels_{number}"], weights[f"offsets_{number}"]
+        maps = conv2d(maps, kernels, offsets, layer.stride, layer.side // 2).relu_()
+    return averaged(maps, (CELLS, CELLS)).flatten(1)
+
+
+def contrasted(images: Tensor) -> Tensor:
+    """Images (n, C, H, W) less their own mean, divided by their own deviation."""
+    deviations, means = torch.std_mean(images, dim=(1, 2, 3), keepdim=True)
+    return (images - means) / (deviations + _EVEN)
+
+
+@cache
+def shipped() -> dict[str, Tensor]:
+    """The weights that come with the package, float32: of layer k from 0 `kernels_k`, (channels,
+    channels before, side, side), and `offsets_k`, (channels,)."""
+    with np.load(FILE) as stored:
+        return {name: torch.as_tensor(stored[name]).float() for name in stored.files}
+
+
+@cache
+def network_source() -> dict[str, str]:
+    """The network with a digest of the file that its weights lie in."""
+    digest = blake2b(FILE.read_bytes(), digest_size=16).hexdigest()
+    return {"contrastive network trained on drawings": digest}
+
 
 Shape = tuple[int, int, int]  # of one image: (C, H, W)
 Fitted = Mapping[str, Tensor]
@@ -140,20 +313,20 @@ class ContrastiveMap:
         return responses(images, fitted)
 
 
-def standardised(maps: Tensor, dims: tuple[int, ...]) -> Tensor:
+def standardised(maps: Tensor, dims: tuple[int, ...], flat: float = 1e-5) -> Tensor:
     """Maps (n, ...) less their mean over some dimensions, divided by their deviation.
 
     An image's statistics of itself; no other image counts. What has no contrast becomes zero.
+
+    Args:
+        flat: number added to the variances.
     """
     centred = maps - maps.mean(dim=dims, keepdim=True)
-    return centred / (centred.square().mean(dim=dims, keepdim=True) + 1e-5).sqrt()
+    return centred / (centred.square().mean(dim=dims, keepdim=True) + flat).sqrt()
 
 
 def _mirrored_too(answers: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """The average of what is answered to images and to their mirror images.
-
-    Photographs show things, which have no side; grey images may be writing, which has.
-    """
+    """The average over images and their mirror images: of photographs, as writing has a side."""
     return (answers(images) + answers(images.flip(-1))) / 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from m2fdp.core.data.arrays import is_file, read_images
 from m2fdp.core.data.dataset import features
 from m2fdp.core.errors import InputError
-from m2fdp.features.drawings import drawings, font_source
-from m2fdp.features.shapes import shapes
+from m2fdp.features.drawings import drawings, font_source, shapes
+from m2fdp.sources.arrays import is_file, read_images
 
-GENERATED = ("photographs", "shapes", "drawings", "dead_leaves")
 # Nobody's privacy depends on it: what it draws is public.
 _SEED = 20_111
 _AT_A_TIME = 100  # crops
@@ -45,17 +43,7 @@ def public_images(name: str) -> PublicImages:
     Raises:
         InputError: no such file, or no images in it.
     """
-    match name:
-        case "photographs":
-            return _photographs()
-        case "shapes":
-            return _shapes()
-        case "drawings":
-            return _drawings()
-        case "dead_leaves":
-            return _leaves()
-        case file:
-            return _of_file(file)
+    return GENERATED[name]() if name in GENERATED else _of_file(name)
 
 
 def _of_file(file: str) -> PublicImages:
@@ -97,26 +85,26 @@ def _photographs() -> PublicImages:
 
 def _shapes() -> PublicImages:
     """Shapes filled with crops of the photographs or plainly, lines, and such crops themselves."""
-    photographs = _photographs()
-
-    def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
-        return shapes(photographs.draw(count, shape), np.random.default_rng(_SEED))
-
     described = {"smooth shapes and lines on black": f"a third of each and of crops, seed {_SEED}"}
-    return PublicImages(described | photographs.sources, draw)
+    return _filled_with_crops(described, shapes)
 
 
 def _drawings() -> PublicImages:
-    """Things filled with crops of the photographs or plainly, characters of fonts, lines, and such
-    crops themselves."""
+    """Things filled with crops of the photographs or plainly, characters, lines, and crops."""
+    shares = "a quarter of things, slabs and characters, an eighth of lines and crops"
+    described = {"drawings on black": f"{shares}, seed {_SEED}"}
+    return _filled_with_crops(described | font_source(), drawings)
+
+
+def _filled_with_crops(
+    described: dict[str, str], drawn: Callable[[np.ndarray, np.random.Generator], np.ndarray]
+) -> PublicImages:
     photographs = _photographs()
 
     def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
-        return drawings(photographs.draw(count, shape), np.random.default_rng(_SEED))
+        return drawn(photographs.draw(count, shape), np.random.default_rng(_SEED))
 
-    shares = "a quarter of things, slabs and characters, an eighth of lines and crops"
-    described = {"drawings on black": f"{shares}, seed {_SEED}"}
-    return PublicImages(described | font_source() | photographs.sources, draw)
+    return PublicImages(described | photographs.sources, draw)
 
 
 def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int]) -> np.ndarray:
@@ -199,6 +187,15 @@ def dead_leaves(side: int, rng: np.random.Generator) -> np.ndarray:
         colour = rng.random() + rng.normal(0, 0.15, 3)
         picture[top:bottom, left:right][leaf] = 255 * colour.clip(0, 1)
     return picture
+
+
+# The sources that need no file.
+GENERATED: Mapping[str, Callable[[], PublicImages]] = {
+    "photographs": _photographs,
+    "shapes": _shapes,
+    "drawings": _drawings,
+    "dead_leaves": _leaves,
+}
 
 
 def _digest(images: np.ndarray) -> str:

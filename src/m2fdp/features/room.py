@@ -4,6 +4,6 @@ from m2fdp.core.rooms import Room
 
 ROOM = Room(
     blocks={"features": "m2fdp.features.config:FeaturesConfig"},
-    promised=("m2fdp.features.promised:promised",),
+    promised=("m2fdp.features.run:promised",),
     facts=("m2fdp.features.facts:FACTS",),
 )

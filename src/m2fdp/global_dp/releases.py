@@ -50,6 +50,8 @@ from m2fdp.core.schedule.rounds import RoundPlan
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
+# Observers in the order of their lines.
+_IN_ORDER = "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks"
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,8 @@ def composition(plan: RoundPlan, law: BallLaw) -> Composition:
 
 @dataclass(frozen=True)
 class EveryRelease:
-    """A way to count all that is shown.
-
-    Attributes:
-        local: what local aggregations show; None = they are not shown.
-        total: what global ones show.
-        unit: the position's.
-    """
+    """A way to count all that local aggregations, if they are shown, and global ones show, in the
+    position's unit."""
 
     law: BallLaw
     local: Seen | None
@@ -148,22 +145,16 @@ class EveryRelease:
         return shown
 
     def deviation(self, variance: float) -> float:
-        """In the unit of the position's laws."""
         return sqrt(max(variance, 0.0)) / self.unit
 
     def least(self, local_there: bool) -> float:
-        """The least deviation of its releases."""
         local = [self.local[1]] if self.local is not None and local_there else []
         return self.deviation(min([*local, self.total[1]]))
 
 
 @dataclass(frozen=True)
 class SomeReleases:
-    """A way to count releases that are caught: how many of them, and what they show.
-
-    Attributes:
-        local, total, unit: as those of `EveryRelease`.
-    """
+    """A way to count releases that are caught: how many of them, and what they show."""
 
     law: BallLaw
     local: tuple[int, Seen]
@@ -187,12 +178,8 @@ class SomeReleases:
 
 @dataclass(frozen=True)
 class OfModels(Account):
-    """The account of who reads clipped models, whose releases differ in shift and noise.
-
-    Attributes:
-        counts: ways to count them.
-        on_path: the way of who knows all noise but that on the device's own path.
-    """
+    """The account of who reads clipped models, whose releases differ in shift and noise: by several
+    ways to count them, and by that of who knows all noise but that on the device's own path."""
 
     counts: tuple[EveryRelease | SomeReleases, ...]
     on_path: EveryRelease
@@ -210,12 +197,7 @@ class OfModels(Account):
 
 @dataclass(frozen=True)
 class ModelLines:
-    """The lines of one position, put together.
-
-    Attributes:
-        law: law of the position's records.
-        laws: the same for who reads lines of all mechanisms alike.
-    """
+    """The lines of one position, put together; `laws` are for who reads all mechanisms alike."""
 
     premises: Premises
     position: Position
@@ -225,23 +207,20 @@ class ModelLines:
 
     @property
     def diameter(self) -> float:
-        """2C."""
         return 2 * self.premises.privacy.clipping_norm
 
     @property
     def edge_is_trusted(self) -> bool:
-        """Whether the edge server is."""
         return bool(self.position.network.trust[1][self.position.ancestor(1)])
 
     def all(self) -> list[Release]:
-        """All lines of the position."""
         lines_of = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
         colluding, noise = self.premises.threat.colluding, self.noise
         if colluding and noise.mean_but_one is not None:
             coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
             lines_of[sight.COALITION] = replace(coalition, observer=who)
-        in_order = (lines_of.get(kind) for kind in sight.OF_MODELS)
+        in_order = (lines_of.get(kind) for kind in (*_IN_ORDER.split(), "colluders"))
         return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
@@ -270,12 +249,10 @@ class ModelLines:
         return None if total is None else self.line(kind, *self.beyond(total), rests=_AS_IF_SEEN)
 
     def own(self) -> EveryRelease:
-        """Of the device's own messages."""
         local, total = self.noise.own
         return self.every((1.0, local**2), (1.0, total**2))
 
     def cloud(self) -> tuple[EveryRelease, EveryRelease]:
-        """Of the edge server's means."""
         noise = self.noise
         local, total = (mean + added for mean, added in zip(noise.mean, noise.added, strict=True))
         return (
@@ -287,9 +264,7 @@ class ModelLines:
         """Of the broadcasts of the edge server and of the cloud, behind so much of the noise in
         the edge server's mean."""
         noise = self.noise
-        local, total = (
-            remaining + added for remaining, added in zip(mean, noise.added, strict=True)
-        )
+        local, total = (left + added for left, added in zip(mean, noise.added, strict=True))
         total = noise.total_but_edge + noise.edge_share**2 * total
         return self.every((noise.share, local), (noise.share * noise.edge_share, total))
 
@@ -310,10 +285,7 @@ class ModelLines:
         if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
             at_cloud = said.cloud_rounds
             local, total = noise.own
-            some = self.some(
-                (said.uplinks - at_cloud, local**2),
-                (at_cloud, total**2),
-            )
+            some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
             lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
@@ -348,15 +320,9 @@ class ModelLines:
         """Of an observer, by the ways to count what it is shown."""
         has_local = 1 in self.premises.traffic.layers
         leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
+        who, account = sight.KINDS[kind].words, OfModels(counts, self.alone(kind))
         return Release(
-            self.position,
-            kind,
-            sight.KINDS[kind].words,
-            sees,
-            max(leasts),
-            rests,
-            self.laws,
-            account=OfModels(counts, self.alone(kind)),
+            self.position, kind, who, sees, max(leasts), rests, self.laws, account=account
         )
 
     def alone(self, kind: str) -> EveryRelease:

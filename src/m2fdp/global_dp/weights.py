@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import fsum, log, sqrt
 
 import numpy as np
@@ -54,26 +55,20 @@ class Weights:
         )
         if network is None:
             return
-        tree = network.tree
-        if tree.depth != 2:
-            raise InputError(
-                "privacy.mechanism",
-                self.name,
-                f"is for devices, edge servers and a cloud, not for a tree of {tree.depth} tiers "
-                "below it; use topology.fanouts of two numbers",
+        refuse = partial(InputError, "privacy.mechanism", self.name)
+        if network.tree.depth != 2:
+            raise refuse(
+                f"is for devices, edge servers and a cloud, not for a tree of {network.tree.depth} "
+                "tiers below it; use topology.fanouts of two numbers"
             )
         if network.trust[0][0]:
-            raise InputError(
-                "privacy.mechanism", self.name, "is for a cloud that is not trusted; use upload"
-            )
+            raise refuse("is for a cloud that is not trusted; use upload")
         chosen = network.participants is not None or network.participation is not None
         if chosen or network.sums.layers or network.elected:
-            raise InputError(
-                "privacy.mechanism",
-                self.name,
+            raise refuse(
                 "is for all devices in every round, whose messages are read one by one by fixed "
                 "servers; leave out training.participants, participation and estimator, "
-                "secure_aggregation and elected super-nodes",
+                "secure_aggregation and elected super-nodes"
             )
         exposures(plans, privacy)
 
@@ -196,31 +191,23 @@ class Exposures:
 
 
 def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
-    """How many messages are caught: as declared, or each of the schedule.
-
-    Raises:
-        InputError: more than there are, or of one kind of uplinks.
-    """
-    local = sum(top == 1 for plan in plans for top in plan.layers)
-    rounds = len(plans)
+    """How many messages are caught: as declared, or each of the schedule; an `InputError` where
+    they are more than there are, or of one kind of uplinks."""
+    local, rounds = sum(top == 1 for plan in plans for top in plan.layers), len(plans)
     scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
     said = privacy.exposures.model_dump()
     for key, count in vars(scheduled).items():
         if said[key] is not None and said[key] > count:
-            raise InputError(
-                f"privacy.exposures.{key}",
-                said[key],
-                f"is more than the schedule has, {count}; null means all of them",
-            )
+            problem = f"is more than the schedule has, {count}; null means all of them"
+            raise InputError(f"privacy.exposures.{key}", said[key], problem)
     result = Exposures(
         **{key: count if said[key] is None else said[key] for key, count in vars(scheduled).items()}
     )
     if result.cloud_rounds > result.uplinks:
-        raise InputError(
-            "privacy.exposures.cloud_rounds",
-            result.cloud_rounds,
-            f"is more than the uplinks that are caught, {result.uplinks}, of which they are some",
+        problem = (
+            f"is more than the uplinks that are caught, {result.uplinks}, of which they are some"
         )
+        raise InputError("privacy.exposures.cloud_rounds", result.cloud_rounds, problem)
     if privacy.exposures.uplinks is not None and result.uplinks - result.cloud_rounds > local:
         raise InputError(
             "privacy.exposures.uplinks",
@@ -232,11 +219,8 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
 
 
 def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], ...]:
-    """Deviations (N_l,) by layer at a global and at a local aggregation.
-
-    Args:
-        noise: float64 (N_l, 2) by layer, or (N_l,), the same at both.
-    """
+    """Deviations (N_l,) by layer at a global and at a local aggregation, from (N_l, 2) by layer, or
+    (N_l,), the same at both."""
     columns = [of_layer.reshape(len(of_layer), -1) for of_layer in noise]
     return tuple(
         tuple(of_layer[:, at % of_layer.shape[1]] for of_layer in columns) for at in (0, 1)
@@ -246,12 +230,8 @@ def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...]
 def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) -> list[ModelNoise]:
     """What noise there is about every device's model, device by device.
 
-    What is left for who knows a part is summed up anew: the rounding of a difference would pass for
-    noise where nothing is left.
-
-    Args:
-        noise: deviations, see `of_aggregations`.
-        colluding: how many of a device's siblings tell another what they drew.
+    What is left for who knows a part, such as so many colluding siblings, is summed up anew: the
+    rounding of a difference would pass for noise where nothing is left.
     """
     tree = network.tree
     edges, trusted = tree.parents[1], network.trust[1]
@@ -307,7 +287,6 @@ def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) 
 
 
 def _all(network: Network) -> np.ndarray:
-    """That every device sends: (N_L,)."""
     return np.ones(network.tree.n_devices)
 
 

@@ -1,8 +1,6 @@
 """What lies in a cell is of one configuration: that of its model, where it has one. So is what is
 said of the run, by whatever command: its verdict can only be lowered until the next training."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +14,7 @@ from m2fdp.core.experiment import promise
 from m2fdp.core.privacy import verdict
 from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
 from m2fdp.pipelines import evaluation, privacy
-from m2fdp.pipelines.evaluation.nodes import changed, check_trained_with
+from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.recording import CatalogEntries
 from m2fdp.pipelines.resuming import Unfinished, resumed_verdict
 
@@ -29,9 +27,6 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     """Refuse to leave the promise of one configuration beside the model and the card of another.
 
     A run that trains replaces the model too.
-
-    Raises:
-        InputError: see `check_trained_with`.
     """
     outputs = pipeline.all_outputs()
     if "model" in outputs or not privacy.create_pipeline().all_outputs() & outputs:
@@ -46,10 +41,6 @@ class CellVerdict:
 
     The run's `assemble` finds what is known at its start as `known` in the catalog: None for a
     training that begins anew.
-
-    Args:
-        private: whether the run has a promise to keep.
-        unfinished: the run as it was left, if it goes on.
     """
 
     def __init__(

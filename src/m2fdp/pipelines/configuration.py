@@ -1,7 +1,5 @@
-"""Kedro's configuration files and its catalog: what is wrong in them ends in one line that names
-the file."""
-
-from __future__ import annotations
+"""Kedro's project, its configuration files and its catalog: what is wrong in them ends in one line
+that names the file."""
 
 import itertools
 import os
@@ -13,6 +11,7 @@ from typing import Any
 
 from kedro.config import MissingConfigException
 from kedro.io import DataCatalog, DatasetError
+from kedro.utils import find_kedro_project
 from omegaconf.errors import (
     ConfigTypeError,
     GrammarParseError,
@@ -27,6 +26,16 @@ from m2fdp.core.files import shown
 from m2fdp.core.yaml_files import line_of, read_block
 from m2fdp.interruption import deferred
 from m2fdp.pipelines.kedro_internals import StrictFiles
+
+
+def project_of(folder: Path) -> Path:
+    """The project that a folder, such as a notebook's, is in."""
+    project = find_kedro_project(folder)
+    if project is None:
+        remedy = "is in no project of m2fdp; start from the project's folder or one below it"
+        raise InputError("folder", str(folder), remedy)
+    return project
+
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 # By the kind of configuration without which nothing runs: the file of the base environment.
@@ -76,9 +85,8 @@ class StrictConfigLoader(StrictFiles):
             if key == "parameters":
                 contents.insert(0, self.runtime_params or {})
             for dotted, value in _clashes(contents):
-                raise InputError(
-                    self.place(key, dotted), value, "is a list in one place, keys in another"
-                ) from None
+                clash = "is a list in one place, keys in another"
+                raise InputError(self.place(key, dotted), value, clash) from None
             two_files, colon, keys = str(error).partition("\n")[0].rpartition(": ")
             if not (colon and two_files.startswith("Duplicate keys found in ")):
                 raise
@@ -87,11 +95,7 @@ class StrictConfigLoader(StrictFiles):
             raise InputError(keys, "(twice)", f"is set in {both}; keep one") from None
 
     def content(self, key: str, file: Path) -> dict[str, Any]:
-        """What a file of that kind says.
-
-        Raises:
-            InputError: it is no YAML, holds no keys or sets one twice.
-        """
+        """What a file of that kind says."""
         # A file that can't be read is refused by whoever parses it.
         written = file.read_bytes() if os.access(file, os.R_OK) and file.is_file() else b""
         return _parsed(read_parameters if key == "parameters" else read_block, file, written)
@@ -160,11 +164,7 @@ def _clashes(contents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]
 
 
 def check_catalog(loader: StrictConfigLoader) -> None:
-    """Refuse a catalog with an entry that no dataset can be made of.
-
-    Raises:
-        InputError: naming file, line and entry.
-    """
+    """Refuse a catalog with an entry that no dataset can be made of."""
     entries = loader["catalog"]
     try:
         credentials = loader["credentials"]
@@ -180,14 +180,11 @@ def check_catalog(loader: StrictConfigLoader) -> None:
             reason = str(error).split("\nHint")[0].split(". Please install")[0]
             reason = " ".join(reason.rpartition("for dataset")[2].split())
             raise InputError(loader.place("catalog", name), kind, reason) from None
-    for keys in (
-        ("manifest", "dataset", "filepath"),
-        ("manifest", "validator", "options", "filepath"),
-        ("checkpoints", "path"),
-    ):
-        value = _value_at(entries, keys)
+    manifest = "manifest.dataset.filepath", "manifest.validator.options.filepath"
+    for dotted in (*manifest, "checkpoints.path"):
+        value = _value_at(entries, dotted.split("."))
         if not isinstance(value, str):
-            place = loader.place("catalog", ".".join(keys))
+            place = loader.place("catalog", dotted)
             raise InputError(place, value, "must be a path; the entry in conf/base has it")
 
 

@@ -1,8 +1,6 @@
 """How files reach the disk: whole, and with the same bytes for the same content; and how those
 that can't be read are refused."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -30,11 +28,7 @@ _WRITTEN = {"mode": "w", "encoding": "utf-8"}
 
 @contextmanager
 def _readable(path: PurePosixPath) -> Iterator[None]:
-    """One line that names the file, whatever its content makes of a reader.
-
-    Raises:
-        InputError: instead of any error inside the block.
-    """
+    """One line that names the file, whatever its content makes of a reader."""
     try:
         yield
     except Exception as error:  # a damaged file can raise anything

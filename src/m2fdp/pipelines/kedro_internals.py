@@ -10,8 +10,6 @@
 `tests/pipelines/test_kedro_internals.py` fails when a version of Kedro has them no longer.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath

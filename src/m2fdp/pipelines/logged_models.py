@@ -6,8 +6,6 @@ MLflow's own writers compare the requirements with all that is installed, which 
 it is put together here, of what MLflow documents (`mlflow.models`, `mlflow.pyfunc.add_to_model`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -19,20 +17,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import mlflow.pyfunc
 import numpy as np
 import yaml
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric, Run
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types import Schema, TensorSpec
 from torch import Tensor
 
 from m2fdp import serving
 from m2fdp.core.config import ModelConfig
+from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.models.checks import Shape
 from m2fdp.pipelines.datasets import FolderDataset
+from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, check_alias
+from m2fdp.pipelines.tracking import connect
 
 NAME = "model"  # runs:/<run id>/model
 _LIBRARIES = ("m2fdp", "numpy", "torch")
@@ -43,19 +47,13 @@ _EXAMPLE, _SERVED_EXAMPLE = "input_example.json", "serving_input_example.json"
 
 @dataclass(frozen=True, eq=False)
 class ServableModel:
-    """A trained model with what others must know of it.
+    """A trained model with what others must know of it."""
 
-    Attributes:
-        config: what `build_model` builds it from, with shape and n_classes.
-        shape: (C, H, W) of one input.
-        state_dict: the parameters by name.
-        metadata: plain values: what privacy it was bought with, and what it reaches.
-    """
-
-    config: ModelConfig
-    shape: Shape
+    config: ModelConfig  # what `build_model` builds it from, with shape and n_classes
+    shape: Shape  # (C, H, W) of one input
     n_classes: int
-    state_dict: Mapping[str, Tensor]
+    state_dict: Mapping[str, Tensor]  # the parameters by name
+    # plain values: what privacy it was bought with, and what it reaches
     metadata: Mapping[str, Any]
 
 
@@ -83,13 +81,9 @@ def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
         return
     described = Model.load(str(folder))
     about = {key: str(value) for key, value in (described.metadata or {}).items()}
-    model = next(iter(logged), None) or client.create_logged_model(
-        run.info.experiment_id,
-        NAME,
-        source_run_id=run_id,
-        params=about,
-        model_type=about.get("model"),
-    )
+    kind = {"source_run_id": run_id, "params": about, "model_type": about.get("model")}
+    model = next(iter(logged), None)
+    model = model or client.create_logged_model(run.info.experiment_id, NAME, **kind)
     described.model_id, described.run_id = model.model_id, run_id
     described.save(str(folder / "MLmodel"))
     client.log_model_artifacts(model.model_id, str(folder))
@@ -147,19 +141,10 @@ def _write_environment(folder: Path) -> None:
     pinned.append(f"mlflow=={mlflow.__version__}")
     python = platform.python_version()
     (folder / "requirements.txt").write_text("\n".join(pinned) + "\n", encoding="utf-8")
-    environments = {
-        "python_env.yaml": {
-            "python": python,
-            "build_dependencies": ["pip", "setuptools", "wheel"],
-            "dependencies": ["-r requirements.txt"],
-        },
-        "conda.yaml": {
-            "name": "mlflow-env",
-            "channels": ["conda-forge"],
-            "dependencies": [f"python={python}", "pip", {"pip": pinned}],
-        },
-    }
-    for name, content in environments.items():
+    tools, packages = ["pip", "setuptools", "wheel"], [f"python={python}", "pip", {"pip": pinned}]
+    pip = {"python": python, "build_dependencies": tools, "dependencies": ["-r requirements.txt"]}
+    conda = {"name": "mlflow-env", "channels": ["conda-forge"], "dependencies": packages}
+    for name, content in {"python_env.yaml": pip, "conda.yaml": conda}.items():
         text = yaml.safe_dump(content, sort_keys=False)
         (folder / name).write_text(text, encoding="utf-8")
 
@@ -178,3 +163,86 @@ def _replacing_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+
+
+CELL = "single"  # whose latest run is promoted, unless another is named
+VERIFIED = "verified"
+# Of the model's params, which say what it was bought with.
+_PROMISES = (*EPSILON_NAMES.values(), "epsilon_nominal", "delta", "adjacency", "unit", "dataset")
+
+
+def promote(
+    project: Path, name: str, alias: str, run_id: str | None, reason: str | None
+) -> ModelVersion:
+    """Register the model of a run as the next version of `name`, to which `alias` then points.
+
+    A run whose model is a version of `name` already gets no other one.
+
+    Args:
+        run_id: MLflow's id; None = the latest finished run of the cell `single` that has a model.
+        reason: why; it must be told where the promise is not verified, and is kept as a tag.
+
+    Raises:
+        InputError: there is no such run or model, its promise is not verified and no reason is
+            told, or MLflow takes no such name or alias.
+    """
+    try:
+        check_alias(name, alias)
+    except MlflowException as error:
+        line = " ".join(error.message.split())
+        raise InputError("promote", f"{name} --alias={alias}", line) from None
+    experiment = connect(project)
+    client = MlflowClient()
+    run = _latest(client, experiment) if run_id is None else _run(client, run_id)
+    if not run.outputs.model_outputs:
+        raise InputError("--run", run.info.run_id, "has left no model; name one that has trained")
+    model = client.get_logged_model(run.outputs.model_outputs[0].model_id)
+    guarantee = model.params.get("privacy", "none")
+    if guarantee != VERIFIED and not reason:
+        remedy = f"its promise is {guarantee}, not verified; tell why it is promoted with --reason"
+        raise InputError("--run", run.info.run_id, remedy)
+    tags = {key: model.params[key] for key in _PROMISES if key in model.params}
+    tags |= {"privacy": guarantee} | ({"reason": reason} if reason else {})
+    version = _version(client, name, model.model_id, run.info.run_id)
+    for key, value in tags.items():
+        client.set_model_version_tag(name, version.version, key, value)
+    client.set_registered_model_alias(name, alias, version.version)
+    return version
+
+
+def _version(client: MlflowClient, name: str, model_id: str, run_id: str) -> ModelVersion:
+    """The version of a registered model that is this model; made where there is none."""
+    try:
+        client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != UNKNOWN:
+            raise
+        client.create_registered_model(name)
+    for known in client.search_model_versions(f"name = '{name}'"):
+        if known.run_id == run_id:  # which has one model
+            return known
+    source = f"models:/{model_id}"
+    return client.create_model_version(name, source, run_id=run_id, model_id=model_id)
+
+
+def _run(client: MlflowClient, run_id: str) -> Run:
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code not in (UNKNOWN, IMPOSSIBLE):
+            raise
+        store = mlflow.get_tracking_uri()
+        raise InputError("--run", run_id, f"MLflow at {store} has no such run") from None
+    if run.info.status != "FINISHED":
+        raise InputError("--run", run_id, f"is {run.info.status.lower()}; name a finished run")
+    return run
+
+
+def _latest(client: MlflowClient, experiment: str) -> Run:
+    """Of the cell `single`, the latest finished run that has a model."""
+    finished, latest = f"tags.cell = '{CELL}' and attributes.status = 'FINISHED'", "start_time DESC"
+    for run in client.search_runs([experiment], finished, order_by=[f"attributes.{latest}"]):
+        if run.outputs.model_outputs:
+            return run
+    remedy = f"no finished run of the cell {CELL} has a model; train one, or name a run"
+    raise InputError("--run", "(none)", remedy)

@@ -49,11 +49,7 @@ IMPOSSIBLE, REFUSED = "INVALID_PARAMETER_VALUE", "BAD_REQUEST"
 
 
 def check_alias(name: str, alias: str) -> None:
-    """What the registry would say of a model's name and of an alias of a version.
-
-    Raises:
-        MlflowException: it takes one of them not.
-    """
+    """What the registry would say of a model's name and of an alias of a version."""
     _validate_model_name(name)
     _validate_model_alias_name(alias)
     _validate_model_alias_name_reserved(alias)
@@ -63,9 +59,6 @@ def request_once(uri: str, endpoint: str, params: Mapping[str, str]) -> Response
     """A server's answer to one GET, whatever its status.
 
     It takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most.
-
-    Raises:
-        MlflowException: there is none.
     """
     return http_request(
         get_default_host_creds(uri),

@@ -1,7 +1,5 @@
 """Nodes that are called as what they do is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from typing import Any
@@ -17,11 +15,7 @@ def node(
     outputs: str | list[str] | None,
     name: str | None = None,
 ) -> Node:
-    """A node of a pipeline.
-
-    Args:
-        name: what `--nodes` calls it; None = as the function is called.
-    """
+    """A node of a pipeline."""
     return Node(function, inputs, outputs, name=name or function.__name__)
 
 

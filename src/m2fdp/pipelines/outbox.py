@@ -1,7 +1,5 @@
 """What a run tells MLflow while it computes; a store that fails ends no run."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +10,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, RunTag
 from mlflow.exceptions import MlflowException
 
-from m2fdp.pipelines.causes import is_outage, why_no_answer
 from m2fdp.pipelines.logged_models import publish
 from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH, REFUSED
+from m2fdp.pipelines.tracking import is_outage, why_no_answer
 
 logger = logging.getLogger(__name__)
 

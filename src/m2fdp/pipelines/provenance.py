@@ -1,7 +1,5 @@
 """Where a run's results come from, as MLflow is told when it begins: configuration, code, data."""
 
-from __future__ import annotations
-
 import logging
 import platform
 import subprocess
@@ -22,7 +20,7 @@ from m2fdp.core.algorithms import Plan, get_algorithm
 from m2fdp.core.config import Config, essentials, flatten, own_names
 from m2fdp.core.experiment.idle import read_keys
 from m2fdp.core.experiment.request import Request
-from m2fdp.features.mapping import fitted_on
+from m2fdp.features.recipe import fitted_on
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.selection import asked_for, reading
 from m2fdp.pipelines.tracking import forget_end
@@ -55,13 +53,7 @@ def tell_beginning(
     before: Run | None,
     round_: int,
 ) -> None:
-    """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two.
-
-    Args:
-        run_params: Kedro's parameters of the run.
-        before: the run as it was left, if it goes on.
-        round_: after which it goes on.
-    """
+    """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two."""
     client, run_id = MlflowClient(), run.info.run_id
     code = code_tags(Path(run_params["project_path"]))
     tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}

@@ -21,8 +21,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
 from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
 from m2fdp.core.metrics import ACCURACY, EPSILON_NOMINAL, ROUNDS, SCORE
-from m2fdp.pipelines.descriptions import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.pages import DESCRIPTION, card_of_parts, described
 from m2fdp.pipelines.provenance import SOURCE
 from m2fdp.reporting.cards import Card
 from m2fdp.reporting.tables import promise_line
@@ -43,19 +43,12 @@ _DIGEST_LENGTH = 12  # of a data set's digest; the tag split_sha256 has all of i
 
 @dataclass(frozen=True)
 class CatalogEntries:
-    """What the catalog's configuration says about the datasets that a run makes.
+    """What the catalog's configuration says about the datasets that a run makes."""
 
-    Attributes:
-        files: dataset -> its file or folder, of those that have one.
-        artifacts: datasets whose files MLflow keeps.
-        metrics: dataset -> the name of the metric that it is in MLflow.
-        manifest_checks: the page of the split's checks.
-    """
-
-    files: Mapping[str, Path]
-    artifacts: frozenset[str]
-    metrics: Mapping[str, str]
-    manifest_checks: Path
+    files: Mapping[str, Path]  # dataset -> its file or folder, of those that have one
+    artifacts: frozenset[str]  # datasets whose files MLflow keeps
+    metrics: Mapping[str, str]  # dataset -> the name of the metric that it is in MLflow
+    manifest_checks: Path  # the page of the split's checks
 
     @classmethod
     def of(cls, conf_catalog: Mapping[str, Any]) -> CatalogEntries:
@@ -89,16 +82,7 @@ class CatalogEntries:
 
 
 class Recorder:
-    """Sends MLflow what a run's datasets say about it.
-
-    Args:
-        run: MLflow's run, which has begun.
-        outbox: the run's outbox.
-        entries: the catalog's entries.
-        config: the run's.
-        before: the run as MLflow knows it, if it goes on.
-        trains: whether it trains, so that its accuracy is yet to come.
-    """
+    """Sends MLflow what a run's datasets say about it."""
 
     def __init__(
         self,
@@ -158,11 +142,7 @@ class Recorder:
             self._note(name, data)
 
     def end(self, pipelines: Sequence[str]) -> None:
-        """Of a run that has come to its end, so that its split has passed: describe it.
-
-        Args:
-            pipelines: the names of the pipelines that ran.
-        """
+        """Of a run that has come to its end, so that its split has passed: describe it."""
         card: Card | None = self._noted.get("card")
         experiment, promised, ledger, metrics = map(self._noted.get, _PARTS)
         if card is None and experiment is not None and promised is not None:

@@ -1,7 +1,5 @@
 """Which unfinished run `resume` goes on with, and when it must not."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +34,7 @@ class Unfinished:
 
 
 def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinished:
-    """The run whose checkpoints are in `folder`, of the same configuration and not finished.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The run whose checkpoints are in `folder`, of the same configuration and not finished."""
     checkpoint, unreadable = load_latest(folder)
     for path in unreadable:
         logger.warning("Checkpoint %s is damaged; it is passed over.", path)
@@ -57,11 +51,7 @@ def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinish
 
 
 def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
-    """Refuse nodes by which the run can't go on.
-
-    Raises:
-        InputError: they do not train, or would make another split than the run began with.
-    """
+    """Refuse nodes by which the run can't go on."""
     if "model" not in pipeline.all_outputs():
         raise refusal("no training is asked for; leave it out")
     own_split = unfinished.run.data.tags.get("split") == FROM_DISK
@@ -70,11 +60,7 @@ def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
 
 
 def check_own_code(unfinished: Unfinished, config: Config) -> None:
-    """Refuse modules of the user's own that are not as the run began with them.
-
-    Raises:
-        InputError: it names the file and the key.
-    """
+    """Refuse modules of the user's own that are not as the run began with them."""
     names, before = own_names(config), unfinished.checkpoint.own_code
     expected = sources(names.values()).keys() | before.keys()
     today = sources([*names.values(), *before])
@@ -112,12 +98,7 @@ def computed_otherwise(unfinished: Unfinished, config: Config) -> str:
 def resumed_verdict(
     unfinished: Unfinished, config: Config, private: bool, known: Verdict | None
 ) -> Verdict:
-    """What a run that goes on rests on, beside what its configuration says.
-
-    Args:
-        private: whether it has a promise to keep.
-        known: its verdict so far.
-    """
+    """What a run that goes on rests on, beside what its configuration says."""
     otherwise = computed_otherwise(unfinished, config)
     again = [trained_again(otherwise)] if otherwise else []
     others = () if known is None else known.conditions

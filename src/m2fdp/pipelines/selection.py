@@ -1,8 +1,6 @@
 """What `kedro run` is asked to run: is there such a thing, can it be made, and is there all that it
 reads."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,14 +27,7 @@ _REFUSING = {"audit": check_audit, "attack": check_attack, "bound": check_bound}
 
 
 def check_names(chosen: Mapping[str, Any]) -> None:
-    """Refuse what is known without the pipelines' nodes, whose imports take seconds.
-
-    Args:
-        chosen: Kedro's options of the run, by Kedro's names.
-
-    Raises:
-        InputError: it names the option and what would be valid.
-    """
+    """Refuse what is known without the pipelines' nodes, whose imports take seconds."""
     # MLflow has an active run for each thread: threads and processes would open runs without end.
     remedy = "a run's files are loaded and saved one after the other; leave it out"
     if chosen["is_async"]:
@@ -50,14 +41,7 @@ def check_names(chosen: Mapping[str, Any]) -> None:
 
 
 def check_selection(chosen: Mapping[str, Any]) -> None:
-    """Refuse what the pipelines have not, of which `check_names` knows the names.
-
-    Args:
-        chosen: Kedro's options of the run, by Kedro's names.
-
-    Raises:
-        InputError: it names the option and what would be valid.
-    """
+    """Refuse what the pipelines have not, of which `check_names` knows the names."""
     filters = _filters(chosen)
     if not filters:
         return
@@ -83,11 +67,7 @@ def check_selection(chosen: Mapping[str, Any]) -> None:
 def check_inputs(
     pipeline: Pipeline, catalog: CatalogProtocol, run_params: Mapping[str, Any]
 ) -> None:
-    """Refuse nodes that read what neither they make nor an earlier run has left.
-
-    Raises:
-        InputError: it names the file, or the node that makes what lives in memory only.
-    """
+    """Refuse nodes that read what neither they make nor an earlier run has left."""
     for name in sorted(pipeline.inputs()):
         if catalog.exists(name) or not (makers := _makers(name)):
             continue
@@ -96,10 +76,8 @@ def check_inputs(
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
             raise InputError("file", shown(file), remedy)
         node = next(node for node in all_pipelines()[makers[0]].nodes if name in node.outputs)
-        _refuse(
-            _filters(run_params),
-            f"{name} lives in memory only; select {node.name}, which makes it, too",
-        )
+        remedy = f"{name} lives in memory only; select {node.name}, which makes it, too"
+        _refuse(_filters(run_params), remedy)
 
 
 def asked_for(run_params: Mapping[str, Any]) -> list[str]:
@@ -109,11 +87,7 @@ def asked_for(run_params: Mapping[str, Any]) -> list[str]:
 
 
 def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
-    """Refuse datasets that can't be made under a configuration.
-
-    Raises:
-        InputError: naming the key.
-    """
+    """Refuse datasets that can't be made under a configuration."""
     for name, check in _REFUSING.items():
         if name in made:
             check(config, plan)

@@ -1,7 +1,5 @@
 """Whether MLflow's store can keep a run, asked before anything is computed for it."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sqlite3
@@ -17,8 +15,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing
 from m2fdp.interruption import deferred
-from m2fdp.pipelines.causes import first_line, why_no_answer
 from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
+from m2fdp.pipelines.tracking import first_line, why_no_answer
 
 KEY = "MLFLOW_TRACKING_URI"
 _GET_EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"  # of MLflow's REST API
@@ -32,13 +30,8 @@ _VERSION, _UNFINISHED = "alembic_version", "_alembic_tmp_"
 
 
 def check_store(uri: str) -> None:
-    """Refuse a store that does not answer or is none of MLflow's, and leave it as it was.
-
-    MLflow by itself tries a server for minutes, and makes its tables in any database.
-
-    Raises:
-        InputError: naming the store and what is wrong with it.
-    """
+    """Refuse a store that does not answer or is none of MLflow's, and leave it as it was: MLflow
+    itself tries a server for minutes, and makes its tables in any database."""
     kind = uri.partition(":")[0].partition("+")[0]
     if kind in ("http", "https"):
         _check_server(uri)

@@ -1,23 +1,82 @@
-"""Where MLflow keeps the runs, which process owns each, and how each of them ends."""
+"""Where MLflow keeps the runs, which process owns each and what it locks; how runs end and fail."""
 
-from __future__ import annotations
-
+import errno
+import fcntl
 import hashlib
 import logging
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import mlflow
 import psutil
+from click import ClickException
 from click.exceptions import Exit
+from kedro.validation.exceptions import DataValidationError
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
+from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
+from m2fdp.core.engine.process import SitesLostError
+from m2fdp.core.errors import InputError, chain
+from m2fdp.core.files import check_folders
+from m2fdp.expectations.process import UncheckedError
 from m2fdp.interruption import deferred, interruptible
-from m2fdp.pipelines.causes import first_line, is_outage, reason
+
+_SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
+# What a disk that is full, read-only, broken or another's answers.
+_DISK: set[int] = {
+    getattr(errno, name)
+    for name in ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO"]
+}
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line; the type's name where it says nothing."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def is_outage(error: BaseException) -> bool:
+    """Whether MLflow's store failed, rather than refused a request."""
+    if isinstance(error, MlflowException):
+        return error.get_http_status_code() >= _SERVER_ERRORS
+    return isinstance(error, (OSError, SQLAlchemyError))
+
+
+def why_no_answer(error: BaseException) -> str:
+    """Why a store gave none: the cause of a failed connection lies deep in others' errors."""
+    *_, error = chain(error)
+    return first_line(error)
+
+
+def trouble(error: BaseException) -> str | None:
+    """One line on a disk, a store or another process that failed; None for any other error, which
+    is a bug's."""
+    for cause in chain(error):
+        if isinstance(cause, OSError) and cause.errno in _DISK:
+            reason = os.strerror(cause.errno)
+            failed = reason if cause.filename is None else f"{cause.filename}: {reason}"
+            return f"{failed}. Files that were there before are as they were."
+        if isinstance(cause, (SitesLostError, UncheckedError)):
+            return str(cause)
+        if isinstance(cause, (MlflowException, SQLAlchemyError)) and is_outage(cause):
+            return f"MLflow at {mlflow.get_tracking_uri()} fails: {why_no_answer(cause)}."
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """Why a run has failed, in one line; the type's name only where the user is not to blame."""
+    if isinstance(error, DataValidationError):
+        return f"{error.dataset_name}: {error.message}"
+    if (line := trouble(error)) is not None:
+        return line
+    in_one_line = isinstance(error, (ClickException, InputError))
+    return first_line(error) if in_one_line else f"{type(error).__name__}: {first_line(error)}"
+
 
 PROCESS_TAG = "process"
 END_TAG = "ended"  # why a run has no result
@@ -98,16 +157,11 @@ def held_by_another_process(run: Run) -> bool:
 
 def close_stale_runs() -> list[str]:
     """Mark as KILLED the running runs of this host whose process is gone; returns their ids."""
-    stale = [
-        run
-        for run in mlflow.search_runs(
-            search_all_experiments=True,
-            filter_string=f"attributes.status = 'RUNNING' and "
-            f"tags.{PROCESS_TAG} LIKE '{_host()}:%'",
-            output_format="list",
-        )
-        if not _lives(run.data.tags[PROCESS_TAG])
-    ]
+    here = f"attributes.status = 'RUNNING' and tags.{PROCESS_TAG} LIKE '{_host()}:%'"
+    running = mlflow.search_runs(
+        search_all_experiments=True, filter_string=here, output_format="list"
+    )
+    stale = [run for run in running if not _lives(run.data.tags[PROCESS_TAG])]
     for run in stale:
         tell_end(run, "its process was killed, or the machine was switched off")
         MlflowClient().set_terminated(run.info.run_id, RunStatus.to_string(RunStatus.KILLED))
@@ -134,11 +188,8 @@ def outages_tolerated(run: Run) -> Iterator[None]:
     except Exception as error:
         if not is_outage(error):
             raise
-        logger.warning(
-            "MLflow at %s does not know that run %s has ended; the next run there tells it.",
-            mlflow.get_tracking_uri(),
-            run.info.run_name,
-        )
+        line = "MLflow at %s does not know that run %s has ended; the next run there tells it."
+        logger.warning(line, mlflow.get_tracking_uri(), run.info.run_name)
 
 
 @contextmanager
@@ -169,3 +220,46 @@ def closing_runs() -> Iterator[None]:
                         if why:
                             tell_end(run, why)
                         mlflow.end_run(RunStatus.to_string(status))
+
+
+# What file systems that know no locks answer.
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+
+
+@contextmanager
+def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
+    """Hold the lock of the file at `path`, in which stands which process holds it.
+
+    However the process ends, its lock goes with it, so that none is ever stale. The file stays.
+    """
+    check_folders([path])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = _holder(file.read())
+            raise InputError(key, name, f"{holder}; wait until it ends, or {remedy}") from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            logger.warning("%s can't be locked; let no other process run %s %s.", path, key, name)
+        file.truncate(0)
+        file.write(process_tag())
+        file.flush()
+        yield
+
+
+def _holder(tag: str) -> str:
+    """Which process a lock's file names; for a moment after it was locked, none.
+
+    Whoever is refused a lock that the kernel keeps is refused it by a living process, or by one
+    whose host a file server still waits for: the file is never to be deleted, for then two hold it.
+    """
+    if not tag:
+        return "another process has just begun it"
+    host, pid, started = tag.rsplit(":", 2)
+    began = datetime.fromtimestamp(float(started)).strftime("%Y-%m-%d %H:%M:%S")
+    place = "" if process_tag().startswith(f"{host}:") else " of another host"
+    return f"process {pid}{place}, begun {began}, is running it"

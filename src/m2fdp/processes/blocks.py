@@ -1,7 +1,5 @@
 """Rounds whose blocks of subtrees several processes compute, of this machine or of others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,22 +25,15 @@ _STEP_COST = 8.0
 
 @dataclass(eq=False)
 class Blocks:
-    """Who computes the blocks of a process (an `Executor`).
+    """Who computes the blocks of a process (an `Executor`)."""
 
-    Attributes:
-        process: the rounds as one process computes them.
-        workers: processes that share the blocks.
-        costs: float64 (n,), what a round of each block costs about, in records a local step.
-        sums: (n, M), what each block adds to the cloud's sum, in memory that processes share.
-        elsewhere: others that compute the blocks; None = the workers.
-        parts: those that this process computes, by their blocks.
-    """
-
-    process: TreeProcess
-    workers: Workers
+    process: TreeProcess  # the rounds as one process computes them
+    workers: Workers  # processes that share the blocks
+    # float64 (n,), what a round of each block costs about, in records a local step
     costs: np.ndarray
-    sums: Tensor
-    elsewhere: Elsewhere | None = None
+    sums: Tensor  # (n, M), what each block adds to the cloud's sum, in memory that processes share
+    elsewhere: Elsewhere | None = None  # others that compute the blocks; None = the workers
+    # those that this process computes, by their blocks
     parts: dict[range, tuple[Part, Means]] = field(default_factory=dict)
 
     def below(self, whole: Round) -> Tensor:

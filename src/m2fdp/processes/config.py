@@ -1,42 +1,33 @@
 """The block of where rounds are computed."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from m2fdp.core.blocks import (
-    NO_RESULT,
-    READ_BY,
-    SINCE,
-    Block,
-    Count,
-    spelled,
-)
+from m2fdp.core import blocks
 
 
-class ExecutionConfig(Block):
+class ExecutionConfig(blocks.Block):
     """Where rounds are computed, block by block. Never changes a result."""
 
-    marks = {SINCE: "0.10.0", NO_RESULT: True}
+    marks = {blocks.SINCE: "0.10.0", blocks.NO_RESULT: True}
 
     engine: Literal["local", "ray"] = Field(
         default="local",
         description="Processes of this machine (local, see threads), or the nodes of a Ray cluster "
         "(ray), docs/scaling.md.",
-        json_schema_extra={SINCE: "0.10.0"},
+        json_schema_extra={blocks.SINCE: "0.10.0"},
     )
-    workers: Count | None = Field(
+    workers: blocks.Count | None = Field(
         default=None,
         description="Cores of the cluster that compute; null = all of them, and in a study on Ray "
         "an equal part for each of the runs at a time.",
-        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
+        json_schema_extra={blocks.SINCE: "0.10.0", blocks.READ_BY: "execution.engine: ray"},
     )
     address: (
         Annotated[
             str,
-            spelled(r"auto|[^\s:]+:\d+", "auto, or HOST:PORT such as 10.0.0.1:6379"),
+            blocks.spelled(r"auto|[^\s:]+:\d+", "auto, or HOST:PORT such as 10.0.0.1:6379"),
             WithJsonSchema({"enum": ["auto", "HOST:PORT"]}),
         ]
         | None
@@ -44,5 +35,5 @@ class ExecutionConfig(Block):
         default=None,
         description="The cluster; null = one of this machine alone, started for the run, or that "
         "of the study on Ray which the run belongs to.",
-        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
+        json_schema_extra={blocks.SINCE: "0.10.0", blocks.READ_BY: "execution.engine: ray"},
     )

@@ -1,8 +1,6 @@
 """This process as a driver of a Ray cluster: its connection, the cores that it reserves, and what
 of Ray's ways is mended for a terminal."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -34,7 +32,6 @@ def connected(address: str | None, key: str, cores: int | None = None) -> Iterat
         address: HOST:PORT, or `auto` for a cluster that this machine is a node of; None = a
             cluster of this machine alone, for as long as it is needed.
         key: what the address is called by the user, for errors.
-        cores: how many of this machine its own cluster has.
 
     Raises:
         InputError: there is no cluster at the address, or a task of a study names one.
@@ -67,11 +64,7 @@ def connected(address: str | None, key: str, cores: int | None = None) -> Iterat
 
 
 def check_installed(key: str, value: str) -> None:
-    """Refuse a key's value that needs Ray where there is none.
-
-    Raises:
-        InputError: Ray is not installed.
-    """
+    """Refuse a key's value that needs Ray where there is none."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -79,11 +72,7 @@ def check_installed(key: str, value: str) -> None:
 
 
 def check_address(address: str | None, key: str) -> None:
-    """Refuse a cluster that can't be had; of a machine without one Ray says so at once.
-
-    Raises:
-        InputError: nothing listens at the address.
-    """
+    """Refuse a cluster that can't be had; of a machine without one Ray says so at once."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS") or address  # as Ray reads it
     if address in (None, "auto"):
@@ -107,9 +96,6 @@ def cores_of_cluster() -> int:
 def wait_for(references: Sequence[Any], count: int = 1, timeout: float = inf) -> list[Any]:
     """The results that are there, once there are so many, or in time; Ctrl-C and SIGTERM are what
     they are elsewhere.
-
-    Args:
-        timeout: seconds.
     """
     import ray
 
@@ -130,9 +116,6 @@ def cause_of(error: Exception) -> str:
 class Reservation:
     """Cores of the connected cluster, one a place, which are taken together or not at all, so that
     runs never wait for each other with a part of what they need.
-
-    Args:
-        cores: how many; no more than the cluster has.
     """
 
     def __init__(self, cores: int) -> None:

@@ -7,8 +7,6 @@ stays here. A round of a part follows from these values alone, so it can be comp
 somebody else, to the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -32,13 +30,9 @@ _NUMBERS = count()
 
 
 class Piece(NamedTuple):
-    """Some blocks of a simulation, as sites know them.
+    """Some blocks of a simulation, as sites know them."""
 
-    Attributes:
-        simulation: a number that no other simulation of this process has.
-    """
-
-    simulation: int
+    simulation: int  # a number that no other simulation of this process has
     blocks: range
 
 
@@ -50,10 +44,7 @@ class Sites(Protocol):
         """How many of them compute at a time."""
 
     def compute(
-        self,
-        drawn: bytes,
-        kept: Mapping[Piece, bytes],
-        content_of: Callable[[Piece], bytes],
+        self, drawn: bytes, kept: Mapping[Piece, bytes], content_of: Callable[[Piece], bytes]
     ) -> Mapping[Piece, bytes]:
         """Have every piece computed by a site (`Site.compute`).
 
@@ -61,9 +52,6 @@ class Sites(Protocol):
             drawn: what is drawn of the round, packed.
             kept: what the learners of each piece keep, packed.
             content_of: makes what a site has to hold to compute a piece.
-
-        Raises:
-            SitesLostError: no site is left.
         """
 
 
@@ -99,23 +87,16 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Elsewhere:
-    """The means to have a simulation's blocks computed by sites.
-
-    Attributes:
-        process: the cloud's own.
-        groups: places of each piece's lock-step groups among all, int64 (g,).
-    """
+    """The means to have a simulation's blocks computed by sites."""
 
     sites: Sites
-    process: TreeProcess
+    process: TreeProcess  # the cloud's own
+    # places of each piece's lock-step groups among all, int64 (g,)
     groups: Mapping[Piece, np.ndarray]
 
     def compute(self, drawn: Drawn, slots: Named, sums: Tensor) -> None:
         """Have all blocks computed, and put what they add to the cloud's sum, (n, M), and what
         learners keep, where the cloud has them.
-
-        Raises:
-            SitesLostError: no site is left.
         """
         rows = {piece: torch.as_tensor(groups) for piece, groups in self.groups.items()}
         kept = {
@@ -136,11 +117,7 @@ class Elsewhere:
 
 
 def build_elsewhere(process: TreeProcess, sites: Sites, costs: np.ndarray) -> Elsewhere:
-    """The means to have blocks computed by sites, each about as much.
-
-    Args:
-        costs: float64 (n,), of each block.
-    """
+    """The means to have blocks computed by sites, each about as much."""
     number, ranges = next(_NUMBERS), even_ranges(costs, sites.count)
     simulation = process.simulation
     groups = {Piece(number, blocks): part_of(simulation, blocks).groups for blocks in ranges}

@@ -1,7 +1,5 @@
 """What a run on other machines needs."""
 
-from __future__ import annotations
-
 from m2fdp.core.experiment.facts import facts as a
 from m2fdp.core.experiment.facts.rule import Feature
 

@@ -1,7 +1,5 @@
 """Values as bytes, for another process to compute with."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Sequence

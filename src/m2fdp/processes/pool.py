@@ -12,8 +12,6 @@ run has (a progress bar's, the tracking client's) ever computes with torch, so n
 that the child needs.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import warnings

@@ -16,19 +16,10 @@ from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.interruption import deferred
+from m2fdp.processes import connection
 from m2fdp.processes.config import ExecutionConfig
-from m2fdp.processes.connection import (
-    Reservation,
-    cause_of,
-    check_address,
-    check_installed,
-    connected,
-    cores_of_cluster,
-    place_in,
-    wait_for,
-)
 from m2fdp.processes.elsewhere import Piece, Site
-from m2fdp.processes.pending import Pending
+from m2fdp.processes.tasks import Pending
 
 ADDRESS, ENGINE, WORKERS = "execution.address", "execution.engine", "execution.workers"
 # Where all are lost, whoever is not there by then is not waited for.
@@ -38,22 +29,15 @@ logger = logging.getLogger(__name__)
 
 
 def check_execution(execution: ExecutionConfig) -> None:
-    """Refuse a cluster that can't be had, before anything is computed.
-
-    Raises:
-        InputError: Ray is not installed, or nothing listens at the address.
-    """
+    """Refuse a cluster that can't be had, before anything is computed."""
     if execution.engine == "ray":
-        check_installed(ENGINE, execution.engine)
-        check_address(execution.address, ADDRESS)
+        connection.check_installed(ENGINE, execution.engine)
+        connection.check_address(execution.address, ADDRESS)
 
 
 @contextmanager
 def sites_of(execution: ExecutionConfig, cores: int) -> Iterator[RaySites | None]:
     """The sites that compute a run's rounds; None where this machine's processes do.
-
-    Args:
-        cores: how many of this machine a cluster of its own has.
 
     Raises:
         InputError: Ray is not installed, no cluster is at the address, or it has fewer cores than
@@ -63,7 +47,10 @@ def sites_of(execution: ExecutionConfig, cores: int) -> Iterator[RaySites | None
         yield None
         return
     check_execution(execution)
-    with connected(execution.address, ADDRESS, cores), _places(execution.workers) as places:
+    with (
+        connection.connected(execution.address, ADDRESS, cores),
+        _places(execution.workers) as places,
+    ):
         sites = RaySites(places)
         try:
             yield sites
@@ -80,12 +67,12 @@ def _places(workers: int | None) -> Iterator[list[dict[str, Any]]]:
 
     group = get_current_placement_group()
     if group is not None:
-        yield [place_in(group, number) for number in range(1, group.bundle_count)]
+        yield [connection.place_in(group, number) for number in range(1, group.bundle_count)]
         return
-    there = cores_of_cluster()
+    there = connection.cores_of_cluster()
     if workers is not None and workers > there:
         raise InputError(WORKERS, workers, f"is more than the cluster's {counted(there, 'core')}")
-    reservation = Reservation(workers or there)
+    reservation = connection.Reservation(workers or there)
     try:
         reservation.wait()
         yield [reservation.place(number) for number in range(reservation.cores)]
@@ -96,16 +83,11 @@ def _places(workers: int | None) -> Iterator[list[dict[str, Any]]]:
 
 @dataclass(eq=False)
 class _Member:
-    """A site.
-
-    Attributes:
-        node: address of the node that it is on, with its number where several have that address.
-        held: the pieces that it can compute.
-    """
+    """A site."""
 
     actor: Any
-    node: str
-    held: set[Piece] = field(default_factory=set)
+    node: str  # address of the node that it is on, with its number where several have that address
+    held: set[Piece] = field(default_factory=set)  # the pieces that it can compute
 
 
 class RaySites:
@@ -113,12 +95,6 @@ class RaySites:
 
     What a lost one computed goes to those that are left; only where none is left, all are started
     again.
-
-    Args:
-        places: options that place an actor on each of the cores.
-
-    Raises:
-        SitesLostError: none could be started.
     """
 
     def __init__(self, places: Sequence[dict[str, Any]]) -> None:
@@ -130,10 +106,7 @@ class RaySites:
         logger.info("Ray: %s compute the rounds", self._present())
 
     def compute(
-        self,
-        announced: bytes,
-        kept: Mapping[Piece, bytes],
-        content_of: Callable[[Piece], bytes],
+        self, announced: bytes, kept: Mapping[Piece, bytes], content_of: Callable[[Piece], bytes]
     ) -> Mapping[Piece, bytes]:
         """See `m2fdp.processes.elsewhere.Sites`.
 
@@ -156,14 +129,14 @@ class RaySites:
                 there = member.actor.compute
                 result = there.remote(piece, announced_there, kept[piece], content)
                 running[result] = number, member
-            (done,) = wait_for(list(running))
+            (done,) = connection.wait_for(list(running))
             number, member = running.pop(done)
             try:
                 results[every[number]] = ray.get(done)
             except RayTaskError as error:
                 if isinstance(error.cause, InputError):
                     raise error.cause from None
-                refusal = f"a node can't do the work: {cause_of(error)}"
+                refusal = f"a node can't do the work: {connection.cause_of(error)}"
                 raise InputError(ENGINE, "ray", refusal) from None
             except RayError:
                 self._lose(member)
@@ -192,7 +165,7 @@ class RaySites:
             for place in self._places
         ]
         answers = {actor.node.remote(): actor for actor in actors}
-        done = wait_for(list(answers), len(answers), timeout)
+        done = connection.wait_for(list(answers), len(answers), timeout)
         for answer in answers.keys() - set(done):
             ray.kill(answers[answer])
         nodes: dict[Any, tuple[str, str]] = {}
@@ -200,7 +173,7 @@ class RaySites:
             try:
                 nodes[answer] = ray.get(answer)
             except RayError as error:
-                logger.warning("Ray: a core can't be used: %s", cause_of(error))
+                logger.warning("Ray: a core can't be used: %s", connection.cause_of(error))
         alike = Counter(address for address, _ in set(nodes.values()))
         return [
             _Member(answers[answer], address if alike[address] == 1 else f"{address}/{number[:6]}")

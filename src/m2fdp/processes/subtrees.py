@@ -7,8 +7,6 @@ by block, and blocks follow the tree alone, never who computes them: so the resu
 however a simulation is cut, and wherever its parts run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,22 +25,15 @@ from m2fdp.core.topology.tree import Tree
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Consecutive subtrees of layer 1 of a simulation.
+    """Consecutive subtrees of layer 1 of a simulation."""
 
-    Attributes:
-        simulation: networks, mechanisms and shards of the part alone.
-        place: where it stands in the whole.
-        groups: int64 (g,), places of the part's lock-step groups among all.
-        heads_before: {layer: how many groups of the whole have their head there, before the
-            part's}; devices are heads where they do not step with others.
-        devices_before: int64, the places of those devices.
-    """
-
-    simulation: Simulation
-    place: Place
-    groups: np.ndarray
+    simulation: Simulation  # networks, mechanisms and shards of the part alone
+    place: Place  # where it stands in the whole
+    groups: np.ndarray  # int64 (g,), places of the part's lock-step groups among all
+    # {layer: how many groups of the whole have their head there, before the part's}; devices
+    # are heads where they do not step with others
     heads_before: Mapping[int, int]
-    devices_before: np.ndarray
+    devices_before: np.ndarray  # int64, the places of those devices
 
     def of(self, drawn: Drawn) -> Drawn:
         """What is drawn of a round, as far as it is about the part."""
@@ -72,11 +63,7 @@ class Part:
 
 
 def part_of(simulation: Simulation, blocks: range) -> Part:
-    """The subtrees of some consecutive blocks.
-
-    Args:
-        blocks: some of `blocks_of` the tree, at least one.
-    """
+    """The subtrees of some consecutive blocks."""
     network, shards = simulation.networks[0], simulation.shards
     block_of = blocks_of(network.tree)
     start, stop = np.searchsorted(block_of, [blocks.start, blocks.stop])

@@ -1,8 +1,7 @@
 """A study's cells as tasks of a Ray cluster: tasks, tries and results as in the local pool."""
 
-from __future__ import annotations
-
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,37 @@ from typing import Any
 from m2fdp.core.errors import InputError
 from m2fdp.interruption import deferred
 from m2fdp.processes.connection import Reservation, cause_of, cores_of_cluster, wait_for
-from m2fdp.processes.pending import GRACE_S, Pending
+
+ATTEMPTS = 2
+# Time that a stopped worker has to close what it writes before it is killed.
+GRACE_S = 5.0
+
+
+class Pending:
+    """The numbers of the tasks that nobody works on; a lost worker's task is tried once more."""
+
+    def __init__(self, n_tasks: int, on_loss: Callable[[int], None]) -> None:
+        self._numbers = deque(range(n_tasks))
+        self._attempts = [0] * n_tasks
+        self._on_loss = on_loss
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def take(self) -> int:
+        """The next one's number; it counts as tried."""
+        task = self._numbers.popleft()
+        self._attempts[task] += 1
+        return task
+
+    def lose(self, task: int) -> bool:
+        """Its worker has died: whether it is pending again."""
+        self._on_loss(task)
+        retried = self._attempts[task] < ATTEMPTS
+        if retried:
+            self._numbers.appendleft(task)
+        return retried
+
 
 OPTION, WORKERS = "--ray-address", "execution.workers"
 

@@ -4,8 +4,6 @@ The processes give back what they write into shared memory, so nothing large is 
 would wait for each other between any two operators of torch.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections import deque

@@ -1,8 +1,6 @@
 """The privacy card of a run: one page for whoever must judge it, a reviewer or a data protection
 officer, in Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +10,7 @@ import pandas as pd
 
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.formatting import (
-    counted,
-    hardly_protects,
-    nominal,
-    promised_epsilon,
-    upper_bound,
-)
+from m2fdp.core.formatting import counted, hardly_protects, nominal, promised_epsilon, upper_bound
 from m2fdp.core.metrics import ACCURACY, told
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.sight import KINDS
@@ -74,20 +66,12 @@ class Card:
     sections: tuple[Section, ...]
 
     def markdown(self, figures: Sequence[str] = ()) -> str:
-        """The card in Markdown.
-
-        Args:
-            figures: paragraphs in Markdown, such as links, below what was reached.
-        """
+        """The card in Markdown, with paragraphs on figures, such as links, below what was
+        reached."""
         return f"# {self.title}\n\n{self.body(figures)}"
 
     def body(self, figures: Sequence[str] = (), omitted: Collection[str] = ()) -> str:
-        """The same without the title, for a page that has one.
-
-        Args:
-            figures: paragraphs in Markdown, as in `markdown`.
-            omitted: headings of sections that are left out.
-        """
+        """The same without the title, and without the sections of some headings."""
         parts: list[str] = []
         for place, section in enumerate(self.sections):
             if section.heading in omitted:
@@ -150,8 +134,6 @@ def privacy_card(
         reached: the content of run_summary.json; None where nothing was trained.
         ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`; None where nothing
             is private.
-        command: what repeats the run.
-        split: SHA-256 of the manifest.
     """
     sections = [
         Section("", _lead(subject, promised, reached)),
@@ -196,9 +178,7 @@ def _below(subject: Mapping[str, Any]) -> str:
 
 
 def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> pd.DataFrame:
-    rows = []
-    if reached is not None:
-        rows += told(reached)
+    rows = [] if reached is None else told(reached)
     if promised["guarantee"] == "none":
         rows.append(("ε", "∞ for everybody"))
     else:
@@ -209,6 +189,10 @@ def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> 
             ("δ", f"{promised['delta']:g}"),
             ("unit", _UNITS[promised["unit"]]),
         ]
+    return _valued(rows)
+
+
+def _valued(rows: Sequence[tuple[str, str]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["", "value"])
 
 
@@ -233,17 +217,14 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
             "not keep that.**"
         )
     planned = promised.get("rounds_planned", promised["rounds"])  # older files lack it
-    how = pd.DataFrame(
-        [
-            ("noise on", _noised(promised["mechanism"])),
-            ("amount set by", promised["calibration"]),
-            ("clipping norm", f"{promised['clipping_norm']:g}"),
-            ("neighbours", promised["adjacency"]),
-            ("accountant", promised["accountant"]),
-            ("rounds", f"{promised['rounds']:,} of {planned:,} planned"),
-        ],
-        columns=["", "value"],
-    )
+    how = [
+        ("noise on", _noised(promised["mechanism"])),
+        ("amount set by", promised["calibration"]),
+        ("clipping norm", f"{promised['clipping_norm']:g}"),
+        ("neighbours", promised["adjacency"]),
+        ("accountant", promised["accountant"]),
+        ("rounds", f"{promised['rounds']:,} of {planned:,} planned"),
+    ]
     sections = [
         Section("What is promised", says),
         Section("Who learns how much", _more(promised), table=_observers(promised, ledger)),
@@ -253,7 +234,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
         sections.insert(1, Section("Code of your own", _OF_OWN_CODE, table=_own_code(own_code)))
     if exclusions := promised.get("outside_the_promise"):
         sections.append(Section("What is outside the promise", items=tuple(exclusions)))
-    return [*sections, Section("How the noise was set", table=how)]
+    return [*sections, Section("How the noise was set", table=_valued(how))]
 
 
 def _noised(name: str) -> str:
@@ -267,16 +248,15 @@ def _noised(name: str) -> str:
 
 def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A row a piece of the user's own code that took part."""
-    return pd.DataFrame(
-        [
-            {
-                "code": f"`{part['key']}={part['name']}`",
-                "trusted in that": f"the {part['part']} {part['trusted']}",
-                "the engine bounds it": "yes" if part["enforced"] else "**no**",
-            }
-            for part in parts
-        ]
-    )
+    rows = [
+        {
+            "code": f"`{part['key']}={part['name']}`",
+            "trusted in that": f"the {part['part']} {part['trusted']}",
+            "the engine bounds it": "yes" if part["enforced"] else "**no**",
+        }
+        for part in parts
+    ]
+    return pd.DataFrame(rows)
 
 
 def _more(promised: Mapping[str, Any]) -> str:
@@ -315,20 +295,20 @@ def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> pd.Data
     model = f"{subject['model']}, {counted(subject['parameters'], 'parameter')}"
     servers = ", ".join(f"{trusted:,} of {n:,}" for n, trusted in subject["layers"])
     servers = servers and f"; trusted servers by layer: {servers}"
+    data = (
+        f"{subject['dataset']}: {subject['records']:,} training records, dealt "
+        f"{subject['partition']}, {smallest:,} to {largest:,} a device"
+    )
     rows = [
         ("algorithm", f"{subject['algorithm']}, seed {subject['seed']}"),
-        (
-            "data",
-            f"{subject['dataset']}: {subject['records']:,} training records, dealt "
-            f"{subject['partition']}, {smallest:,} to {largest:,} a device",
-        ),
+        ("data", data),
         ("model", f"{model}, on {subject['features']}"),
         ("network", f"{counted(subject['devices'], 'device')}{servers}"),
         ("local steps a round", f"{subject['local_steps']:,}"),
     ]
     if fitted := promised.get("features_fitted_on"):
         rows.append(("features fitted on", ", ".join(fitted)))
-    return pd.DataFrame(rows, columns=["", "value"])
+    return _valued(rows)
 
 
 def _who(kind: str) -> str:

@@ -1,7 +1,5 @@
 """Judged claims in Markdown and in the terminal, and what each one measured as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -15,16 +13,16 @@ from m2fdp.claims.judging import verdicts
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.formatting import counted, parameter, verified
-from m2fdp.reporting.tables import markdown
-from m2fdp.reporting.terminal import new_table, show
+from m2fdp.reporting.tables import markdown, new_table, show
 
 _PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
-_OF_PAIRS = frozenset(
-    {
-        *("algorithm", "arm", "algorithm_over", "arm_over"),
-        *("seeds", "difference", "low", "high"),
-    }
-)
+_OF_PAIRS = {
+    *("algorithm", "arm", "algorithm_over", "arm_over"),
+    "seeds",
+    "difference",
+    "low",
+    "high",
+}
 
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:
@@ -51,7 +49,7 @@ def heading(judged: pd.DataFrame) -> str:
 
 
 def pairs_markdown(pairs: pd.DataFrame) -> str:
-    """What `m2fdp.claims.pairs.paired_differences` returns, in Markdown, accuracies in points."""
+    """Rows of `m2fdp.claims.measuring.paired_differences` in Markdown, accuracies in points."""
     places = [name for name in pairs.columns if name not in _OF_PAIRS]
     rows = [
         {name: parameter(row[name]) for name in places}
@@ -95,11 +93,8 @@ def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
             Text(overall["verdict"], "bold"),
         )
         for row in judged[judged["claim"] == overall["claim"]].to_dict("records"):
-            result.add_row(
-                Text(f"  {_heading(row['version'])}"),
-                Text(measured_text(row)),
-                Text(row["verdict"]),
-            )
+            texts = (f"  {_heading(row['version'])}", measured_text(row), row["verdict"])
+            result.add_row(*map(Text, texts))
         if overall["reason"]:
             result.add_row(Text("  reason"), Text(overall["reason"]), "")
         result.add_section()
@@ -117,11 +112,8 @@ def measured_text(row: Mapping[str, Any]) -> str:
         parts.append(_mean_and_std(row))
     if row["n"] < row["seeds"]:
         parts.append(_reached(row))
-    if math.isnan(row["epsilon_verified"]):
-        parts.append("no DP")
-    else:
-        privacy = "conditional" if row["conditional"] else "verified"
-        parts.append(f"ε = {verified(privacy, row['epsilon_verified'])}")
+    privacy, bound = "conditional" if row["conditional"] else "verified", row["epsilon_verified"]
+    parts.append("no DP" if math.isnan(bound) else f"ε = {verified(privacy, bound)}")
     return ", ".join(parts)
 
 
@@ -139,22 +131,16 @@ def _heading(version: str) -> str:
 
 def _trend(row: Mapping[str, Any]) -> str:
     """`1.0 → 2.3 → 5.1 steps at control.alpha_1 = 0.01, 1, 100 (n = 3)`."""
-    means = pd.Series(row["means"], dtype=float)
-    measure = MEASURES[row["measure"]]
-    unit = measure.unit
-    texts = [measure.text(mean) for mean in means]
+    means, measure = pd.Series(row["means"], dtype=float), MEASURES[row["measure"]]
     complete = len(means) > 1 and means.notna().all()
     constant = complete and means.max() - means.min() <= SLACK * max(1.0, means.abs().max())
     values = (
         f"[{', '.join(map(parameter, value))}]" if isinstance(value, tuple) else parameter(value)
         for value in row["values"]
     )
-    return (
-        " → ".join(texts)
-        + (f" {unit}" if unit else "")
-        + (" (constant)" if constant else "")
-        + f" at {row['trend']} = {', '.join(values)} (n = {row['n']})"
-    )
+    line = " → ".join(map(measure.text, means)) + (measure.unit and f" {measure.unit}")
+    line += " (constant)" if constant else ""
+    return f"{line} at {row['trend']} = {', '.join(values)} (n = {row['n']})"
 
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:

@@ -1,23 +1,24 @@
-"""Figures of one run and of many; each returns a Figure that saves to the same bytes always."""
-
-from __future__ import annotations
+"""Figures of runs, of the privacy ledger and of audits; each saves to the same bytes always."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from m2fdp.claims.frames import TAGS, swept_columns
 from m2fdp.claims.intervals import summarise
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
-from m2fdp.core.formatting import parameter
+from m2fdp.core.formatting import lower_bound, parameter, upper_bound
 from m2fdp.core.metrics import ENERGY
-from m2fdp.reporting import style
-from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height
-from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
+from m2fdp.reporting import seeds, style
+from m2fdp.reporting.tables import worst_positions
 
 MARKED_POINTS = 40  # more would run into one another
 LARGEST_NUMBERED_MATRIX = 30
@@ -26,45 +27,29 @@ _LINES_HEIGHT = 4.2
 
 
 def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
-    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it.
-
-    Args:
-        round_metrics: one row an evaluated round, with round, accuracy and epsilon.
-        title: what the run is called.
-        guarantee: what its epsilon is, in a word.
-    """
+    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it."""
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
     figure = style.new_figure(7.0, 5.4 if private else 3.8)
-    panels = figure.subplots(
-        2 if private else 1, 1, sharex=True, squeeze=False, height_ratios=[2, 1][: 1 + private]
-    )[:, 0]
+    ratios = [2, 1][: 1 + private]
+    of_rows = figure.subplots(len(ratios), sharex=True, squeeze=False, height_ratios=ratios)
+    panels = of_rows[:, 0]
     marker = "o" if len(rounds) <= MARKED_POINTS else ""
-    panels[0].plot(
-        rounds, round_metrics["accuracy"], color=style.COLOURS[3], marker=marker, markersize=4
-    )
+    look = {"color": style.COLOURS[3], "marker": marker, "markersize": 4}
+    panels[0].plot(rounds, round_metrics["accuracy"], **look)
     style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
     style.title(panels[0], title)
     if private:
-        panels[1].plot(
-            [0, *rounds],
-            [0, *round_metrics["epsilon"]],
-            color=style.EPSILON_COLOUR,
-            drawstyle="steps-pre",  # between evaluations rather too much than too little
-            linewidth=1.5,
-        )
+        # Between evaluations rather too much than too little.
+        look = {"color": style.EPSILON_COLOUR, "drawstyle": "steps-pre", "linewidth": 1.5}
+        panels[1].plot([0, *rounds], [0, *round_metrics["epsilon"]], **look)
         panels[1].set_ylim(bottom=0)
         style.tidy(panels[1], "round", f"ε {guarantee} so far", whole_x=True)
     return figure
 
 
 def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Counts, shaded by the share of the true label's records.
-
-    Args:
-        matrix: int (C, C), a row a true label, a column a predicted one.
-        labels: the C labels' names.
-    """
+    """Counts, shaded by the share of the true label's records."""
     n = len(labels)
     totals = matrix.sum(axis=1, keepdims=True)
     shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
@@ -96,22 +81,14 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
 
     The counts are un-noised: they show what a simulation dealt, and the title says that they
     are not for publication under DP.
-
-    Args:
-        counts: int, a row a device and a column a label.
     """
     n_devices, n_labels = counts.shape
     height = float(np.clip(0.24 * n_labels, 2.0, 7.0))
     figure = style.new_figure(9.0, height + 2.4)
     sizes_axes, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1.1, height])
     sizes = counts.sum(axis=1).to_numpy()
-    sizes_axes.fill_between(
-        np.arange(n_devices + 1) - 0.5,
-        np.append(sizes, sizes[-1]),
-        step="post",
-        color=style.COLOURS[3],
-        linewidth=0,
-    )
+    edges, look = np.arange(n_devices + 1) - 0.5, {"color": style.COLOURS[3], "linewidth": 0}
+    sizes_axes.fill_between(edges, np.append(sizes, sizes[-1]), step="post", **look)
     sizes_axes.set_ylim(bottom=0)
     style.tidy(sizes_axes, "", "records")
     style.title(
@@ -121,9 +98,8 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
         "not for publication under DP",
         style.LABEL_SIZE,
     )
-    image = axes.imshow(
-        counts.to_numpy().T, cmap="Blues", aspect="auto", vmin=0, interpolation="nearest"
-    )
+    shades = {"cmap": "Blues", "aspect": "auto", "vmin": 0, "interpolation": "nearest"}
+    image = axes.imshow(counts.to_numpy().T, **shades)
     style.tidy(axes, "device", "label", whole_x=True)
     axes.grid(visible=False)
     axes.set_xlim(-0.5, n_devices - 0.5)
@@ -151,7 +127,7 @@ def comparison(history: pd.DataFrame) -> Figure:
     if history.empty:
         raise InputError("history", "(none)", "there is nothing to compare yet")
     lines = list(_lines(history))
-    heights = [_LINES_HEIGHT, row_height(1.3 * len(lines))]
+    heights = [_LINES_HEIGHT, seeds.row_height(1.3 * len(lines))]
     figure = style.new_figure(WIDTH, sum(heights))
     grid = figure.add_gridspec(2, 2, height_ratios=heights)
     by_round = figure.add_subplot(grid[0, 0])
@@ -159,18 +135,18 @@ def comparison(history: pd.DataFrame) -> Figure:
     by_energy.tick_params(labelleft=False)
     dots = []
     for number, (label, look, runs) in enumerate(lines):
-        means, name = over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
-        draw_band(by_round, means["round"], means, look, number, name)
-        draw_band(by_energy, means[ENERGY.name], means, look, number, name)
+        means, name = seeds.over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
+        seeds.draw_band(by_round, means["round"], means, look, number, name)
+        seeds.draw_band(by_energy, means[ENERGY.name], means, look, number, name)
         last = runs.sort_values(["seed", "round"]).drop_duplicates("seed", keep="last")
-        dots.append(Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
+        dots.append(seeds.Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
     ends = figure.add_subplot(grid[1, :])
     style.tidy(ends, "", "")
-    draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
-    ends.set_xlabel(f"accuracy in the end ({INTERVAL})")
-    legend_below(figure, *by_round.get_legend_handles_labels())
+    seeds.draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
+    ends.set_xlabel(f"accuracy in the end ({seeds.INTERVAL})")
+    seeds.legend_below(figure, *by_round.get_legend_handles_labels())
     return figure
 
 
@@ -188,3 +164,162 @@ def _lines(history: pd.DataFrame) -> Iterator[tuple[str, style.Look, pd.DataFram
             ]
             label = ", ".join([get_algorithm(algorithm).title, *parts])
             yield label, style.look(algorithm, variant), runs
+
+
+MAPPED_POSITIONS = 25
+DARK = "#333333"  # of a cell whose epsilon is infinite
+# By how many bars an observer has: from one's middle to the next's, and how thick each is.
+_BARS = {2: (0.4, 0.35), 3: (0.25, 0.22)}
+
+
+def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
+    """Epsilon of every position of a data owner (rows) for every kind of observer (columns).
+
+    Args:
+        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`. Where there are many
+            positions, those that lose most are drawn.
+    """
+    lines = worst_positions(ledger, MAPPED_POSITIONS)
+    cells = lines.pivot_table(
+        index="position", columns="kind", values="epsilon", aggfunc="max", sort=False
+    )
+    values = cells.to_numpy()
+    n_rows, n_columns = values.shape
+    counts = lines.groupby("position")["devices"].max()
+    figure = style.new_figure(3.6 + 1.05 * n_columns, 1.6 + 0.42 * n_rows)
+    axes = figure.subplots()
+    finite = values[np.isfinite(values) & (values > 0)]
+    low, high = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
+    scale = LogNorm(low / 1.5, high * 1.5)
+    shades = np.where(np.isfinite(values), np.maximum(values, low), np.nan)
+    image = axes.imshow(shades, cmap="Oranges", norm=scale, aspect="auto")
+    for row, column in product(range(n_rows), range(n_columns)):
+        _draw_epsilon(axes, row, column, values[row, column], scale)
+    style.tidy(axes, "observer", "")
+    axes.grid(visible=False)
+    distrusted = set(lines.loc[lines["distrusted"], "kind"])
+    names = [
+        name.replace("_", "\n") + ("\n(distrusted)" if name in distrusted else "")
+        for name in cells.columns
+    ]
+    axes.set_xticks(range(n_columns), names)
+    for label, name in zip(axes.get_xticklabels(), cells.columns, strict=True):
+        label.set_fontweight("bold" if name in distrusted else "normal")
+    axes.set_yticks(range(n_rows), [f"{name}\n(devices: {counts[name]:,})" for name in cells.index])
+    title = f"ε at δ = {ledger['delta'].iloc[0]:g}, rounded up"
+    n_all = ledger["position"].nunique()
+    if n_rows < n_all:
+        title += f": the {n_rows} of {n_all} positions that lose most"
+    style.title(axes, title)
+    style.colour_bar(figure, image, axes, "ε")
+    return figure
+
+
+def epsilon_over_rounds(table: pd.DataFrame, target: float) -> Figure:
+    """Epsilon of every kind of observer over the rounds, and the target.
+
+    Args:
+        table: a column `round`, and one for each kind of observer.
+    """
+    kinds = table.drop(columns="round")
+    figure = style.new_figure(7.0, 4.2)
+    axes = figure.subplots()
+    finite = [kind for kind in kinds if np.isfinite(kinds[kind]).all()]
+    # Kinds that see the same share a line.
+    groups: dict[tuple[float, ...], list[str]] = {}
+    for kind in finite:
+        groups.setdefault(tuple(kinds[kind]), []).append(str(kind).replace("_", " "))
+    for number, (values, names) in enumerate(groups.items()):
+        colour = style.COLOURS[1:][number % (len(style.COLOURS) - 1)]
+        marker, label = style.MARKERS[number % len(style.MARKERS)], ", ".join(names)
+        axes.plot(table["round"], values, color=colour, marker=marker, markersize=4, label=label)
+    axes.axhline(target, color=style.INK, linestyle="--", linewidth=1, label=f"target {target:g}")
+    axes.set_yscale("log")
+    style.plain_log(axes.yaxis)
+    style.tidy(axes, "round", "ε", whole_x=True)
+    infinite = [str(kind).replace("_", " ") for kind in kinds if kind not in finite]
+    title = "ε over the rounds by observer"
+    if infinite:
+        title += "\n∞ (messages in clear): " + ", ".join(infinite)
+    style.title(axes, title, style.LABEL_SIZE)
+    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
+    return figure
+
+
+def audit_bounds(bounds: pd.DataFrame) -> Figure:
+    """What every audited observer learns at least, at most, and should.
+
+    Args:
+        bounds: position, observer, epsilon_lower, epsilon_upper, epsilon_nominal, confidence
+            and rounds; a row an observer.
+    """
+    names = [
+        f"{observer}\nabout devices {position}"
+        for position, observer in zip(bounds["position"], bounds["observer"], strict=True)
+    ]
+    series = (
+        ("epsilon_lower", style.COLOURS[2], "lower bound (audit)", lower_bound),
+        ("epsilon_upper", style.EPSILON_COLOUR, "upper bound (ledger)", upper_bound),
+        ("epsilon_nominal", style.COLOURS[0], "nominal (target)", upper_bound),
+    )
+    bars = [(bounds[column], colour, name) for column, colour, name, _ in series]
+    figure, axes = _observers(names, 2.2 + 0.9 * len(names), bars)
+    for place, (column, _, _, written) in enumerate(series):
+        for row, value in enumerate(bounds[column]):
+            at = row + 0.25 * (place - 1)
+            style.write(axes, value, at, f" {written(value)}", style.TICK_SIZE, ha="left")
+    # Linear up to the least target, so that a lower bound of zero has its place.
+    axes.set_xscale("symlog", linthresh=float(bounds["epsilon_nominal"].min()))
+    axes.set_xlim(0, 3 * float(bounds[["epsilon_upper", "epsilon_nominal"]].max().max()))
+    style.tidy(axes, "ε", "")
+    confidence = f"{bounds['confidence'].iloc[0]:.0%} confidence"
+    style.title(axes, f"Audit at T = {bounds['rounds'].iloc[0]}, {confidence}")
+    return figure
+
+
+def neighbours_figure(tried: pd.DataFrame) -> Figure:
+    """How far neighbours moved what every observer reads, and may.
+
+    Args:
+        tried: observer, found, allowed and neighbours; a row an observer.
+    """
+    finite = tried["found"].replace(np.inf, np.nan)
+    series = [
+        (finite, style.COLOURS[2], "largest shift found"),
+        (tried["allowed"], style.EPSILON_COLOUR, "allowed (ledger)"),
+    ]
+    figure, axes = _observers(list(tried["observer"]), 1.8 + 0.5 * len(tried), series)
+    for row, found in enumerate(tried["found"]):
+        style.write(axes, 0.0, row - 0.2, f" {found:.3g}", style.TICK_SIZE, ha="left")
+    style.tidy(axes, "standard deviations of the noise, one release", "")
+    style.title(axes, f"Audit by {tried['neighbours'].max():,} neighbours")
+    return figure
+
+
+def _observers(
+    names: Sequence[str], height: float, series: Sequence[tuple[pd.Series, str, str]]
+) -> tuple[Figure, Axes]:
+    """Bars of each observer, from above, and what they are in a legend."""
+    figure = style.new_figure(7.0, height)
+    axes = figure.subplots()
+    step, thickness = _BARS[len(series)]
+    for place, (values, colour, name) in enumerate(series):
+        rows = np.arange(len(names)) + step * (place - (len(series) - 1) / 2)
+        axes.barh(rows, values, height=thickness, color=colour, label=name)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    style.legend_below(figure, axes.get_legend_handles_labels(), len(series))
+    return figure, axes
+
+
+def _draw_epsilon(axes: Axes, row: int, column: int, value: float, scale: LogNorm) -> None:
+    """The text of one cell, and the look of one that has no colour."""
+    if not np.isfinite(value):
+        look: dict[str, Any] = {"facecolor": "white", "edgecolor": style.GRID}
+        if np.isinf(value):
+            look = {"facecolor": DARK, "edgecolor": "#777777", "hatch": "///"}
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, linewidth=0, **look))
+    text = "–" if np.isnan(value) else upper_bound(value)
+    ink = "white" if np.isinf(value) or scale(value) > 0.6 else style.INK
+    weight = "bold" if np.isinf(value) else "normal"
+    style.write(axes, column, row, text, style.TICK_SIZE, ink, fontweight=weight)

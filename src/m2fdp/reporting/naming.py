@@ -1,7 +1,5 @@
 """What a run is called, and the command that repeats it: how it differs from the defaults."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -43,9 +41,6 @@ def run_name(config: Config, typed: Iterable[str] = ()) -> str:
 
     Runs of different configurations have different names: what the name can't say in full, it ends
     with a digest of.
-
-    Args:
-        typed: dotted keys that come first, as those that a user has typed do.
     """
     changed = {key: value for key, value in differences(config).items() if key not in _ALWAYS}
     first = [key for key in dict.fromkeys(typed) if key in changed]
@@ -81,9 +76,6 @@ def command(config: Config, pipelines: Iterable[str] = ()) -> str:
     """The `kedro run` that repeats a run, whatever the environments say by then.
 
     Places of files, which differ from machine to machine, are left to the reader as ROOT, EDGES.
-
-    Args:
-        pipelines: that ran; none is the default one.
     """
     changed = {key: value for key, value in differences(config).items() if key != "cell"}
     params = ",".join(f"{key}={_argument(key, value)}" for key, value in changed.items())

@@ -5,11 +5,9 @@ an edge each are packed: the nodes of one kind below one parent become a block o
 with their number. All coordinates are inches, so nothing moves when the figure is saved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
+from m2fdp.core.formatting import counted
 from m2fdp.reporting import style
 
 DPI = 150
@@ -96,21 +95,13 @@ class NodeMark(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """The nodes of a layer in groups: one a node, or packed by parent and state.
+    """The nodes of a layer in groups: one a node, or packed by parent and state."""
 
-    Attributes:
-        names: the nodes' names.
-        group: int64 (nodes,), the group of each node.
-        states: the groups' states.
-        parents: int64 (groups,), the group above.
-        packed: whether groups hold several nodes.
-    """
-
-    names: Sequence[str]
-    group: np.ndarray
-    states: Sequence[NodeMark]
-    parents: np.ndarray
-    packed: bool
+    names: Sequence[str]  # the nodes' names
+    group: np.ndarray  # int64 (nodes,), the group of each node
+    states: Sequence[NodeMark]  # the groups' states
+    parents: np.ndarray  # int64 (groups,), the group above
+    packed: bool  # whether groups hold several nodes
 
     @property
     def kind(self) -> str:
@@ -140,7 +131,6 @@ def draw_network(table: pd.DataFrame) -> Figure:
     """
     layers = _layers(table)
     centres, widths = _columns(layers)
-    centres = [GUTTER + x for x in centres]
     y = _rows(layers)
     names = _shown_names(layers[-1], centres[-1])
     number = NUMBER_HEIGHT * layers[-1].packed
@@ -162,25 +152,15 @@ def draw_network(table: pd.DataFrame) -> Figure:
     for depth in range(1, len(layers)):
         _draw_edges(axes, layers, centres, y, depth)
     for layer, x, w, level in zip(layers, centres, widths, y, strict=True):
-        marks = _marks(layer, x, w, level)
-        _draw_marks(axes, layer, *marks)
+        _draw_marks(axes, layer, *_marks(layer, x, w, level))
         if layer.packed:
             _draw_blocks(axes, layer, x, w, level)
         _draw_names(axes, layer, x, level)
     for depth, (layer, level) in enumerate(zip(layers, y, strict=True)):
-        axes.text(
-            MARGIN / 2, level, _layer_label(depth, layer), fontsize=FONT, color=TEXT, va="center"
-        )
-    axes.legend(
-        handles=entries,
-        loc="lower center",
-        ncols=columns,
-        fontsize=FONT,
-        frameon=False,
-        handletextpad=0.5,
-        columnspacing=1.5,
-        borderaxespad=0.3,
-    )
+        style.write(axes, MARGIN / 2, level, _layer_label(depth, layer), FONT, TEXT, ha="left")
+    gaps = {"handletextpad": 0.5, "columnspacing": 1.5, "borderaxespad": 0.3}
+    look = {"ncols": columns, "fontsize": FONT, "frameon": False} | gaps
+    axes.legend(handles=entries, loc="lower center", **look)
     return figure
 
 
@@ -226,7 +206,8 @@ def _columns(layers: Sequence[_Layer]) -> tuple[list[np.ndarray], list[np.ndarra
         low, high = spans[-1]
         spans.append((np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)))
     spans.reverse()
-    return [(low + high) / 2 for low, high in spans], [high - low for low, high in spans]
+    centres = [GUTTER + (low + high) / 2 for low, high in spans]
+    return centres, [high - low for low, high in spans]
 
 
 def _rows(layers: Sequence[_Layer]) -> list[float]:
@@ -315,32 +296,21 @@ def _draw_blocks(
 ) -> None:
     """A pale ground below each block of marks, and the number of them."""
     for x, width, size in zip(centres, widths, layer.sizes, strict=True):
-        axes.add_patch(
-            Rectangle(
-                (x - 0.47 * width, level - layer.height / 2 - 0.02),
-                0.94 * width,
-                layer.height + 0.04,
-                facecolor="#F4F4F4",
-                edgecolor="none",
-                zorder=2,
-            )
-        )
+        foot = level - layer.height / 2
+        size_of_block = (0.94 * width, layer.height + 0.04)
+        look: dict[str, Any] = {"facecolor": "#F4F4F4", "edgecolor": "none", "zorder": 2}
+        axes.add_patch(Rectangle((x - 0.47 * width, foot - 0.02), *size_of_block, **look))
         number = f"×{size:,}"
         if _text_width(number) < width:
-            axes.text(
-                x,
-                level - layer.height / 2 - 0.06,
-                number,
-                fontsize=SMALL_FONT,
-                color=TEXT,
-                ha="center",
-                va="top",
-                zorder=4,
-            )
+            _write_small(axes, x, foot - 0.06, number, ha="center", va="top")
+
+
+def _write_small(axes: Axes, x: float, y: float, text: str, **options: Any) -> None:
+    axes.text(x, y, text, fontsize=SMALL_FONT, color=TEXT, zorder=4, **options)
 
 
 def _shown_names(layer: _Layer, centres: np.ndarray) -> list[str]:
-    """The nodes' names, shortened; none where there is no room for them."""
+    """The nodes' names, shortened; none where there is no room."""
     if layer.packed:
         return []
     names = list(map(style.shortened, layer.names))
@@ -365,22 +335,13 @@ def _name_offset(layer: _Layer) -> float:
 def _draw_names(axes: Axes, layer: _Layer, centres: np.ndarray, level: float) -> None:
     """Names beside cloud and servers, and turned below devices."""
     turned = layer.kind == "device"
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
+    look: dict[str, Any] = {"ha": "left", "va": "center", "bbox": ground}
+    right, up = _name_offset(layer), 0.0
+    if turned:
+        right, up, look = 0.0, -0.12, {"rotation": 90, "ha": "center", "va": "top"}
     for name, x in zip(_shown_names(layer, centres), centres, strict=False):
-        axes.text(
-            x if turned else x + _name_offset(layer),
-            level - 0.12 if turned else level,
-            name,
-            fontsize=SMALL_FONT,
-            color=TEXT,
-            rotation=90 if turned else 0,
-            ha="center" if turned else "left",
-            va="top" if turned else "center",
-            zorder=4,
-            parse_math=False,
-            bbox=None
-            if turned
-            else {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85},
-        )
+        _write_small(axes, x + right, level + up, name, parse_math=False, **look)
 
 
 def _text_width(text: str) -> float:
@@ -389,16 +350,17 @@ def _text_width(text: str) -> float:
 
 
 def _layer_label(depth: int, layer: _Layer) -> str:
-    sizes = layer.sizes
     count = len(layer.names)
     if depth == 0:
         return f"layer {depth}: the {layer.kind}"
-    lines = [f"layer {depth}: {count:,} {layer.kind}{'s' * (count > 1)}"]
+    trusted, noised = (
+        sum(int(n) for n, s in zip(layer.sizes, layer.states, strict=True) if getattr(s, name))
+        for name in ("trusted", "adds_noise")
+    )
+    lines = [f"layer {depth}: {counted(count, layer.kind)}"]
     if layer.kind == "server":
-        trusted = sum(int(n) for n, s in zip(sizes, layer.states, strict=True) if s.trusted)
         parts = {"trusted": trusted, "untrusted": count - trusted}
         lines.append(", ".join(f"{n:,} {name}" for name, n in parts.items() if n))
-    noised = sum(int(n) for n, s in zip(sizes, layer.states, strict=True) if s.adds_noise)
     lines.append(f"{noised:,} add{'s' * (noised == 1)} noise" if noised else "none add noise")
     return "\n".join(lines)
 
@@ -409,32 +371,13 @@ def _legend_entries(states: Sequence[NodeMark]) -> list[Line2D]:
     def rank(state: NodeMark) -> tuple[int, bool]:
         return list(SHAPES).index(state.kind), state.trusted
 
-    shapes = {state.title: state for state in sorted(states, key=rank)}
-    entries = [
-        Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker=state.marker,
-            markersize=SHAPES[state.kind].in_legend,
-            markerfacecolor=PALE[state.colour],
-            markeredgecolor=state.colour,
-            markeredgewidth=1.2,
-            label=title,
-        )
-        for title, state in shapes.items()
-    ]
+    entries = []
+    for title, state in {state.title: state for state in sorted(states, key=rank)}.items():
+        look: dict[str, Any] = {"marker": state.marker, "linestyle": "none", "markeredgewidth": 1.2}
+        look |= {"markersize": SHAPES[state.kind].in_legend, "markeredgecolor": state.colour}
+        entries.append(Line2D([], [], label=title, markerfacecolor=PALE[state.colour], **look))
     if any(state.adds_noise for state in states):
-        entries.append(
-            Line2D(
-                [],
-                [],
-                color=NOISE,
-                linewidth=1.3,
-                marker="o",
-                markersize=8,
-                markeredgecolor=NOISE,
-                label="solid: its message carries fresh noise",
-            )
-        )
+        look = {"color": NOISE, "linewidth": 1.3, "marker": "o", "markersize": 8}
+        label = "solid: its message carries fresh noise"
+        entries.append(Line2D([], [], label=label, markeredgecolor=NOISE, **look))
     return entries

@@ -1,8 +1,6 @@
 """What a private run leaves that epsilon does not cover: said here once, for the run's tag
 `diagnostic`, for `outside_the_promise` in privacy_summary.json and for docs/privacy/outside.md."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from m2fdp.core.metrics import DELAY, ENERGY, names_of

@@ -1,7 +1,5 @@
 """Figures of many runs in a layout that a study's file declares, such as a paper's."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +11,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from m2fdp.claims.layout import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
+from m2fdp.claims.declared import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.formatting import counted
 from m2fdp.reporting import style
-from m2fdp.reporting.dots import INTERVAL, Dot, draw_dots, row_height, summary_of
 from m2fdp.reporting.panels import Content, panel_contents
-from m2fdp.reporting.seeds import draw_band, legend_below, over_seeds
+from m2fdp.reporting.seeds import (
+    INTERVAL,
+    Dot,
+    draw_band,
+    draw_dots,
+    legend_below,
+    over_seeds,
+    row_height,
+    summary_of,
+)
 
 _PANEL_HEIGHT = 3.3
 _PANEL_WIDTHS = (6.0, 4.8, 3.8)  # inches, in figures of one, two and more columns
@@ -146,48 +152,20 @@ def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) 
     row = 0
     for line in content.lines:
         look, points = looks[line.label], line.points
-        axes.errorbar(
-            points.index,
-            points["mean"],
-            yerr=points["std"],
-            color=look.colour,
-            linestyle=look.line,
-            linewidth=1.8,
-            marker=look.marker,
-            markersize=5,
-            capsize=3,
-            label=line.label,
-        )
+        label, bars = line.label, points["std"]
+        axes.errorbar(points.index, points["mean"], bars, capsize=3, label=label, **look.of_lines)
         lacking = points[points["measured"] < points["seeds"]]
         for x, point in lacking.iterrows():
-            note = f"{point['measured']:.0f} of {point['seeds']:.0f}"
-            axes.annotate(
-                note,
-                (x, 0),
-                xycoords=axes.get_xaxis_transform(),
-                xytext=(0, 2 + _ROW_POINTS * row),
-                textcoords="offset points",
-                ha="center",
-                color=look.colour,
-                fontsize=_SMALL,
-            )
+            note, height = f"{point['measured']:.0f} of {point['seeds']:.0f}", 2 + _ROW_POINTS * row
+            text = {"ha": "center", "color": look.colour, "fontsize": _SMALL}
+            style.note(axes, note, (x, 0), (0, height), axes.get_xaxis_transform(), **text)
         row += len(lacking) > 0
 
 
 def _draw_categories(
-    axes: Axes,
-    content: Content,
-    looks: Mapping[str, style.Look],
-    *,
-    tell_seeds: bool,
-    named: bool,
+    axes: Axes, content: Content, looks: Mapping[str, style.Look], *, tell_seeds: bool, named: bool
 ) -> None:
-    """A row a category, with a dot for each of its lines.
-
-    Args:
-        tell_seeds: beside each dot, as they differ.
-        named: whether the rows have their names beside them.
-    """
+    """A row a category, with a dot for each of its lines."""
     n_dots = 1 if content.names_itself else len(content.lines)
     dots = []
     for number, line in enumerate(content.lines):
@@ -275,11 +253,7 @@ def _with_seeds(label: str, seeds: set[int], tell: bool) -> str:
 
 
 def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
-    """How many they are if all lines have as many, and what lines and dots show of several.
-
-    Args:
-        of_dots: whether there are panels of dots, and whether there are others.
-    """
+    """How many they are if all lines have as many, and what lines and dots show of several."""
     several = max(seeds, default=0) > 1
     notes = [f"n = {counted(n, 'seed')}" for n in seeds if len(seeds) == 1]
     if several and False in of_dots and notes:

@@ -1,14 +1,12 @@
 """What each panel of a figure shows of the runs."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
+from m2fdp.claims.declared import DELAY, OVER_A_RUN, ROUND, Layout, Panel, curves
 from m2fdp.claims.frames import ARM, TAGS, comparable, select_runs, swept_columns
-from m2fdp.claims.layout import DELAY, OVER_A_RUN, ROUND, Layout, Panel, curves
 from m2fdp.claims.measures import MEASURES, SIZES, check_measure
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError, among
@@ -75,9 +73,6 @@ def check_layout(
     Args:
         columns: what the runs differ in: arm, version, dotted keys of parameters.
         target_accuracy: the study's target; None = none.
-
-    Raises:
-        InputError: naming the first wrong key, and what is valid.
     """
     fixed = [*dict.fromkeys((*_ALWAYS, *columns))]
     drawable = [*OVER_A_RUN, *fixed, *SIZES]
@@ -117,10 +112,6 @@ def panel_contents(
         measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
         labels: the arms' texts, in the order in which lines are listed; arms without one are
             listed after them, by their names.
-
-    Raises:
-        InputError: no such column or measure, a panel that would mix runs that differ in more
-            than it shows, or numbers that have no place on a logarithmic axis.
     """
     runs = measured.sort_values("seed", kind="stable")
     return [
@@ -130,17 +121,9 @@ def panel_contents(
 
 
 def _content(
-    panel: Panel,
-    key: str,
-    runs: pd.DataFrame,
-    labels: Mapping[str, str],
-    names: Mapping[str, str],
+    panel: Panel, key: str, runs: pd.DataFrame, labels: Mapping[str, str], names: Mapping[str, str]
 ) -> Content:
-    """A panel's runs by line and x.
-
-    Raises:
-        InputError: naming the key of the panel.
-    """
+    """A panel's runs by line and x."""
     _check_one_of(f"{key}.x", panel.x, [*OVER_A_RUN, *runs.columns])
     _check_one_of(f"{key}.y", panel.y, [measure for measure in MEASURES if measure in runs])
     _check_one_of(f"{key}.lines", panel.lines, runs.columns)
@@ -169,35 +152,16 @@ def _content(
         lines = f"{names.get(panel.lines, panel.lines)} = " + lines
     drawn = selected.assign(**{_X: x, _LINE: lines}).dropna(subset=_X)
     _check_unmixed(drawn, key)
-    return Content(
-        panel,
-        x_label,
-        tuple(
-            sorted(
-                (_line(str(label), rows, panel, labels) for label, rows in drawn.groupby(_LINE)),
-                key=lambda line: (line.order, line.label),
-            )
-        ),
-        categories,
-    )
+    shown = [_line(str(label), rows, panel, labels) for label, rows in drawn.groupby(_LINE)]
+    shown.sort(key=lambda line: (line.order, line.label))
+    return Content(panel, x_label, tuple(shown), categories)
 
 
 def _line(label: str, runs: pd.DataFrame, panel: Panel, labels: Mapping[str, str]) -> Curve:
-    values = runs.groupby(_X)[panel.y]
-    return Curve(
-        label,
-        min(_order(run, panel.lines, labels) for _, run in runs.iterrows()),
-        frozenset(runs["algorithm"]),
-        runs.index,
-        pd.DataFrame(
-            {
-                "mean": values.mean(),
-                "std": values.std(),
-                "seeds": values.size(),
-                "measured": values.count(),
-            }
-        ),
-    )
+    points = runs.groupby(_X)[panel.y].agg(["mean", "std", "size", "count"])
+    points.columns = ["mean", "std", "seeds", "measured"]
+    order = min(_order(run, panel.lines, labels) for _, run in runs.iterrows())
+    return Curve(label, order, frozenset(runs["algorithm"]), runs.index, points)
 
 
 def _check_unmixed(runs: pd.DataFrame, key: str) -> None:

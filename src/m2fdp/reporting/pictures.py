@@ -31,14 +31,10 @@ class Drawing:
 
     Cells of a study share networks, splits and ledgers, and to draw takes longer than to train:
     two drawings by one function of equal inputs are one picture.
-
-    Attributes:
-        draw: a module's function.
-        inputs: its arguments, pickled.
     """
 
-    draw: Callable[..., Figure]
-    inputs: bytes
+    draw: Callable[..., Figure]  # a module's function
+    inputs: bytes  # its arguments, pickled
 
     @classmethod
     def of(cls, draw: Callable[..., Figure], *arguments: Any) -> Drawing:

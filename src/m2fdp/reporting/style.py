@@ -1,7 +1,5 @@
 """How all figures look: sizes, and colours per algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,13 +41,15 @@ class Look:
     line: str | tuple[float, tuple[float, ...]]
     marker: str
 
+    @property
+    def of_lines(self) -> dict[str, Any]:
+        """As matplotlib calls it."""
+        line = {"color": self.colour, "linestyle": self.line, "linewidth": 1.8}
+        return line | {"marker": self.marker, "markersize": 5}
+
 
 def look(algorithm: str, variant: int = 0) -> Look:
-    """An algorithm's look; its variants differ in line and marker, never in colour.
-
-    Raises:
-        InputError: there is no such algorithm.
-    """
+    """An algorithm's look; its variants differ in line and marker, never in colour."""
     i = position(algorithm)
     return Look(
         ALGORITHM_COLOURS[i % len(ALGORITHM_COLOURS)],
@@ -73,9 +73,6 @@ def palette_look(number: int) -> Look:
 def position(algorithm: str) -> int:
     """The place of an algorithm in tables and legends: J's, baselines first, then H's and D's;
     users' own last.
-
-    Raises:
-        InputError: there is no such algorithm.
     """
     if is_own(algorithm):
         return len(ALGORITHMS)
@@ -126,6 +123,13 @@ def write(
     axes.text(x, y, text, fontsize=size, color=colour, va="center", **options)
 
 
+def note(
+    axes: Axes, text: str, at: tuple, points: tuple[float, float], transform: Any, **look: Any
+) -> None:
+    """A text so many points beside a place in some coordinates."""
+    axes.annotate(text, at, points, xycoords=transform, textcoords="offset points", **look)
+
+
 def headline(figure: Figure, text: str) -> None:
     """What the whole figure shows, above all panels."""
     figure.suptitle(text, fontsize=TITLE_SIZE, color=INK, x=0.01, ha="left")
@@ -139,11 +143,7 @@ def foot(figure: Figure, text: str) -> None:
 def legend_below(
     figure: Figure, entries: tuple[Sequence[Artist], Sequence[str]], columns: int, **options: Any
 ) -> None:
-    """One legend below all panels.
-
-    Args:
-        entries: handles and labels, as `Axes.get_legend_handles_labels` returns them.
-    """
+    """One legend below all panels."""
     handles, labels = entries
     options |= {"ncols": columns, "fontsize": TICK_SIZE, "frameon": False}
     figure.legend(handles, labels, loc="outside lower center", **options)

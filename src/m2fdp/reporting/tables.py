@@ -1,13 +1,11 @@
 """Tables of runs and of privacy ledgers: numbers first, text only where it is shown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +15,6 @@ from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import (
     counted,
-    lower_bound,
     nominal,
     parameter,
     promised_epsilon,
@@ -38,9 +35,30 @@ from m2fdp.core.metrics import (
     names_of,
     told,
 )
-from m2fdp.reporting.seeds import refuse_twice
 from m2fdp.reporting.style import position
-from m2fdp.reporting.terminal import new_table, show
+
+
+def new_table(
+    title: str,
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    caption: str | None = None,
+    digits: int = 0,
+) -> Table:
+    """A table without rows."""
+    note = None if caption is None else Text(caption)
+    table = Table(title=Text(title), title_justify="left", caption=note, caption_justify="left")
+    for name in texts:
+        table.add_column(name)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True, min_width=max(len(name), digits))
+    return table
+
+
+def show(what: RenderableType, console: Console | None = None) -> None:
+    """Print it whole, however narrow the terminal; None = on standard output."""
+    (console or Console(highlight=False)).print(what, crop=False)
+
 
 _MEAN, _STD = "_mean", "_std"  # end the names of columns
 _BOUNDS = names_of((EPSILON_NOMINAL, EPSILON_VERIFIED))
@@ -92,7 +110,6 @@ def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFra
 
     Args:
         measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
-        measures: names of them.
 
     Returns:
         algorithm, the swept columns, seeds, and each measure: its mean over the seeds that have
@@ -213,6 +230,18 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     return lines[lines["position"].isin(chosen)].reset_index(drop=True)
 
 
+def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str) -> None:
+    """Refuse a table with two rows that are equal in some columns.
+
+    Args:
+        row: how a row is called, a format of its columns.
+    """
+    twice = table[table.duplicated(list(columns))]
+    if len(twice):
+        remedy = "is there more than once; keep one run, or compare by the parameter that differs"
+        raise InputError(key, row.format(**twice.iloc[0]), remedy)
+
+
 def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
     worst = worst_positions(ledger, PRINTED_POSITIONS)
@@ -236,65 +265,8 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     show(result, console)
 
 
-def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
-    """An audit in the terminal: what each observer learns at least, at most, and should.
-
-    Args:
-        bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
-    """
-    first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
-    broken = bounds.loc[bounds["epsilon_lower"] > bounds["epsilon_upper"], "observer"]
-    refuted = [f" The promise against {observer} is REFUTED." for observer in broken]
-    result = new_table(
-        f"Audit at T = {first['rounds']}, δ = {first['delta']:g}",
-        ["observer, and the devices it observes"],
-        ["releases", "copies", "ε at least", "ε at most", "ε nominal"],
-        f"Each lower bound holds at {first['confidence']:.0%} confidence, whenever an audit stops; "
-        f"with {most['repetitions']:,} copies of each world none can pass "
-        f"{lower_bound(most['largest_lower'])}.{''.join(refuted)}",
-    )
-    for row in bounds.to_dict("records"):
-        result.add_row(
-            Text(f"{row['observer']}: {row['position']}"),
-            f"{row['releases']:,}",
-            f"{row['repetitions']:,}",
-            lower_bound(row["epsilon_lower"]),
-            upper_bound(row["epsilon_upper"]),
-            nominal(row["epsilon_nominal"]),
-        )
-    show(result, console)
-
-
-def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> None:
-    """An audit by neighbours in the terminal: what each observer was shown of them, and may be.
-
-    Args:
-        tried: a row an observer, with the columns of `m2fdp.adversaries.neighbours.Tried`.
-    """
-    result = new_table(
-        "Audit by neighbours: shifts in standard deviations of the noise",
-        ["observer, and the devices it observes"],
-        ["tried", "largest shift found", "allowed"],
-        "Of one release, behind the noise that was really drawn, which is known to within "
-        f"{tried['error'].max():.1%}.",
-    )
-    for row in tried.to_dict("records"):
-        observer = f"{row['observer']}: {row['position']}"
-        result.add_row(
-            Text(observer if row["held"] else f"{observer}: DOES NOT HOLD, {row['finding']}"),
-            f"{row['neighbours']:,}",
-            f"{row['found']:.3g}",
-            f"{row['allowed']:.3g}",
-        )
-    show(result, console)
-
-
 def print_result(summary: Mapping[str, Any], console: Console | None = None) -> None:
-    """What a run has reached, in the terminal.
-
-    Args:
-        summary: what `m2fdp.pipelines.evaluation.nodes.summarise` returns.
-    """
+    """What a run has reached, in the terminal."""
     title = get_algorithm(summary["algorithm"]).title
     result = Table.grid(padding=(0, 2))
     result.title = Text(
@@ -313,50 +285,13 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
 
 
 def promise_line(guarantee: str, promise: Mapping[str, Any]) -> str:
-    """Epsilon as it is verified, beside the one that was asked for.
-
-    Args:
-        promise: epsilons and delta, as a run's files name them.
-    """
+    """Epsilon as it is verified, beside the one that was asked for."""
     if guarantee == "none":
         return "∞ for everybody, no privacy"
     bound = upper_bound(promised_epsilon(promise))
     kind = "verified" if guarantee == "verified" else "conditional: privacy_summary.json"
     target = nominal(promise["epsilon_nominal"])
     return f"{bound} ({kind}), nominal {target}, δ = {promise['delta']:g}"
-
-
-def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
-    """The bounds after the last round in the terminal, beside the means that they bound.
-
-    Args:
-        table: rows of `m2fdp.convergence.tables.bound_table`.
-    """
-    last = table.iloc[-1]
-    title = f"Mean squared gradient norm over {counted(int(last['round']), 'round')}"
-    result = new_table(title, ["bound"], ["at most", "measured"])
-    for name, bound, measured in (
-        ("Theorem 1 as printed; plain mean", "bound", "mean_gradient_norm_sq"),
-        ("proven here; mean weighted by step size", "proven_bound", "weighted_gradient_norm_sq"),
-    ):
-        result.add_row(Text(name), upper_bound(last[bound]), f"{last[measured]:.3g}")
-    show(result, console)
-
-
-def print_clock(rounds: pd.DataFrame, console: Console | None = None) -> None:
-    """The mean round of the configured plan.
-
-    Args:
-        rounds: rows of `m2fdp.tiers.tables.rounds_table`.
-    """
-    mean = rounds[["dtfl_s", "oracle_s", "fedavg_s", "splitfed_s", "fedgkt_s"]].mean()
-    show(
-        f"{counted(len(rounds), 'round')} planned, times of {rounds['model'].iloc[0]}: on average "
-        f"{mean['dtfl_s']:.1f} s (times known before: {mean['oracle_s']:.1f} s, FedAvg "
-        f"{mean['fedavg_s']:.1f} s, SplitFed {mean['splitfed_s']:.1f} s, FedGKT "
-        f"{mean['fedgkt_s']:.1f} s).",
-        console,
-    )
 
 
 def _text_columns(frame: pd.DataFrame) -> list[str]:

@@ -22,10 +22,16 @@ from m2fdp.core.topology.network import Network, no_noise, noise_plan
 
 if TYPE_CHECKING:
     from torch import Tensor
+from collections.abc import Iterator
+
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.facts import facts as a
+from m2fdp.core.experiment.facts.rule import Feature
+from m2fdp.core.experiment.request import Request
 
 
 class ScaffoldOptions(Block):
-    """What the paper leaves open, and whether there is a promise."""
+    """Options that the paper leaves open, and whether the run is private."""
 
     private: bool = Field(default=True, description="False: no clipping and no noise, the paper's.")
     server_step: Positive = Field(default=1.0, description="eta_g of the server.")
@@ -33,13 +39,8 @@ class ScaffoldOptions(Block):
 
 @dataclass(frozen=True, eq=False)
 class CorrectedStep:
-    """y <- y - eta (g - c_i + c) (a `KeepingRule`).
-
-    Attributes:
-        device: values of some learners, (n, M): `c`, and `moved`, how far gradients have taken them
-            in this round.
-        correction: c - c_i, (n, M).
-    """
+    """y <- y - eta (g - c_i + c) (a `KeepingRule`), with the correction c - c_i, (n, M), and slots
+    (n, M): `c`, and `moved`, the sum of a round's gradient steps."""
 
     device: Named = field(default_factory=dict)
     correction: Tensor | float = 0.0
@@ -53,7 +54,6 @@ class CorrectedStep:
         return replace(self, device=device, correction=server["c"] - device["c"])
 
     def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
-        """A clipped and noised gradient step, which is remembered, and the correction."""
         before = models.clone()
         descend(models)
         self.device["moved"].add_(before.sub_(models))
@@ -67,11 +67,7 @@ class CorrectedStep:
 
 @dataclass(frozen=True)
 class ScaffoldServer:
-    """x <- x + eta_g (mean y - x), c <- c + mean (c_i - c_i before) (a `HearingRule`).
-
-    Attributes:
-        step_size: eta_g.
-    """
+    """x <- x + eta_g (mean y - x), c <- c + mean (c_i - c_i before) (a `HearingRule`)."""
 
     step_size: float = 1.0
 
@@ -94,3 +90,30 @@ def _plan(given: Given) -> Plan:
 
 
 SCAFFOLD = Algorithm("scaffold", "SCAFFOLD", "baseline", _plan, options=ScaffoldOptions)
+
+
+def _of_slots(run: Request) -> Iterator[InputError]:
+    """What a local rule reports, the server rule hears."""
+    if run.keeping and run.keeping.reports and not hasattr(run.plan.rules.server, "hear"):
+        text = (
+            "has a local rule that reports and a server rule that does not hear it; valid: a "
+            "server rule with hear(slots, reported)"
+        )
+        yield InputError("algorithm", run.config.algorithm, text)
+
+
+FEATURES = (
+    Feature(
+        "algorithm: {algorithm}, whose local rule keeps something of devices,",
+        lambda run: run.keeping is not None,
+        (
+            a.NOISE_AT_EVERY_STEP,
+            a.NOT_BY_CHANCE,
+            a.PLAIN_MEANS,
+            a.NOBODY_SILENT,
+            a.KNOWN_ROUNDS,
+            a.WHOLE_MODELS,
+        ),
+        values=_of_slots,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Rounds in which local rules keep something of every learner, and what learners report of it."""
+"""Rounds with slots that local rules keep for every learner, and with learners' reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Keeping(Round):
 
     @classmethod
     def slots_in_use(cls, simulation: Simulation, state: State, workers: Workers) -> Named:
-        """On a CPU they are in memory that processes share."""
+        """The slots; on a CPU in memory that processes share."""
         rule = cast(KeepingRule, keeping(simulation.rules.local))
         groups, weights = len(simulation.mechanisms[0].lock_step.nodes), state.weights
         slots: dict[str, Tensor] = {}
@@ -59,10 +59,8 @@ class Keeping(Round):
         return cast(KeepingRule, rule).of(self.slots_of_tile, self.drawn.received)
 
     def kept(self, before: Slots) -> Slots:
-        """All slots once the cloud has heard what learners report.
-
-        Reports travel with the models, by the same weights, those of who stays away being nothing.
-        """
+        """All slots after the learners' reports, which travel with the models by the same weights;
+        absent learners add nothing."""
         rule = cast(KeepingRule, super().local)
         lock_step, depth = self.mechanism.lock_step, self.tree.depth
         groups = learning_groups(lock_step, self.drawn.present, depth)

@@ -35,13 +35,8 @@ from m2fdp.secure_aggregation.terms import Group, Input, Terms
 
 @dataclass(frozen=True)
 class Signing:
-    """How members know each other.
-
-    Attributes:
-        sign: a member's own signature of a text.
-        verify: whether a signature of a text is that of a member, by number; it is given the
-            member, the signature and the text.
-    """
+    """How members know each other: a member's own signature of a text, and whether a member, by
+    number, has made a signature of a text."""
 
     sign: Callable[[bytes], bytes]
     verify: Callable[[int, bytes, bytes], bool]
@@ -69,13 +64,8 @@ def text_of_survivors(terms: Terms, request: UnmaskRequest) -> bytes:
 def check_keys(
     terms: Terms, roster: Roster, signatures: Mapping[int, bytes], signing: Signing
 ) -> None:
-    """
-    Args:
-        signatures: those of the keys, by member.
-
-    Raises:
-        KeyRefused: keys that their owner has not signed for this round, group and grid.
-    """
+    """Refuse, as a `KeyRefused`, keys that their owner has not signed for this round, group and
+    grid."""
     for one in roster.keys:
         text = text_of_keys(terms, one)
         if not signing.verify(one.sender, signatures.get(one.sender, b""), text):
@@ -92,10 +82,10 @@ def signers(
 
 
 class ActiveMember:
-    """A member's side of one round with a server that may lie: five messages, each once.
+    """A member's side of one round with a server that may lie: five messages, each once. It refuses
+    what `Member`, which plays for a server that does not lie, refuses, too.
 
     Args:
-        member: the same member's side of the protocol for a server that does not lie.
         least: fewest survivors, and signatures under their list: q of `quorum`, or more where more
             are counted on.
     """
@@ -106,44 +96,28 @@ class ActiveMember:
 
     @property
     def terms(self) -> Terms:
-        """The member's."""
         return self._member.terms
 
     def announce(self) -> tuple[PublicKeys, bytes]:
-        """Its public keys, and its signature of them.
-
-        Raises:
-            OutOfTurn: asked again.
-        """
+        """Its public keys, and its signature of them."""
         keys = self._member.announce()
         return keys, self._signing.sign(text_of_keys(self.terms, keys))
 
     def share(self, roster: Roster, signatures: Mapping[int, bytes]) -> SealedShares:
-        """Shares of its two secrets for the others of a roster that all have signed.
-
-        Raises:
-            BelowThreshold: fewer than q are on it.
-            KeyRefused, OutOfTurn: see `check_keys` and `Member.share`.
-        """
+        """Shares of its two secrets for the others of a roster, at least q, who all have signed."""
         if len(roster.keys) < self._least:
             raise BelowThreshold(self.terms.group.name, len(roster.keys), self._least)
         check_keys(self.terms, roster, signatures, self._signing)
         return self._member.share(roster)
 
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
-        """See `Member.mask`."""
         return self._member.mask(mailbox, entry)
 
     def receive(self, mailbox: Mailbox) -> None:
-        """See `Member.receive`."""
         self._member.receive(mailbox)
 
     def confirm(self, request: UnmaskRequest) -> bytes:
-        """Its signature of the one list of survivors that it will unmask.
-
-        Raises:
-            UnmaskRefused: a second list, one of fewer than q, or see `Member.unmask`.
-        """
+        """Its signature of the one list of survivors, at least q, that it will unmask."""
         if self._confirmed is not None:
             raise UnmaskRefused(self._member.number, "it has signed another list of survivors")
         self._member.check(request)
@@ -154,14 +128,7 @@ class ActiveMember:
         return self._signing.sign(text_of_survivors(self.terms, request))
 
     def unmask(self, signatures: Mapping[int, bytes]) -> UnmaskShares:
-        """Its shares for the list that it has signed.
-
-        Args:
-            signatures: those of the list, by survivor.
-
-        Raises:
-            UnmaskRefused: it has signed none, fewer than q have, or see `Member.unmask`.
-        """
+        """Its shares for the list that it and, by these signatures, at least q have signed."""
         if self._confirmed is None:
             raise UnmaskRefused(self._member.number, "it has signed no list of survivors")
         signed = signers(self.terms, self._confirmed, signatures, self._signing)

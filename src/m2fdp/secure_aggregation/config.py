@@ -6,14 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from m2fdp.core.blocks import (
-    READ_BY,
-    SINCE,
-    Block,
-    Count,
-    FromText,
-    Number,
-)
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, FromText, Number
 
 
 class SecureAggregationConfig(Block):

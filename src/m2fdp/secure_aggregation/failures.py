@@ -10,13 +10,7 @@ from m2fdp.core.errors import InputError
 
 
 class BelowThreshold(InputError):
-    """Fewer members are left than a sum may have: the round has no sum, not even a partial one.
-
-    Attributes:
-        group: its name.
-        alive: how many are left.
-        threshold: t.
-    """
+    """Fewer members of a group are left than t: the round has no sum, not even a partial one."""
 
     def __init__(self, group: str, alive: int, threshold: int) -> None:
         self.group, self.alive, self.threshold = group, alive, threshold

@@ -33,23 +33,18 @@ class KeyPair:
     public: bytes
 
     def secret(self) -> bytes:
-        """The private key, 32 bytes."""
         return self.private.private_bytes_raw()
 
 
 def key_pair(secret: bytes) -> KeyPair:
-    """The pair whose private key is that."""
     private = X25519PrivateKey.from_private_bytes(secret)
     return KeyPair(private, private.public_key().public_bytes_raw())
 
 
 def agree(pair: KeyPair, public: bytes, owner: int) -> bytes:
-    """What only the two owners can compute, 32 bytes: X25519.
-
-    Raises:
-        KeyRefused: the owner's public key is of low order, so that the result would be zero for
-            all; or it is written as no honest one is, so that two of it look different.
-    """
+    """What only the two owners can compute, 32 bytes: X25519. A public key of low order, by which
+    the result would be zero for all, or written as no honest one is, so that two of it look
+    different, is a `KeyRefused`."""
     if int.from_bytes(public, "little") >= _FIELD:
         raise KeyRefused(owner, _NO_KEY)
     try:
@@ -75,10 +70,7 @@ def seal(key: bytes, sender: int, recipient: int, text: bytes) -> bytes:
 
 
 def unseal(key: bytes, sender: int, recipient: int, sealed: bytes) -> bytes:
-    """
-    Raises:
-        TamperedShare: it is not what the sender sealed for this recipient in this round.
-    """
+    """A `TamperedShare` where it is not what the sender sealed for this recipient."""
     try:
         return ChaCha20Poly1305(key).decrypt(_nonce(sender, recipient), sealed, None)
     except InvalidTag as error:

@@ -22,21 +22,15 @@ def own_key(seed: bytes, terms: Terms) -> bytes:
 
 
 def pair_key(pair: KeyPair, public: bytes, owner: int, terms: Terms) -> bytes:
-    """The key of the mask that two members share.
-
-    Raises:
-        KeyRefused: see `agree`.
-    """
+    """The key of the mask that two members share; see `agree`."""
     return derive(agree(pair, public, owner), "pair mask", terms)
 
 
 def add_own_mask(words: np.ndarray, key: bytes) -> None:
-    """Adds a member's own mask, in place."""
     words += keystream(key, len(words))
 
 
 def take_own_mask(words: np.ndarray, key: bytes) -> None:
-    """Takes it away, in place."""
     words -= keystream(key, len(words))
 
 

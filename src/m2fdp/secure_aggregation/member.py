@@ -27,7 +27,8 @@ from m2fdp.secure_aggregation.terms import Input, Stage, Terms
 class Member:
     """One member of a group in one round. Its keys are made for the round and end with it.
 
-    A step that raises is its last: whatever else it is asked for, it refuses.
+    A step that raises is its last: whatever else it is asked for, it refuses. A step that is asked
+    for again, or too early, is `OutOfTurn`; one of too few members is `BelowThreshold`.
 
     Args:
         number: 0…n-1.
@@ -48,23 +49,14 @@ class Member:
         self._held: dict[int, tuple[bytes, bytes]] = {}
 
     def announce(self) -> PublicKeys:
-        """Its public keys.
-
-        Raises:
-            OutOfTurn: asked again.
-        """
+        """Its public keys."""
         self._turn(Stage.KEYS)
         self._next = Stage.SHARES
         return PublicKeys(self.number, self._sealing.public, self._masking.public)
 
     def share(self, roster: Roster) -> SealedShares:
-        """Shares of the two secrets that can take its masks away, for the others of the roster.
-
-        Raises:
-            OutOfTurn: asked again, or too early.
-            KeyRefused: a key of low order or that two show, or not its own beside its number.
-            BelowThreshold: too few are on the roster.
-        """
+        """Shares of the two secrets that can take its masks away, for the others of the roster. A
+        key of low order or that two show, or not its own beside its number, is a `KeyRefused`."""
         self._turn(Stage.SHARES)
         self._read(roster)
         others = self._others(self._roster)
@@ -88,11 +80,7 @@ class Member:
 
     def receive(self, mailbox: Mailbox) -> None:
         """What the others have sealed for it. By itself it is for a member that has masked its
-        vector before and is rebuilt from the same entropy: it masks nothing any more.
-
-        Raises:
-            OutOfTurn, TamperedShare, BelowThreshold: see `mask`.
-        """
+        vector before and is rebuilt from the same entropy: it masks nothing any more."""
         self._turn(Stage.VECTOR)
         for sender, sealed in mailbox.parcels:
             if sender not in self._sealing_keys:
@@ -103,14 +91,9 @@ class Member:
         self._next = Stage.UNMASKING
 
     def mask(self, mailbox: Mailbox, entry: Input) -> MaskedVector:
-        """Its vector and noise under its own mask and one for each other who has shared.
-
-        Raises:
-            OutOfTurn: asked again, or too early: two vectors under one mask show their difference.
-            TamperedShare: a parcel is not what its sender sealed.
-            BelowThreshold: too few have shared.
-            InputRefused: see `encoding.refusal`.
-        """
+        """Its vector and noise under its own mask and one for each other who has shared; once, for
+        two vectors under one mask show their difference. A parcel that is not what its sender
+        sealed is a `TamperedShare`, an input of `encoding.refusal` an `InputRefused`."""
         self.receive(mailbox)
         self._next = None
         reason = encoding.refusal(entry, self.terms)
@@ -126,12 +109,9 @@ class Member:
         return MaskedVector(self.number, words)
 
     def unmask(self, request: UnmaskRequest) -> UnmaskShares:
-        """For each survivor its share of the own mask, for each silent one of the masking key.
-
-        Raises:
-            UnmaskRefused: asked a second time or too early; for both shares of one member; for a
-                sum of too few, or without its own vector; for others than those who have shared.
-        """
+        """For each survivor its share of the own mask, for each silent one of the masking key. It
+        refuses (`UnmaskRefused`) a second time or too early; both shares of one member; a sum of
+        too few, or without its own vector; and others than those who have shared."""
         if self._next is not Stage.UNMASKING:
             raise UnmaskRefused(self.number, "it does so once, after its vector")
         self._next = None
@@ -143,10 +123,7 @@ class Member:
         )
 
     def check(self, request: UnmaskRequest) -> None:
-        """
-        Raises:
-            UnmaskRefused: see `unmask`; whoever sees less than the other members can't find more.
-        """
+        """Refuse as `unmask` does; whoever sees less than the other members can't find more."""
         survivors, silent = set(request.survivors), set(request.silent)
         if survivors & silent:
             raise UnmaskRefused(self.number, "both shares of one member would show its vector")

@@ -15,8 +15,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Clipping, Protection
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 from m2fdp.secure_aggregation.terms import LARGEST_GRID, Group, Scale, Terms
 
 # A Gaussian vector of M coordinates is longer than sqrt(M) + 8 deviations once in 1e13 at most.
@@ -27,13 +26,9 @@ _ROUNDING = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How large what the nodes of a layer put in can be, as anybody can tell; float64 (N_l,) each.
-
-    Attributes:
-        bounds: largest norms of the vectors.
-        deviations: the noise's standard deviations.
-        held: the deviations of what noise vectors hold already, at least.
-    """
+    """How large what the nodes of a layer put in can be, as anybody can tell, float64 (N_l,) each:
+    the vectors' largest norms, the noise's deviations, and those of noise that vectors hold, at
+    least."""
 
     bounds: np.ndarray
     deviations: np.ndarray
@@ -48,11 +43,8 @@ def model_spread(
     layer: int,
     n_parameters: int,
 ) -> Spread:
-    """How large the updates and the noise that nodes of a layer put in can be, weighed.
-
-    Args:
-        rates: float64 (N_L,), q_j.
-    """
+    """How large the updates and the noise that nodes of a layer put in can be, weighed, by rates
+    q_j float64 (N_L,)."""
     steps, eta = len(plan.layers), plan.step_size
     of_device = steps * eta * step_bound(mechanism.clipping, rates)
     weights = network.shares(network.tree.depth, layer) * of_device
@@ -61,9 +53,7 @@ def model_spread(
     bounds = clipped + noise_bound(eta * np.sqrt(steps * held), n_parameters)
     share = network.shares(layer, network.sums.reader_layer(layer))
     return Spread(
-        share * bounds,
-        share * eta * mechanism.noise.messages[layer],
-        share * eta * np.sqrt(held),
+        share * bounds, share * eta * mechanism.noise.messages[layer], share * eta * np.sqrt(held)
     )
 
 
@@ -83,38 +73,18 @@ def _held(network: Network, mechanism: Protection, layer: int) -> np.ndarray:
 
 
 def group_terms(
-    network: Network,
-    layer: int,
-    members: np.ndarray,
-    spread: Spread,
-    n_parameters: int,
-    label: str,
+    network: Network, layer: int, members: np.ndarray, spread: Spread, n_parameters: int, label: str
 ) -> Terms:
-    """What all parties of one sum know before it begins.
-
-    Args:
-        members: int64 (n,), nodes of the layer with one reader.
-        label: names run and steps; no other sum has it.
-
-    Raises:
-        InputError: a sum that hides nothing, no grid for it, or one that its noise does not cover.
-    """
+    """What all parties of one sum, of nodes int64 (n,) of the layer with one reader, know before it
+    begins. No other sum has its label. An `InputError` where it hides nothing, or its noise does
+    not cover its grid."""
     sums, tree = network.sums, network.tree
     threshold = int(sums.least_members(np.array([len(members)]))[0])
     reader = tree.names[sums.reader_layer(layer)][readers(tree, sums, layer)[members[0]]]
     group = Group(reader, len(members), threshold)
     scale = Scale(float(spread.bounds[members].max()), float(spread.deviations[members].max()))
     terms = Terms(group, scale, n_parameters, f"{label}, layer {layer}")
-    _check_grid(terms, float(np.hypot(spread.deviations, spread.held)[members].max()))
-    return terms
-
-
-def _check_grid(terms: Terms, deviation: float) -> None:
-    """Refuse noise so small against what it hides that its grid shows.
-
-    Args:
-        deviation: the loudest member's, of all noise in its vector.
-    """
+    deviation = float(np.hypot(spread.deviations, spread.held)[members].max())
     if deviation and not deviation * terms.points * LARGEST_GRID >= 1:
         raise InputError(
             "secure_aggregation.protocol",
@@ -122,14 +92,12 @@ def _check_grid(terms: Terms, deviation: float) -> None:
             f"puts noise of deviation {deviation:.3g} on a grid of {1 / terms.points:.3g}, which "
             "is too coarse to count as a Gaussian; use ideal, or more noise",
         )
+    return terms
 
 
 def step_bound(clipping: Clipping, rates: np.ndarray) -> np.ndarray:
-    """What bounds the norm of each device's part of one local step, over eta: float64 (N_L,).
-
-    Args:
-        rates: float64 (N_L,), q_j. All records drawn, over the expected number of them, are most.
-    """
+    """What bounds the norm of each device's part of one local step, over eta: float64 (N_L,). All
+    records drawn, over the expected number of them, are most."""
     if clipping.record_norm is not None:
         return clipping.record_norm / rates * (1 + _ROUNDING)
     norm = clipping.batch_norm or clipping.update_norm or np.inf

@@ -22,13 +22,8 @@ _STAYS = len(Stage)
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """What a round ends in.
-
-    Attributes:
-        values: float64 (M,), the sum of the survivors' vectors and noise, on the grid.
-        survivors: whose.
-        refused: why the keys or the input of each refused member were.
-    """
+    """What a round ends in: float64 (M,), the sum of the survivors' vectors and noise on the grid,
+    and why the keys or the input of each refused member were."""
 
     values: np.ndarray = field(repr=False)
     survivors: tuple[int, ...]
@@ -50,12 +45,7 @@ def secure_sum(
         inputs: (n,), of each member; None = it has nothing to send and falls silent before its
             vector, if not earlier. So does a member whose input is refused (`encoding.refusal`).
         silent: the first message that a member who falls silent does not send, by member.
-        entropy: all members' source of so many random bytes.
         tap: hears every message; what goes to all, once.
-
-    Raises:
-        BelowThreshold: too few are left at any stage. Nothing of a sum has been read.
-        ProtocolError: somebody does not keep to the protocol; a type for each way not to.
     """
     leaves, server = silent or {}, Server(terms)
     members = [Member(terms, u, entropy) for u in range(terms.group.n_members)]

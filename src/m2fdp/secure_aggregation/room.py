@@ -9,8 +9,8 @@ ROOM = Room(
     facts=("m2fdp.secure_aggregation.facts:FACTS",),
     features=("m2fdp.secure_aggregation.facts:FEATURES",),
     surprises=("m2fdp.secure_aggregation.facts:surprises",),
-    promised=("m2fdp.secure_aggregation.promised:promised",),
-    warned=("m2fdp.secure_aggregation.promised:lost_sums",),
+    promised=("m2fdp.secure_aggregation.run:promised",),
+    warned=("m2fdp.secure_aggregation.run:lost_sums",),
     rounds=(
         "m2fdp.secure_aggregation.rounds:steps_in_sums",
         "m2fdp.secure_aggregation.rounds:sums_that_lose",

@@ -126,20 +126,12 @@ def _step(simulation: Simulation, plan: RoundPlan, drawn: Drawn, number: int) ->
 
 
 def _noise(
-    network: Network,
-    mechanism: Protection,
-    devices: np.ndarray,
-    alive: Mapping[int, np.ndarray],
+    network: Network, mechanism: Protection, devices: np.ndarray, alive: Mapping[int, np.ndarray]
 ) -> np.ndarray:
     """Each group's noise: of those heads that are in its sum."""
     drawn = [of_layer.copy() for of_layer in mechanism.noise.heads]
     for layer, members in alive.items():
         drawn[layer][~members] = 0.0
-    variances = mean_variances(network, drawn, devices)
-    return np.sqrt(
-        [
-            (variances[layer][index] if layer < network.tree.depth else 0.0)
-            + drawn[layer][index] ** 2
-            for layer, index in mechanism.lock_step.nodes
-        ]
-    )
+    below = *mean_variances(network, drawn, devices), np.zeros(len(devices))
+    nodes = mechanism.lock_step.nodes
+    return np.sqrt([below[layer][index] + drawn[layer][index] ** 2 for layer, index in nodes])

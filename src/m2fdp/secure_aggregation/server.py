@@ -28,10 +28,8 @@ class Server:
     """Whoever adds a group's vectors in one round: a parent, the cloud, an elected device.
 
     Every message is of another member, of those who were asked for one; what is none, or of
-    another form, is a `MessageRefused`.
-
-    Attributes:
-        refused: why each member's keys were refused, if they were.
+    another form, is a `MessageRefused`. Where too few are left a step is `BelowThreshold`, and
+    nothing of a sum has been read. `refused` says why each member's keys were, if they were.
     """
 
     def __init__(self, terms: Terms) -> None:
@@ -44,12 +42,7 @@ class Server:
         self._words = np.zeros(terms.n_parameters, dtype=np.uint32)
 
     def roster(self, announced: Iterable[PublicKeys]) -> Roster:
-        """The keys of those who take part; members with keys that are refused do not.
-
-        Raises:
-            BelowThreshold: too few do.
-            MessageRefused: see the class.
-        """
+        """The keys of those who take part; members with keys that are refused do not."""
         everybody = range(self._terms.group.n_members)
         public = {one.sender: one for one in _each(announced, everybody)}
         self.refused = keys.refused_keys(
@@ -60,12 +53,7 @@ class Server:
         return Roster(tuple(self._keys.values()))
 
     def mailboxes(self, sealed: Iterable[SealedShares]) -> tuple[Mailbox, ...]:
-        """For each who has shared, what the others have sealed for it.
-
-        Raises:
-            BelowThreshold: too few have.
-            MessageRefused: see the class; or shares for others than all the others of the roster.
-        """
+        """For each who has shared, what all the others of the roster have sealed for it."""
         parcels = {}
         for one in _each(sealed, self._keys):
             parcels[one.sender] = dict(one.parcels)
@@ -79,12 +67,8 @@ class Server:
         )
 
     def request(self, vectors: Iterable[MaskedVector]) -> UnmaskRequest:
-        """Adds the masked vectors as they arrive, and asks for what takes the masks away.
-
-        Raises:
-            BelowThreshold: too few have arrived; then nobody is asked.
-            MessageRefused: see the class; or other words than uint32 (M,).
-        """
+        """Adds the masked vectors, uint32 (M,), as they arrive, and asks for what takes the masks
+        away."""
         survivors = []
         for vector in _each(vectors, self._shared):
             words = vector.words
@@ -100,13 +84,8 @@ class Server:
         return UnmaskRequest(self._survivors, self._silent)
 
     def read(self, answers: Iterable[UnmaskShares]) -> np.ndarray:
-        """The sum of the survivors' vectors and noise: float64 (M,).
-
-        Raises:
-            BelowThreshold: too few have answered.
-            SharesDisagree: their shares are not of what they should be.
-            MessageRefused: see the class; or shares of others than those asked for.
-        """
+        """The sum of the survivors' vectors and noise: float64 (M,). `SharesDisagree` where shares
+        are not of what they should be."""
         answered = {}
         for one in _each(answers, self._survivors):
             answered[point(one.sender)] = one

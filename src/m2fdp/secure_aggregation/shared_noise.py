@@ -11,20 +11,15 @@ import numpy as np
 from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.network import Network, heads_of
-from m2fdp.core.topology.sums import SecureSums, readers
+from m2fdp.core.topology.network import Network, SecureSums, heads_of, readers
 from m2fdp.secure_aggregation.config import SecureAggregationConfig
 
 _BLOCK = "secure_aggregation"
 
 
 def with_secure_sums(plan: Plan, config: Config) -> Plan:
-    """The plan under the configured secure aggregation, its heads with their parts of shared noise.
-
-    Raises:
-        InputError: layers that are none, groups or thresholds that hide nothing, or noise that
-            can't be shared.
-    """
+    """The plan under the configured secure aggregation, its heads with their parts of shared noise;
+    an `InputError` for layers that are none, or groups or thresholds that hide nothing."""
     if not config.secure_aggregation.layers:
         return plan
     sums, colluding = secure_sums(config.secure_aggregation), config.threat.colluding
@@ -56,10 +51,8 @@ def _check_layers(network: Network, local_aggregation: Collection[int]) -> None:
 
 def _check_groups(network: Network, layer: int, colluding: int) -> None:
     """Every sum has at least two terms, and a threshold that is a majority without colluders."""
-    sums, tree = network.sums, network.tree
-    sizes = network.group_sizes(layer)
-    thresholds = sums.least_members(sizes)
-    threshold = sums.threshold
+    sums, tree, sizes = network.sums, network.tree, network.group_sizes(layer)
+    thresholds, threshold = sums.least_members(sizes), sums.threshold
     for wrong, key, value, text in (
         (sizes < 2, "layers", layer, "adds up {n} message below {reader}, which hides nothing"),
         (

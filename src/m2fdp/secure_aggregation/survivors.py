@@ -14,8 +14,7 @@ from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 
 
 def step_in_sums(network: Network, mechanism: Protection) -> bool:
@@ -38,7 +37,8 @@ def draw_survivors(
 ) -> dict[int, np.ndarray]:
     """Whose messages are in the sums after a local step: by layer l of sums, bool (N_l,).
 
-    All of a group that is below its threshold are left out.
+    All of a group that is below its threshold are left out, or the run is to stop then
+    (`LostSumError`).
 
     Args:
         present: bool (N_L,), the devices that take part in the round.
@@ -60,12 +60,8 @@ def draw_survivors(
 def count_lost(
     network: Network, plans: Sequence[RoundPlan], streams: Streams, every_step: bool
 ) -> tuple[int, int]:
-    """How many sums of these rounds are lost, and how many there are, as the draws will have it.
-
-    Args:
-        plans: the rounds t = 1…T.
-        every_step: whether each local step ends in sums; else those do that models travel past.
-    """
+    """How many sums of the rounds t = 1…T are lost, and how many there are, as the draws will have
+    it, if every local step ends in sums, or else those that models travel past."""
     lost, total = 0, 0
     for number, plan in enumerate(plans, start=1):
         present = draw_participants(network, streams, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -30,15 +31,8 @@ class Stage(IntEnum):
 class Group:
     """Members 0…n-1, of whose vectors only the sum is shown.
 
-    Attributes:
-        name: no other group of the same round has it.
-        n_members: n.
-        threshold: t, the fewest members whose sum is read. As many of them who collude with the
-            server read everything.
-
-    Raises:
-        InputError: a group of one, whose sum is the message; t outside n/2 < t <= n, so that two
-            sets of survivors could be unmasked.
+    No other group of the same round has its name. t, n/2 < t <= n, are the fewest members whose sum
+    is read. As many of them who collude with the server read everything.
     """
 
     name: str
@@ -47,11 +41,8 @@ class Group:
 
     def __post_init__(self) -> None:
         if self.n_members < 2:
-            raise InputError(
-                "secure_aggregation.layers",
-                self.name,
-                f"adds up {self.n_members} message, which hides nothing: 2 are the fewest",
-            )
+            problem = f"adds up {self.n_members} message, which hides nothing: 2 are the fewest"
+            raise InputError("secure_aggregation.layers", self.name, problem)
         if not self.n_members < 2 * self.threshold <= 2 * self.n_members:
             raise InputError(
                 "secure_aggregation.threshold",
@@ -61,69 +52,44 @@ class Group:
             )
 
     def require(self, alive: int) -> None:
-        """
-        Raises:
-            BelowThreshold: they are fewer than t.
-        """
+        """`BelowThreshold` where they are fewer than t."""
         if alive < self.threshold:
             raise BelowThreshold(self.name, alive, self.threshold)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a member's vector and noise can be.
-
-    Attributes:
-        bound: S, of the vector's L2 norm.
-        deviation: the standard deviation of the loudest member's noise, in each coordinate.
-    """
+    """How large a member's vector and noise can be: S, the bound of its L2 norm, and the standard
+    deviation of the loudest member's noise, in each coordinate."""
 
     bound: float
     deviation: float
 
     def points(self, n_members: int) -> int:
-        """f, how many points of the grid a unit has: no sum of n members leaves the 32 bits.
-
-        f = floor((2^31 - 1) / (n (bound + 8 deviation))).
-
-        Raises:
-            InputError: fewer than 256, too coarse; or a scale that is none.
-        """
+        """f = floor((2^31 - 1) / (n (bound + 8 deviation))), how many points of the grid a unit
+        has: no sum of n members leaves the 32 bits."""
         reach = n_members * (self.bound + 8 * self.deviation)
+        refuse = partial(InputError, "secure_aggregation.protocol", "masks")
         # No number, none at all, or so small that its grid is none.
         if not (self.bound >= 0 and self.deviation >= 0 and _LEAST_REACH < reach < inf):
-            raise InputError(
-                "secure_aggregation.protocol",
-                "masks",
+            raise refuse(
                 f"needs vectors of a bounded norm, not {self.bound:g} with noise "
-                f"{self.deviation:g}: privacy.clipping_norm, or protocol: ideal",
+                f"{self.deviation:g}: privacy.clipping_norm, or protocol: ideal"
             )
         points = int((2**31 - 1) / reach)
         if points < _LEAST_POINTS:
-            raise InputError(
-                "secure_aggregation.protocol",
-                "masks",
+            raise refuse(
                 f"leaves {points} grid points a unit to {n_members} members of norm "
                 f"{self.bound:g} and noise {self.deviation:g}, where {_LEAST_POINTS} are needed: "
-                "a smaller privacy.clipping_norm, smaller groups, or protocol: ideal",
+                "a smaller privacy.clipping_norm, smaller groups, or protocol: ideal"
             )
         return points
 
 
 @dataclass(frozen=True)
 class Terms:
-    """One round of one group.
-
-    Attributes:
-        group: who.
-        scale: how large their vectors are.
-        n_parameters: M.
-        label: what names the round: no two rounds of a group share it. Run, round, local step and
-            layer. All that is derived of keys is bound to it.
-
-    Raises:
-        InputError: see `Scale.points`.
-    """
+    """One round of one group, of vectors of M numbers. Its label names run, round, local step and
+    layer: no two rounds of a group share it, and all that is derived of keys is bound to it."""
 
     group: Group
     scale: Scale
@@ -137,12 +103,7 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """What one member puts in.
-
-    Attributes:
-        vector: floats (M,) of norm at most S.
-        noise: floats (M,), drawn by the member; None = it adds none.
-    """
+    """What one member puts in: floats (M,) of norm at most S, and its noise, if it draws any."""
 
     vector: np.ndarray = field(repr=False)
     noise: np.ndarray | None = field(default=None, repr=False)

@@ -22,13 +22,7 @@ from math import floor, sqrt
 
 import pandas as pd
 
-from m2fdp.core.privacy.accounting import (
-    Composition,
-    ShiftLaw,
-    epsilon,
-    gaussian_shift,
-    subsampled,
-)
+from m2fdp.core.privacy.accounting import Composition, ShiftLaw, epsilon, gaussian_shift, subsampled
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import KINDS

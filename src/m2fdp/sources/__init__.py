@@ -1,1 +1,1 @@
-"""Data sets by name that are no part of the core: torchvision's, and a synthetic one."""
+"""Records from elsewhere: arrays in a file, torchvision's data sets, and a synthetic one."""

@@ -8,6 +8,7 @@ ROOM = Room(
             ("mnist", "fashion_mnist", "emnist_letters", "cifar10", "cifar100"),
             "m2fdp.sources.torchvision:read_torchvision",
         ),
+        "npz": "m2fdp.sources.arrays:read_npz",
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
     }
 )

@@ -10,23 +10,66 @@ failed download nor runs side by side ever leave or see half a file.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import file_digest, md5
 from http.client import HTTPException
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 
 from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import N_CLASSES
 from m2fdp.core.errors import InputError, one_line
-from m2fdp.sources.torchvision_ops import import_datasets
+
+_BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+def import_datasets() -> ModuleType:
+    """`torchvision.datasets`, also beside a build of torch that can't load compiled operators.
+
+    Importing torchvision stops there for want of the schemas of two operators. Declaring them is
+    enough for data sets, transforms and models; the operators themselves stay unusable.
+    """
+    if "torchvision" not in sys.modules and not _compiled_operators_load():
+        _declare_operators()
+    from torchvision import datasets
+
+    return datasets
+
+
+@cache
+def _declare_operators() -> torch.library.Library:
+    """The cache keeps the library alive: its schemas vanish with it."""
+    library = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        library.define(operator + _BOXES)
+    return library
+
+
+def _compiled_operators_load() -> bool:
+    # Finding a top-level package's spec does not execute the package.
+    spec = find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return False
+    folder = Path(spec.origin).parent
+    library = next((p for s in EXTENSION_SUFFIXES if (p := folder / f"_C{s}").is_file()), None)
+    if library is None:
+        return False
+    try:
+        torch.ops.load_library(library)
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """`kedro study`: schedules chosen, a grid of cells run under one MLflow run, then a report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,28 +16,17 @@ from mlflow.entities import Run
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted
-from m2fdp.pipelines.descriptions import DESCRIPTION
-from m2fdp.pipelines.locks import locked
-from m2fdp.pipelines.tracking import END_TAG, PROCESS_TAG, close_stale_runs, forget_end, process_tag
+from m2fdp.pipelines import tracking
+from m2fdp.pipelines.pages import DESCRIPTION
 from m2fdp.processes.connection import check_installed, connected
 from m2fdp.processes.sites import check_execution
 from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
 from m2fdp.selection.procedures import verified_targets
-from m2fdp.studies.early import part_of, read_study
-from m2fdp.studies.grid import (
-    Cell,
-    Point,
-    Schedules,
-    Setting,
-    choice_of,
-    expand,
-    points,
-    varied_keys,
-)
+from m2fdp.studies import grid
 from m2fdp.studies.launcher import Launcher, search_runs
-from m2fdp.studies.order import Order
+from m2fdp.studies.order import Order, part_of, read_study
 from m2fdp.studies.report import (
     Findings,
     check_report,
@@ -81,8 +68,6 @@ def study(
         only: the part to run, as `part_of` reads it; all where it is empty.
         resume: skip the cells that have a finished run of the same configuration, and report on
             all finished cells, of whatever part.
-        workers: how many processes at most; None = one a core.
-        ray_address: the Ray cluster that runs the cells; None = processes of this machine.
 
     Raises:
         InputError: a study that can't be run; nothing has been started then.
@@ -92,19 +77,14 @@ def study(
     chosen = part_of(setting.study, only)
     context = click.get_current_context()
     lock = project / "data" / "08_reporting" / order.identity / ".lock"
-    context.with_resource(locked(lock, "study", order.identity, "stop it"))
+    context.with_resource(tracking.locked(lock, "study", order.identity, "stop it"))
     if ray_address is not None:
         check_installed(OPTION, ray_address)
         context.with_resource(connected(ray_address, OPTION))
-    close_stale_runs()
+    tracking.close_stale_runs()
     parent = _open_parent(order, setting.study.title, resume)
-    launcher = replace(
-        _launcher(project, order, setting, parent),
-        workers=workers,
-        on_ray=ray_address is not None,
-        resume=resume,
-        only_finished=False,
-    )
+    env, on_ray = order.env or setting.study.env, ray_address is not None
+    launcher = Launcher(project, env, order.identity, parent, workers, on_ray, resume)
     outcome = _run(setting, launcher, chosen)
     whole = _finished(setting, launcher) if only and resume else outcome
     client, found = mlflow.MlflowClient(), None
@@ -113,7 +93,7 @@ def study(
         files = write_report(launcher.folder, order.command, found)
         for file in files:
             mlflow.log_artifact(str(file))
-        save_view(client, parent, whole.run_ids, varied_keys(setting.study))
+        save_view(client, parent, whole.run_ids, grid.varied_keys(setting.study))
         print_report(found, files)
     reasons = _reasons(parent, outcome.failed)
     describe_study(client, parent, setting.study.title, order.command, found, reasons)
@@ -125,11 +105,7 @@ def study(
 
 
 def report(project: Path) -> None:
-    """Report anew, from their finished runs, on all studies that were ever started here.
-
-    Raises:
-        InputError: there are none.
-    """
+    """Report anew, from their finished runs, on all studies that were ever started here."""
     studies: dict[str, Findings] = {}
     reports = project / "data" / "08_reporting"
     for identity, (order, parent) in sorted(_started(project).items()):
@@ -147,11 +123,7 @@ def report(project: Path) -> None:
 
 
 def finished_record(project: Path, identity: str) -> tuple[Study, Record]:
-    """The study as its file is now, and what the finished runs say that it has here.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The study as its file is now, and what the finished runs say that it has here."""
     started = _started(project)
     if identity not in started:
         raise InputError("study", identity, f"no runs of it are here; {among(identity, started)}")
@@ -174,46 +146,29 @@ def _started(project: Path) -> dict[str, tuple[Order, Run]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a study's points, all of them or a part.
+    """What became of a study's points, all of them or a part."""
 
-    Attributes:
-        cells: those that have finished, in the order of the points.
-        run_ids: MLflow's ids of their runs.
-        failed: names of the others, with their hashes if they ever ran.
-        guarantees: what runs of the searches have promised, by the hashes of their cells.
-    """
-
-    cells: tuple[Cell, ...]
-    run_ids: tuple[str, ...]
-    failed: Mapping[str, str | None]
-    schedules: Schedules  # that the searches chose
+    cells: tuple[grid.Cell, ...]  # those that have finished, in the order of the points
+    run_ids: tuple[str, ...]  # MLflow's ids of their runs
+    failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
+    schedules: grid.Schedules  # that the searches chose
     tried: Sequence[Candidate]
     table: pd.DataFrame  # of `search_table`
+    # what runs of the searches have promised, by the hashes of their cells
     guarantees: Mapping[str, str]
 
 
-def _launcher(project: Path, order: Order, setting: Setting, parent: Run) -> Launcher:
-    """One that finds the study's finished runs, and runs nothing."""
-    env = order.env or setting.study.env
-    return Launcher(project, env, order.identity, parent, only_finished=True)
-
-
-def _run(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Outcome:
-    """Search and run, as far as the launcher does.
-
-    Raises:
-        InputError: see `check_none_else`.
-    """
+def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]) -> Outcome:
+    """Search and run, as far as the launcher does."""
     results: dict[str, Tried] = {}
     guarantees: dict[str, str] = {}
     client = mlflow.MlflowClient()
 
-    def tried_out(candidates: Sequence[Candidate]) -> Schedules:
+    def tried_out(candidates: Sequence[Candidate]) -> grid.Schedules:
         if launcher.resume and not launcher.only_finished:
             check_none_else(setting, candidates)
-        run_ids = launcher.run(
-            "runs of the search", [c for one in candidates for c in one.cells], SEARCHING
-        )
+        cells = [cell for one in candidates for cell in one.cells]
+        run_ids = launcher.run("runs of the search", cells, SEARCHING)
         candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
         costs: dict[float | None, pd.DataFrame] = {
             target: load_costs(list(run_ids.values()), target)
@@ -229,7 +184,7 @@ def _run(setting: Setting, launcher: Launcher, chosen: Sequence[Point]) -> Outco
         return choose(candidates, results)
 
     schedules, tried = search_all(setting, chosen, tried_out)
-    by_name = {cell.name: cell for cell in expand(setting, schedules)}
+    by_name = {cell.name: cell for cell in grid.expand(setting, schedules)}
     cells = [by_name[point.name] for point in chosen if point.name in by_name]
     failed: dict[str, str | None] = {p.name: None for p in chosen if p.name not in by_name}
     for name in () if launcher.only_finished else failed:
@@ -249,48 +204,44 @@ def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
     of_study = f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'"
     endings: dict[str, str] = {}
     for run in search_runs(f"{of_study} and attributes.status != 'FINISHED'"):
-        tags = run.data.tags
-        endings.setdefault(tags.get("cell_hash", ""), tags.get(END_TAG, "its worker process died"))
+        why = run.data.tags.get(tracking.END_TAG, "its worker process died")
+        endings.setdefault(run.data.tags.get("cell_hash", ""), why)
     return {
         name: endings.get(cell_hash, "did not start") if cell_hash else "no candidate finished"
         for name, cell_hash in failed.items()
     }
 
 
-def _finished(setting: Setting, launcher: Launcher) -> Outcome:
+def _finished(setting: grid.Setting, launcher: Launcher) -> Outcome:
     """What the study's finished runs, of whatever invocation, say; nothing is run."""
-    return _run(setting, replace(launcher, only_finished=True), tuple(points(setting.study)))
+    return _run(setting, replace(launcher, only_finished=True), tuple(grid.points(setting.study)))
 
 
 def _finished_record(project: Path, order: Order, parent: Run) -> tuple[Study, Record] | None:
     """The study, and what its finished runs say; None without any."""
     setting = checked_setting(project, order)
-    outcome = _finished(setting, _launcher(project, order, setting, parent))
+    outcome = _finished(setting, Launcher(project, None, order.identity, parent))
     return (setting.study, _record(setting, outcome)) if outcome.run_ids else None
 
 
-def _record(setting: Setting, outcome: Outcome) -> Record:
+def _record(setting: grid.Setting, outcome: Outcome) -> Record:
     """Of the finished cells."""
     names, schedules, guarantees = {}, {}, dict(outcome.guarantees)
     for cell, run_id in zip(outcome.cells, outcome.run_ids, strict=True):
         names[run_id] = cell.name
-        choice = choice_of(setting.study, cell.point)
+        choice = grid.choice_of(setting.study, cell.point)
         schedules[cell.name] = outcome.schedules.get(choice.place, {}) if choice else {}
         guarantees[cell.hash] = mlflow.get_run(run_id).data.tags.get("privacy", "")
     procedures = whole_table(setting.study, outcome.cells, outcome.tried, guarantees)
     return tracked_record(setting.study, names, schedules, outcome.table, procedures)
 
 
-def checked_setting(project: Path, order: Order) -> Setting:
-    """The study that was asked for, known to be valid before anything starts.
-
-    Raises:
-        InputError: it can't be run, searched or reported.
-    """
+def checked_setting(project: Path, order: Order) -> grid.Setting:
+    """The study that was asked for, known to be valid before anything starts."""
     setting = load_setting(project, order)
-    every = tuple(points(setting.study))
+    every = tuple(grid.points(setting.study))
     schedules, _ = search_all(setting, every, first_of)
-    cells = expand(setting, schedules)
+    cells = grid.expand(setting, schedules)
     check_report(setting.study, cells)
     executions = [cell.config.execution for cell in cells]
     for execution in {(each.engine, each.address): each for each in executions}.values():
@@ -299,18 +250,14 @@ def checked_setting(project: Path, order: Order) -> Setting:
     return replace(setting, counting=_counted_targets)
 
 
-def load_setting(project: Path, order: Order) -> Setting:
-    """The study that was asked for, with its environment's parameters.
-
-    Raises:
-        InputError: its file, the environment or the parameters are wrong.
-    """
+def load_setting(project: Path, order: Order) -> grid.Setting:
+    """The study that was asked for, with its environment's parameters."""
     loaded, last = read_study(project, order)
     session = KedroSession.create(project, save_on_close=False, env=order.env or loaded.env)
     with session:
         # Checks the environment and points MLflow at the project's store.
         base = session.load_context().config_loader["parameters"]
-    return Setting(order.identity, loaded, base, last, order.params)
+    return grid.Setting(order.identity, loaded, base, last, order.params)
 
 
 def _counted_targets(
@@ -328,7 +275,7 @@ def _open_parent(order: Order, title: str, resume: bool) -> Run:
     name = order.identity
     earlier = search_runs(f"tags.study = '{name}' and tags.role = 'study'") if resume else []
     if earlier:
-        forget_end(earlier[0])
+        tracking.forget_end(earlier[0])
     return mlflow.start_run(
         run_id=earlier[0].info.run_id if earlier else None,
         run_name=order.run_name,
@@ -336,7 +283,7 @@ def _open_parent(order: Order, title: str, resume: bool) -> Run:
             "study": name,
             "role": "study",
             "order": json.dumps(asdict(order)),
-            PROCESS_TAG: process_tag(),
+            tracking.PROCESS_TAG: tracking.process_tag(),
             "mlflow.source.name": "kedro study",
             DESCRIPTION: title,
         },

@@ -103,11 +103,7 @@ def _lines(study: Study) -> Iterator[tuple[Point, Grid]]:
 
 
 def check_size(name: str, study: Study) -> None:
-    """Refuse a study of more runs than anyone waits for, before any of its cells is made.
-
-    Raises:
-        InputError: with the number of its cells and of its searches' runs.
-    """
+    """Refuse a study of more runs than anyone waits for, before any of its cells is made."""
     cells = searched = 0
     for line, grid in _lines(study):
         cells += _n_combinations(grid)
@@ -242,23 +238,12 @@ def build_cell(
     Args:
         searching: what a search's run sets, dotted. It overrides all else, or records that the
             search is to spare would come back.
-
-    Raises:
-        InputError: its configuration is refused, or sets what only the study may.
     """
     study, arm = setting.study, arm_of(setting.study, point)
     version = study.versions[point.version].parameters if point.version is not None else {}
     flat: dict[str, Any] = {}
-    for layer in (
-        study.parameters,
-        version,
-        arm.parameters if arm is not None else {},
-        point.values,
-        schedule,
-        setting.last,
-        setting.extra,
-        searching or {},
-    ):
+    layers = [study.parameters, version, {} if arm is None else arm.parameters, point.values]
+    for layer in (*layers, schedule, setting.last, setting.extra, searching or {}):
         flat = _over(flat, flatten(dict(layer)))
     for key, remedy in _STUDYS_OWN.items():
         if key in flat:
@@ -275,16 +260,12 @@ def build_cell(
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
     """Dotted keys with a layer over them; a block takes the place of null, and null a block's."""
-    lasting = {
-        key: value
-        for key, value in flat.items()
-        if not any(
-            (new.startswith(f"{key}.") and value is None)
-            or (key.startswith(f"{new}.") and layer[new] is None)
-            for new in layer
-        )
-    }
-    return lasting | dict(layer)
+
+    def goes(key: str) -> bool:
+        in_block = flat[key] is None and any(new.startswith(f"{key}.") for new in layer)
+        return in_block or any(key.startswith(f"{new}.") for new in layer if layer[new] is None)
+
+    return {key: value for key, value in flat.items() if not goes(key)} | dict(layer)
 
 
 def varied_keys(study: Study) -> tuple[str, ...]:
@@ -315,11 +296,7 @@ def _grid_keys(study: Study) -> tuple[str, ...]:
 
 
 def check_keys(setting: Setting) -> None:
-    """Refuse keys that are set in two places.
-
-    Raises:
-        InputError: it names the key.
-    """
+    """Refuse keys that are set in two places."""
     study, arms = setting.study, setting.study.arms.values()
     apart = set(_keys_tried(study.searches))
     blocks: list[Version | Arm] = [*study.versions.values(), *arms]

@@ -1,7 +1,5 @@
 """The processes that run a study's cells, each as an MLflow run below the study's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -49,10 +47,6 @@ class Launcher:
     ) -> dict[str, str]:
         """Run cells, those of one configuration once.
 
-        Args:
-            what: what they are, for the progress.
-            tags: what all their runs are tagged with.
-
         Returns:
             MLflow's ids of the finished runs by the cells' hashes; failures are printed.
         """
@@ -90,6 +84,7 @@ class Launcher:
             cores = available_cores()
             workers = max(1, min(workers or cores, len(cells)))
             threads = max(1, cores // workers)
+        of_study = {PARENT_TAG: self.parent.info.run_id, "study": self.study}
         jobs = [
             Job(
                 project=self.project,
@@ -97,12 +92,7 @@ class Launcher:
                 tracking_uri=mlflow.get_tracking_uri(),
                 experiment_id=self.parent.info.experiment_id,
                 run_name=f"{cell.name}-{cell.hash[:8]}",
-                tags={
-                    PARENT_TAG: self.parent.info.run_id,
-                    "study": self.study,
-                    **tags,
-                    **cell.tags,
-                },
+                tags=of_study | {**tags, **cell.tags},
                 runtime_params={"threads": threads} | cell.overrides,
                 log=self._log(cell),
                 pipelines=cell.pipelines,
@@ -144,9 +134,7 @@ class Launcher:
 def search_runs(filter_string: str) -> list[Run]:
     """Runs of the project's experiment, the latest first."""
     return mlflow.search_runs(
-        filter_string=filter_string,
-        order_by=["attributes.start_time DESC"],
-        output_format="list",
+        filter_string=filter_string, order_by=["attributes.start_time DESC"], output_format="list"
     )
 
 
@@ -191,13 +179,8 @@ def _progress(what: str, total: int, at_once: int) -> Iterator[Callable[[str], N
         with telling(click.echo, lambda s: how_far(what, finished[0], total, at_once, s)):
             yield tell
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as bar:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(TextColumn("{task.description}"), *columns, console=console) as bar:
         task = bar.add_task(what, total=total)
 
         def done(line: str) -> None:

@@ -1,7 +1,5 @@
-"""What was asked for when a study is run, and the study that it means: one that has a file, or a
-sweep over values that the command line gives."""
-
-from __future__ import annotations
+"""What was asked for when a study is run, the study that it means, and what is wrong with it: found
+before Kedro's session, MLflow and torch are imported."""
 
 import itertools
 import re
@@ -11,13 +9,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kedro.framework.project import settings
 from yaml import YAMLError
 
 from m2fdp.assignments import split_outside
-from m2fdp.claims.layout import Layout, Panel
+from m2fdp.claims.declared import Layout, Panel
+from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.config import flatten
-from m2fdp.core.errors import InputError
+from m2fdp.core.errors import InputError, among
 from m2fdp.core.yaml_files import read_value
+from m2fdp.studies.grid import (
+    Point,
+    Setting,
+    build_cell,
+    check_keys,
+    check_size,
+    choice_of,
+    points,
+    varied_keys,
+)
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
 
 OVER, SEEDS = "--over", "--seeds"
@@ -63,15 +73,7 @@ class Order:
         return " ".join(["kedro study", self.name, *over, *words])
 
     def study(self, conf: Path, env: str) -> Study:
-        """The study that it means.
-
-        Args:
-            conf: the folder of the configuration.
-            env: the Kedro environment whose files lie over the base's.
-
-        Raises:
-            InputError: as `load_study`, `scaled` and `sweep`.
-        """
+        """The study that it means."""
         if self.name == SWEEP:
             loaded = sweep(self.over, self.seeds)
         else:
@@ -100,9 +102,6 @@ def sweep(over: Sequence[str], seeds: int | None) -> Study:
     Args:
         over: `KEY=VALUE|VALUE` each, values as `--params` reads them.
         seeds: how many, from 0; None = `DEFAULT_SEEDS`.
-
-    Raises:
-        InputError: none, not of that form, a key that is given twice, or seeds.
     """
     if not over:
         raise InputError(OVER, "(none)", f"what the sweep goes over is missing; {_FORM}")
@@ -156,3 +155,59 @@ def as_yaml(text: str) -> Any:
         return read_value(text)
     except YAMLError:
         return text
+
+
+ONLY = "--only"
+
+
+def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
+    """The study that is meant, and the parameters that override all others of it: a scale's."""
+    layer = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
+    study = order.study(project / settings.CONF_SOURCE, layer)
+    check_size(order.name, study)
+    return study, {} if order.scale is None else study.scales[order.scale].parameters
+
+
+def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
+    """The points that have, for every key given, one of the values given for it.
+
+    Args:
+        options: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
+            select as in a figure's `where`. All points where it is empty.
+    """
+    keys, every = varied_keys(study), tuple(points(study))
+    rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
+    picked: dict[str, set[int]] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(ONLY, text, f"give KEY=VALUE; keys are {among(key, keys)}")
+        if key not in keys:
+            raise InputError(ONLY, key, f"does not vary; keys are {among(key, keys)}")
+        selected, of_key = selecting(key, as_yaml(value)), [row.get(key) for row in rows]
+        rows_with = [number for number, value in enumerate(of_key) if selected(value)]
+        if not rows_with:
+            values = dict.fromkeys(str(value) for value in of_key if value is not None)
+            raise InputError(f"{ONLY} {key}", value, f"the study's are {among(value, values)}")
+        picked.setdefault(key, set()).update(rows_with)
+    chosen = set(range(len(rows))).intersection(*picked.values())
+    if not chosen:
+        raise InputError(ONLY, ", ".join(options), "the study has no cell with all of these")
+    return tuple(every[row] for row in sorted(chosen))
+
+
+def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
+    """Refuse what `kedro study` would refuse for its words alone: of its cells, as they are under
+    the schedules that are tried first.
+    """
+    study, last = read_study(project, order)
+    part_of(study, only)
+    loader = settings.CONFIG_LOADER_CLASS(
+        str(project / settings.CONF_SOURCE), order.env or study.env, **settings.CONFIG_LOADER_ARGS
+    )
+    loader.unread()
+    setting = Setting(order.name, study, loader["parameters"], last, order.params)
+    check_keys(setting)
+    for point in points(study):
+        choice = choice_of(study, point)
+        build_cell(setting, point.name, point, {} if choice is None else choice.first)

@@ -1,8 +1,6 @@
 """What a study ends with: its runs compared, its figure, its claims judged, its searches listed; in
 files, in the terminal and on the page of its run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +12,17 @@ from mlflow.entities import Run
 from rich.console import Console
 from rich.text import Text
 
-from m2fdp.claims.declared import check_claims
+from m2fdp.claims.declared import Layout, check_claims
 from m2fdp.claims.frames import ARM, TAGS, VERSION
 from m2fdp.claims.judging import judge
-from m2fdp.claims.layout import Layout
 from m2fdp.claims.measures import check_measure, check_own_metrics
-from m2fdp.claims.measuring import measure_runs
-from m2fdp.claims.pairs import paired_differences
+from m2fdp.claims.measuring import measure_runs, paired_differences
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.files import replacing
 from m2fdp.core.formatting import counted
-from m2fdp.pipelines import views
-from m2fdp.pipelines.descriptions import DESCRIPTION, LONGEST, artifact_link, picture
-from m2fdp.reporting import attack_figures, claim_tables, panel_figures, panels
+from m2fdp.pipelines import pages
+from m2fdp.pipelines.pages import DESCRIPTION, LONGEST, artifact_link, picture
+from m2fdp.reporting import claim_tables, panel_figures, panels, room_figures
 from m2fdp.reporting.figures import comparison
 from m2fdp.reporting.pictures import write_pdf
 from m2fdp.reporting.tables import (
@@ -86,19 +82,13 @@ class Findings:
         labels, records = _labels(self.study), self.record.board
         names = [name for name in [*labels, ""] if name in records]
         shown = {labels.get(name, name): records[name] for name in names}
-        return attack_figures.board(self.study.board.title, shown)
+        return room_figures.board(self.study.board.title, shown)
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
     """Refuse a figure or claims that ask for what the runs will not have.
 
     They are made from stand-ins for the runs, as they mix runs, or don't, by these columns alone.
-
-    Args:
-        cells: the cells of the whole study.
-
-    Raises:
-        InputError: naming the column, measure or name.
     """
     check_own_metrics()
     columns = varied_keys(study)
@@ -139,15 +129,7 @@ def _labels(study: Study) -> dict[str, str]:
 
 
 def findings(study: Study, record: Record) -> Findings:
-    """Compare the finished runs of a study, and judge its claims.
-
-    Args:
-        study: whose arms, versions and varied keys the runs have.
-        record: what its runs say, read from MLflow or from files.
-
-    Raises:
-        InputError: as `judge`.
-    """
+    """Compare the finished runs of a study, and judge its claims."""
     measured = record.measured
     return Findings(
         study,
@@ -162,23 +144,14 @@ def findings(study: Study, record: Record) -> Findings:
 def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
     """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
 
-    Args:
-        folder: the place of the study's own files.
-        command: what ran the study.
-
     Returns:
         The files; `report.md` is the last.
     """
     study, record = found.study, found.record
-    files = [
-        _write(folder / "comparison.csv", found.table),
-        _write(folder / "comparison.md", to_markdown(found.table)),
-    ]
-    parts = [
-        f"# {study.title}\n",
-        f"```\n{command}\n```\n",
-        f"{found.progress}; {found.run_time}.\n",
-    ]
+    files = [_write(folder / "comparison.csv", found.table)]
+    files.append(_write(folder / "comparison.md", to_markdown(found.table)))
+    parts = [f"# {study.title}\n", f"```\n{command}\n```\n"]
+    parts.append(f"{found.progress}; {found.run_time}.\n")
     figures = {"comparison": (study.title, found.figure)}
     if (board := found.board) is not None:
         figures["board"] = ("What is reconstructed", board)
@@ -188,35 +161,21 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
         names = [file.name for file in drawn]
         parts.append("![{}]({})\n\nThe same as [PDF]({}).\n".format(title, *names))
     parts += tables(found, "##", pairs=True)
-    kept = {
-        "measures": found.measures,
-        "paired": found.pairs,
-        "claims": found.judged,
-        "search": record.search,
-        "procedures": record.procedures,
-    }
-    for name, table in kept.items():
+    kept = {"measures": found.measures, "paired": found.pairs, "claims": found.judged}
+    for name, table in (kept | {"search": record.search, "procedures": record.procedures}).items():
         if table is not None and len(table):
             files.append(_write(folder / f"{name}.csv", table))
     return (*files, _write(folder / REPORT, "\n".join(parts)))
 
 
 def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
-    """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen.
-
-    Args:
-        level: what headings begin with.
-        pairs: whether every two arms are compared, too.
-    """
+    """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen."""
     record = results.record
     yield to_markdown(results.table)
     if results.measures is not None:
         yield measures_to_markdown(results.measures, results.study.table)
     if pairs and len(results.pairs):
-        yield from (
-            f"{level} Paired differences\n",
-            claim_tables.pairs_markdown(results.pairs),
-        )
+        yield from (f"{level} Paired differences\n", claim_tables.pairs_markdown(results.pairs))
     if results.judged is not None:
         yield f"{level} {claim_tables.heading(results.judged)}\n"
         yield claim_tables.to_markdown(results.judged)
@@ -260,11 +219,7 @@ def print_report(found: Findings, files: Sequence[Path]) -> None:
 
 
 def summarise(folder: Path, studies: Mapping[str, Findings]) -> None:
-    """Every study's progress and claims in the terminal, and in `folder`/report.md.
-
-    Args:
-        studies: their findings by name. Each has a folder of that name with its own report.
-    """
+    """Every study's progress and claims in the terminal, and in `folder`/report.md."""
     console, parts = Console(highlight=False), ["# Studies\n"]
     for name, found in studies.items():
         console.print(Text(f"{name}: {found.study.title}", "bold"))
@@ -285,14 +240,7 @@ def describe_study(
     found: Findings | None,
     failed: Mapping[str, str],
 ) -> None:
-    """Write what a study found on the page of its run.
-
-    Args:
-        parent: MLflow's run of the study.
-        command: what repeats it.
-        found: None where no cell has finished.
-        failed: why cells have failed, by their names.
-    """
+    """Write what a study found on the page of its run."""
     run_id, experiment = parent.info.run_id, parent.info.experiment_id
     parts, sections = [title], []
     if failed:
@@ -301,20 +249,17 @@ def describe_study(
             lines.append(f"- and {omitted} more")
         parts.append("\n".join([f"**{counted(len(failed), 'failed cell')}:**\n", *lines]))
     if found is not None:
-        links = {
-            mode: views.view_link(experiment, parent.data.tags["study"], mode)
-            for mode in ("CHART", "TABLE")
-        }
+        study = parent.data.tags["study"]
+        charts, table = (pages.view_link(experiment, study, mode) for mode in ("CHART", "TABLE"))
         parts += [
-            f"{found.progress}. Their comparison: [as charts]({links['CHART']}), "
-            f"[as a table]({links['TABLE']}); "
+            f"{found.progress}. Their comparison: [as charts]({charts}), [as a table]({table}); "
             f"{artifact_link(experiment, run_id, REPORT, 'the whole report')}.",
             to_markdown(found.table).rstrip(),
             picture(run_id, FIGURE, title),
         ]
-        if found.judged is not None:
-            heading, table = claim_tables.heading(found.judged), found.judged
-            sections.append(f"## {heading}\n\n{claim_tables.to_markdown(table).rstrip()}")
+        if (judged := found.judged) is not None:
+            verdicts = claim_tables.to_markdown(judged).rstrip()
+            sections.append(f"## {claim_tables.heading(judged)}\n\n{verdicts}")
         if len(found.pairs):
             table_of_pairs = claim_tables.pairs_markdown(found.pairs).rstrip()
             sections.append(f"## Paired differences\n\n{table_of_pairs}")
@@ -328,12 +273,7 @@ def describe_study(
 def save_view(
     client: MlflowClient, parent: Run, run_ids: Sequence[str], varied: Sequence[str]
 ) -> None:
-    """Keep the comparison of a study's runs as a view of MLflow's, which the study's page links.
-
-    Args:
-        run_ids: MLflow's ids of the runs that the study reports on.
-        varied: what tells them apart besides algorithm and seed.
-    """
+    """Keep the comparison of a study's runs as a view of MLflow's, which the study's page links."""
     keys = ["algorithm", *(key for key in varied if key not in ("algorithm", "seed"))]
     study = parent.data.tags["study"]
     listed = ", ".join(f"'{run_id}'" for run_id in run_ids)
@@ -342,12 +282,6 @@ def save_view(
         chosen = f"tags.study = '{study}' and attributes.status = 'FINISHED'"
     columns = [f"{'tags' if key in TAGS else 'params'}.`{key}`" for key in [*keys, "seed"]]
     groups = [{"mode": "tag" if key in TAGS else "param", "groupByData": key} for key in keys]
-    views.save_view(
-        client,
-        parent.info.experiment_id,
-        study,
-        chosen,
-        columns,
-        orderByKey="metrics.`accuracy`",
-        groupBy={"aggregateFunction": "average", "groupByKeys": groups},
-    )
+    grouped = {"aggregateFunction": "average", "groupByKeys": groups}
+    more = {"orderByKey": "metrics.`accuracy`", "groupBy": grouped}
+    pages.save_view(client, parent.info.experiment_id, study, chosen, columns, **more)

@@ -5,8 +5,6 @@ The choice looks at data: at the study's own, which no epsilon counts; at others
 own behind noise, so that all together keeps epsilon.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -38,14 +36,10 @@ from m2fdp.studies.study import Grid
 
 @dataclass(frozen=True)
 class Tried:
-    """What a candidate's run has shown on the held-out records.
+    """What a candidate's run has shown on the held-out records."""
 
-    Attributes:
-        accuracy: the final accuracy.
-        cost: energy or delay to the target; NaN where it was not reached, or none is asked for.
-    """
-
-    accuracy: float = math.nan
+    accuracy: float = math.nan  # the final accuracy
+    # energy or delay to the target; NaN where it was not reached, or none is asked for
     cost: float = math.nan
 
 
@@ -72,21 +66,9 @@ class Candidate:
 
 
 def next_candidates(
-    setting: Setting,
-    chosen: Iterable[Point],
-    schedules: Schedules,
-    tried: Sequence[Candidate],
+    setting: Setting, chosen: Iterable[Point], schedules: Schedules, tried: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    """The candidates of all choices that nothing was tried for yet and that wait for no other.
-
-    Args:
-        chosen: the points whose schedules are to be chosen, if they have any to choose.
-        schedules: the choices made.
-        tried: the candidates that have been run.
-
-    Raises:
-        InputError: a candidate's configuration is refused.
-    """
+    """The candidates of all choices that nothing was tried for yet and that wait for no other."""
     done = {candidate.choice.place for candidate in tried}
     waiting: dict[str, Choice] = {}
     for choice in filter(None, (choice_of(setting.study, point) for point in chosen)):
@@ -98,15 +80,9 @@ def next_candidates(
 
 
 def search_all(
-    setting: Setting,
-    chosen: Sequence[Point],
-    decide: Callable[[Sequence[Candidate]], Schedules],
+    setting: Setting, chosen: Sequence[Point], decide: Callable[[Sequence[Candidate]], Schedules]
 ) -> tuple[Schedules, Sequence[Candidate]]:
-    """The schedules that the searches of some points choose, and all candidates of them.
-
-    Args:
-        decide: chooses among candidates, by place. Those that follow a choice come after it.
-    """
+    """The schedules that the searches of some points choose, and all candidates of them."""
     schedules: dict[str, Mapping[str, Any]] = {}
     tried: list[Candidate] = []
     while candidates := next_candidates(setting, chosen, schedules, tried):
@@ -184,12 +160,6 @@ def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
 
     A counted search has all its candidates from the start. What runs of others have shown, finished
     or not, comes on top, and no ledger has it.
-
-    Args:
-        candidates: those of the searches that wait for a choice.
-
-    Raises:
-        InputError: MLflow has such runs.
     """
     choices = (one.choice.point for one in candidates if one.counted)
     arms = {(point.version, point.arm) for point in choices}
@@ -205,13 +175,12 @@ def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
     if others(candidates) and (
         names := others(next_candidates(setting, tuple(points(setting.study)), {}, ()))
     ):
-        raise InputError(
-            f"study.{setting.name}.search.counted",
-            True,
+        problem = (
             f"counts the candidates that there are now, and {counted(len(names), 'run')} of this "
             f"search had other settings, such as {names[0]}: restore them, or leave --resume out, "
-            "which searches anew on top of what was seen",
+            "which searches anew on top of what was seen"
         )
+        raise InputError(f"study.{setting.name}.search.counted", True, problem)
 
 
 def _candidates(setting: Setting, choice: Choice, schedules: Schedules) -> Iterator[Candidate]:
@@ -264,10 +233,7 @@ def _tried(
 
 
 def _within_target(
-    setting: Setting,
-    choice: Choice,
-    to_try: Sequence[dict[str, Any]],
-    searching: Mapping[str, Any],
+    setting: Setting, choice: Choice, to_try: Sequence[dict[str, Any]], searching: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Schedules, and what runs of the search set, with the epsilon that each run may spend."""
     searched, released, point = [], [], choice.point

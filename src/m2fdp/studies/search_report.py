@@ -1,8 +1,6 @@
 """What a study's searches have chosen, from what, and at what price of privacy: epsilon of whole
 procedures, of a run that is released and of the search that chose it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -75,9 +73,6 @@ def at_ends(table: pd.DataFrame) -> str:
 
     An arm whose best step is the longest of its grid may do better with a longer one, and a
     comparison with it says little.
-
-    Args:
-        table: a row a candidate, as `m2fdp.studies.search.search_table` has it.
     """
     if table.empty:
         return ""
@@ -152,10 +147,7 @@ def _held_out(row: pd.Series) -> str:
 
 
 def whole_table(
-    study: Study,
-    cells: Sequence[Cell],
-    tried: Sequence[Candidate],
-    guarantees: Mapping[str, str],
+    study: Study, cells: Sequence[Cell], tried: Sequence[Candidate], guarantees: Mapping[str, str]
 ) -> pd.DataFrame:
     """One row an arm of a version, whose runs are private and whose schedule was searched, and an
     observer: the largest epsilon over seeds, of the released run and of it with its search.
@@ -165,11 +157,6 @@ def whole_table(
     are in clear, and the guarantee is the lowest.
     Rows whose search is counted name observers; others have one row, of whomever the study
     distrusts.
-
-    Args:
-        cells: those whose runs are released.
-        tried: what was tried to choose their schedules.
-        guarantees: what runs have promised, by the hashes of their cells.
     """
     rows = pd.DataFrame(
         [row for cell in cells for row in _rows(study, cell, tried, guarantees)],
@@ -192,11 +179,7 @@ def _rows(
     if not candidates or not cell.private:
         return
     own = lowest([guarantees.get(cell.hash, "")])
-    names = {
-        "version": cell.point.version or "",
-        "arm": cell.point.arm,
-        "guarantee_released": own,
-    }
+    names = {"version": cell.point.version or "", "arm": cell.point.arm, "guarantee_released": own}
     if candidates[0].counted:
         of_search = [each.cells[0] for each in candidates]
         lines = procedure_of(cell.config, [each.config for each in of_search]).lines()

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from m2fdp.claims.declared import Claim
-from m2fdp.claims.layout import Layout
+from m2fdp.claims.declared import Claim, Layout
 from m2fdp.core.blocks import Block, spelled
 from m2fdp.core.config import flatten, overlaid
 from m2fdp.core.config.parsing import refusal
@@ -110,18 +109,13 @@ class Search(Block):
         keys = [*self.parameters, *(key for grid in grids for key in grid)]
         moved = [key for key in keys if not key.startswith(_OF_SCHEDULES)]
         may_set = ", ".join(f"{each}*" for each in _OF_SCHEDULES)
+        stays = "records must stay where they are in all runs of a counted search"
+        own_seed = "a counted search has the seed of the released run; leave them out"
         for wrong, text in (
-            (
-                self.seeds,
-                "seeds: a counted search has the seed of the released run; leave them out",
-            ),
+            (self.seeds, f"seeds: {own_seed}"),
             (self.by != "accuracy", f"by: {self.by} is known without noise only; use accuracy"),
             (self.over, "over: a counted search tries a schedule once; leave it out"),
-            (
-                moved,
-                f"{''.join(moved[:1])}: records must stay where they are in all runs of a counted "
-                f"search; it may set {may_set}",
-            ),
+            (moved, f"{''.join(moved[:1])}: {stays}; it may set {may_set}"),
         ):
             if self.counted and wrong:
                 raise ValueError(text)
@@ -212,21 +206,17 @@ class Study(Block):
                 self._known("arm", arm, self.arms, f"versions.{version}.arms")
             if block.search is None:
                 continue
-            if block.search.by != "accuracy" and self.target_accuracy is None:
-                raise ValueError(
-                    f"versions.{version}.search.by: {block.search.by} needs target_accuracy"
-                )
-            spaces = block.search.spaces
+            key, by, spaces = f"versions.{version}.search", block.search.by, block.search.spaces
+            if by != "accuracy" and self.target_accuracy is None:
+                raise ValueError(f"{key}.by: {by} needs target_accuracy")
             leading = {name for name, space in spaces.items() if space.schedule_of is None}
             for name, space in spaces.items():
                 if (followed := space.schedule_of) is not None:
-                    key = f"versions.{version}.search.spaces.{name}.schedule_of"
-                    self._known("arm", followed, self.arms, key)
+                    at, names = f"{key}.spaces.{name}.schedule_of", ", ".join(leading) or "(none)"
+                    self._known("arm", followed, self.arms, at)
                     if self.arms[followed].space not in leading:
-                        names = ", ".join(leading) or "(none)"
-                        raise ValueError(
-                            f"{key}: {followed} is in no space of {names}, which follow no arm"
-                        )
+                        wrong = f"{followed} is in no space of {names}, which follow no arm"
+                        raise ValueError(f"{at}: {wrong}")
         every = {name: space for search in self.searches for name, space in search.spaces.items()}
         for arm, content in self.arms.items():
             if content.space is not None:
@@ -266,11 +256,7 @@ def load_study(conf: Path, name: str, env: str | None = None) -> Study:
 
 
 def scaled(name: str, study: Study, scale: str) -> Study:
-    """The study at one of its scales.
-
-    Raises:
-        InputError: it has no such scale.
-    """
+    """The study at one of its scales."""
     if scale not in study.scales:
         names = among(scale, study.scales)
         raise InputError("--scale", scale, f"{name} has no such scale; there are {names}")
@@ -279,14 +265,9 @@ def scaled(name: str, study: Study, scale: str) -> Study:
         version: block.model_copy(update={"search": block.search and _smaller(block.search, small)})
         for version, block in study.versions.items()
     }
-    return study.model_copy(
-        update={
-            "title": f"{study.title} ({scale} scale)",
-            "env": small.env or study.env,
-            "grid": study.grid | small.grid,
-            "versions": versions,
-        }
-    )
+    title, env = f"{study.title} ({scale} scale)", small.env or study.env
+    changed = {"title": title, "env": env, "grid": study.grid | small.grid, "versions": versions}
+    return study.model_copy(update=changed)
 
 
 def _smaller(search: Search, scale: Scale) -> Search:
@@ -295,17 +276,14 @@ def _smaller(search: Search, scale: Scale) -> Search:
     def first(grid: Grid) -> Grid:
         return {key: values[: scale.search_values] for key, values in grid.items()}
 
-    return search.model_copy(
-        update={
-            "seeds": search.seeds and (scale.search_seeds or search.seeds),
-            "spaces": {
-                name: space.model_copy(update={"grids": [*map(first, space.grids)]})
-                for name, space in search.spaces.items()
-            },
-            "parameters": search.parameters and search.parameters | scale.search_parameters,
-            "over": first(search.over),
-        }
-    )
+    spaces = {
+        name: space.model_copy(update={"grids": [*map(first, space.grids)]})
+        for name, space in search.spaces.items()
+    }
+    parameters = search.parameters and search.parameters | scale.search_parameters
+    changed = {"spaces": spaces, "parameters": parameters, "over": first(search.over)}
+    seeds = search.seeds and (scale.search_seeds or search.seeds)
+    return search.model_copy(update=changed | {"seeds": seeds})
 
 
 def _keys(location: Sequence[int | str]) -> list[str]:

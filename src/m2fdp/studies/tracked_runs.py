@@ -1,7 +1,5 @@
 """A study's runs as tables: what its figures, tables and verdicts are made from."""
 
-from __future__ import annotations
-
 import json
 import math
 from ast import literal_eval
@@ -10,23 +8,15 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import mlflow
 import pandas as pd
 from mlflow.entities import Run
 
-from m2fdp.claims.declared import TrendClaim
-from m2fdp.claims.frames import (
-    ARM,
-    HISTORY_COLUMNS,
-    RUN_COLUMNS,
-    TAGS,
-    select_runs,
-    swept_columns,
-)
-from m2fdp.claims.layout import OVER_A_RUN
+from m2fdp.claims.declared import OVER_A_RUN, TrendClaim
+from m2fdp.claims.frames import ARM, HISTORY_COLUMNS, RUN_COLUMNS, TAGS, select_runs, swept_columns
 from m2fdp.claims.measures import MEASURES, tracked
 from m2fdp.claims.measuring import measure_runs, to_target
 from m2fdp.core.blocks import NO_RESULT
@@ -66,7 +56,7 @@ class Record:
             study shows or judges, and `ORIGIN`; its index is the cell's name.
         rounds: one row a run and evaluated round, as figures show it; none where they do not.
         search: rows of `m2fdp.studies.search.search_table`; none without a search.
-        procedures: rows of `m2fdp.studies.whole.whole_table`, likewise.
+        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
         board: what attacks have reconstructed, by arm; none where the study shows none of it.
     """
 
@@ -98,18 +88,14 @@ def measures_of(study: Study) -> list[str]:
 
 
 def curves_of(study: Study) -> set[str]:
-    """What the study's figure shows over a run, of `m2fdp.claims.layout.curves`."""
+    """What the study's figure shows over a run, of `m2fdp.claims.declared.curves`."""
     if study.figure is None:
         return {ACCURACY.name}
     return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
 
 
 def one_run_an_arm(board: Board, runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that a board shows.
-
-    Raises:
-        InputError: several of one arm.
-    """
+    """The runs that a board shows."""
     chosen = select_runs(runs, board.where)
     twice = chosen[chosen[ARM].duplicated()] if ARM in chosen else chosen.iloc[1:]
     if len(twice):
@@ -128,15 +114,8 @@ def tracked_record(
     """What the finished runs of a study have found.
 
     Args:
-        study: whose arms, versions and varied keys the runs have.
         names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
             of the study's own.
-        schedules: those that searches have chosen, by the cells' names.
-        search: rows of `m2fdp.studies.search.search_table`; None = there was no search.
-        procedures: rows of `m2fdp.studies.search_report.whole_table`, likewise.
-
-    Raises:
-        InputError: as `load_runs`.
     """
     ids = list(names)
     runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
@@ -226,9 +205,6 @@ def load_runs(
 def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     """What finished runs of one algorithm differ in besides their seed: `varied` for runs that are
     of no study, of which nobody has said it.
-
-    Raises:
-        InputError: none of the runs is finished.
     """
     by_algorithm: dict[str, list[Run]] = defaultdict(list)
     for run in _finished(run_ids):
@@ -244,9 +220,6 @@ def load_history(
     Returns:
         `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and one column for each of
         `varied` but algorithm and seed.
-
-    Raises:
-        InputError: as `load_runs`.
     """
     return _history(load_runs(run_ids, varied, by_seed))
 
@@ -326,11 +299,8 @@ def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
     """The last value of each metric by run and round; NaN where a round has none."""
     store = mlflow.get_tracking_uri()
     # The client makes a query a run and metric, and takes several times longer.
-    rows = (
-        metric_values(store, run_ids, names)
-        if is_database(store)
-        else _values_by_client(run_ids, names)
-    )
+    values_of = partial(metric_values, store) if is_database(store) else _values_by_client
+    rows = values_of(run_ids, names)
     columns = ["run_id", "name", "round", "time", "value"]
     values = pd.DataFrame(rows, columns=columns).sort_values(["run_id", "round", "time"])
     last = values.drop_duplicates(["run_id", "round", "name"], keep="last")
@@ -369,10 +339,8 @@ def _params(run: Run) -> dict[str, str]:
 @cache
 def _defaults() -> dict[str, str]:
     """By key, as MLflow has them; not of the one mapping, of which every run tells its entries."""
-    every = flatten(
-        Config().model_dump(exclude={"resume": True, "training": {"local_aggregation"}})
-    )
-    return {key: str(value) for key, value in every.items()}
+    every = Config().model_dump(exclude={"resume": True, "training": {"local_aggregation"}})
+    return {key: str(value) for key, value in flatten(every).items()}
 
 
 def _comparable(
@@ -402,9 +370,8 @@ def _finished(run_ids: Iterable[str]) -> list[Run]:
     for run in finished:  # so that tables know how their own metrics are written
         own_metrics(literal_eval(run.data.params.get(KEY, "[]")))
     if not finished:
-        raise InputError(
-            "runs", "(none)", "no finished run is among them; `kedro study quickstart` makes some"
-        )
+        remedy = "no finished run is among them; `kedro study quickstart` makes some"
+        raise InputError("runs", "(none)", remedy)
     return finished
 
 
@@ -421,12 +388,8 @@ def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]
     for (algorithm, *_), members in groups.items():
         for key, values in _apart(members).items():
             if key not in by_seed:
-                raise InputError(
-                    key,
-                    values,
-                    f"runs of {algorithm} differ in it; compare by it (`varied`), or search "
-                    "for fewer runs",
-                )
+                remedy = "compare by it (`varied`), or search for fewer runs"
+                raise InputError(key, values, f"runs of {algorithm} differ in it; {remedy}")
 
 
 def _apart(runs: Sequence[Run]) -> dict[str, list[str]]:

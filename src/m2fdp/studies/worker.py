@@ -4,8 +4,6 @@ cell in a worker, which is an MLflow run around a Kedro session.
 Only light imports here: a worker imports this module before its number of threads is set.
 """
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import os
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from m2fdp.interruption import Interrupted, deferred, interruptible
-from m2fdp.processes.pending import GRACE_S, Pending
+from m2fdp.processes.tasks import GRACE_S, Pending
 
 PARENT_TAG = "mlflow.parentRunId"
 # Figures take longer than all else around a cell's training, and a study draws its own.
@@ -57,7 +55,7 @@ def run_cell(job: Job) -> dict[str, str]:
         except (Exception, SystemExit) as error:  # what a pool can't pickle would break it
             with suppress(OSError):  # the log's disk may be what has failed
                 traceback.print_exc()
-            from m2fdp.pipelines.causes import reason
+            from m2fdp.pipelines.tracking import reason
 
             return {"reason": reason(error)}
 
@@ -161,9 +159,7 @@ def run_tasks(
 
     Args:
         work: a module's function. It must catch its own errors and return plain data.
-        workers: how many processes, at most.
         environment: variables to set in the workers before `work` imports anything.
-        on_loss: a function of the number of a task whose worker has died.
 
     Yields:
         (number of the task, its result; None if its workers died).

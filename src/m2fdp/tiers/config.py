@@ -8,16 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from m2fdp.core.blocks import (
-    READ_BY,
-    SINCE,
-    Block,
-    Count,
-    Epsilon,
-    FromText,
-    Number,
-    Positive,
-)
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, Epsilon, FromText, Number, Positive
 from m2fdp.core.errors import InputError
 
 # Who reads keys.
@@ -165,8 +156,7 @@ class TieringConfig(Block):
         json_schema_extra={READ_BY: SCHEDULED},
     )
     static_tier: Count | None = Field(
-        default=None,
-        description="The tier of all clients; schedule: static only.",
+        default=None, description="The tier of all clients; schedule: static only."
     )
     profile: Literal["clock", "paper"] = Field(
         default="clock",
@@ -251,11 +241,7 @@ class ClockConfig(Block):
 
     @property
     def depth(self) -> int:
-        """Layers of the model.
-
-        Raises:
-            InputError: it is the one that is trained, which only a run that trains has.
-        """
+        """Layers of the model, unless it is the one that is trained, which only a run has."""
         if self.model == TRAINED:
             remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
             raise InputError("clock.model", TRAINED, remedy)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from math import nan
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from m2fdp.core.config import ModelConfig
+from m2fdp.tiers.split_models import SplitModel, build_split_model
 
 # float32.
 BYTES_PER_NUMBER = 4
@@ -17,19 +25,18 @@ _FORWARD_OF_FIRST, _FORWARD = 1 / 2, 1 / 3
 
 @dataclass(frozen=True)
 class ModuleCosts:
-    """By module md1 … md_n, and by head of tiers 1 … n − 1.
+    """By module md1 … md_n, and by head of tiers 1 … n − 1. FLOPs are of a record, forward and
+    backward.
 
     Attributes:
-        name: the model's name.
-        flops: (n,) of a record, forward and backward; the gradient in the input too, except for
-            md1, whose input is data.
+        flops: (n,), with those of the gradient in the input, except for md1, whose input is data.
         parameters: (n,) numbers that are trained.
         buffers: (n,) numbers that batch norm keeps: running means and variances.
         outputs: (n,) numbers of a record that the module gives.
-        head_flops: (n − 1,) of a record, forward and backward.
+        head_flops: (n − 1,).
         head_parameters: (n − 1,).
-        small_flops: those of a record, forward and backward, of the small network that FedGKT's
-            clients have behind md1; NaN where that is not counted.
+        small_flops: of the small network that FedGKT's clients have behind md1; NaN where that is
+            not counted.
     """
 
     name: str
@@ -44,14 +51,14 @@ class ModuleCosts:
 
 @dataclass(frozen=True)
 class TierCosts:
-    """By tier 1 … M, where the client does more the higher it is (D Table 11).
+    """By tier 1 … M, where the client does more the higher it is (D Table 11); all (M,).
 
     Attributes:
-        modules: (M,) modules that the client has.
-        client_flops: (M,) of a record, the auxiliary head's included.
-        server_flops: (M,) of a record.
-        record_bytes: (M,) that a record sends: its activations and its label.
-        model_bytes: (M,) of the client's model, one way.
+        modules: that the client has.
+        client_flops: of a record, the auxiliary head's included.
+        server_flops: of a record.
+        record_bytes: that a record sends: its activations and its label.
+        model_bytes: of the client's model, one way.
     """
 
     modules: np.ndarray
@@ -72,13 +79,9 @@ def tier_costs(
     """The last M tiers of all (D Table 11).
 
     Args:
-        n_tiers: M.
         label_bytes: bytes of a record's label, sent with its activations.
         whole_model: one tier more, beyond D, in which the client trains everything, sends
             nothing but its model, and needs no head.
-
-    Raises:
-        ValueError: more tiers than the model has.
     """
     n_cuts = len(costs.head_flops)
     if not 1 <= n_tiers <= n_cuts:
@@ -125,11 +128,8 @@ def splitfed_costs(costs: ModuleCosts, label_bytes: float) -> TierCosts:
 def fedgkt_costs(costs: ModuleCosts, label_bytes: float, epochs: int = 1) -> TierCosts:
     """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020).
 
-    A client trains, then passes over its records once more for what it sends: activations, labels
-    and scores, and is sent scores. No model travels.
-
-    Args:
-        epochs: passes of a client over its records in a round.
+    A client trains for some epochs, then passes over its records once more for what it sends:
+    activations, labels and scores, and is sent scores. No model travels.
     """
     client = costs.flops[0] + costs.small_flops
     forward = _FORWARD_OF_FIRST * costs.flops[0] + _FORWARD * costs.small_flops
@@ -145,3 +145,67 @@ def fedgkt_costs(costs: ModuleCosts, label_bytes: float, epochs: int = 1) -> Tie
 
 def _one_tier(modules: int, *of_tier: float) -> TierCosts:
     return TierCosts(np.array([modules]), *(np.array([value]) for value in of_tier))
+
+
+# D's images and classes, CIFAR-10's.
+CIFAR_SHAPE, CIFAR_CLASSES = (3, 32, 32), 10
+# Batch norm asks for two numbers a channel at least, which one record of one pixel would not have.
+_COUNTED_RECORDS = 2
+
+
+def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCosts:
+    """Counted on the shapes of a model without numbers and with all its heads, by torch's own
+    counter of convolutions' and products' FLOPs; `small` has FedGKT's small network behind md1.
+    """
+    # Data ask for no gradient; what a module gives to the next does.
+    features = torch.empty((_COUNTED_RECORDS, *model.shape), device="meta")
+    flops, outputs, head_flops, small_flops = [], [], [], nan
+    for number, module in enumerate(model.modules):
+        count, features = _step_flops(module, features)
+        flops.append(count)
+        outputs.append(features[0].numel())
+        if number < model.n_tiers:
+            head_flops.append(_step_flops(model.heads[str(number + 1)], features)[0])
+        if number == 0 and small is not None:
+            small_flops = _step_flops(small.heads["1"], features)[0]
+    return ModuleCosts(
+        model.name,
+        np.array(flops),
+        np.array([_n_numbers(module.parameters()) for module in model.modules]),
+        # Without the count of batches, which nothing reads where a momentum is given.
+        np.array(
+            [_n_numbers(filter(Tensor.is_floating_point, m.buffers())) for m in model.modules]
+        ),
+        np.array(outputs),
+        np.array(head_flops),
+        np.array([_n_numbers(head.parameters()) for head in model.heads.values()]),
+        small_flops,
+    )
+
+
+@cache
+def resnet_costs(depth: int, width: int) -> ModuleCosts:
+    """Of D's scheme at that depth and width, on D's images."""
+    config = ModelConfig(name="resnet", depth=depth, width=width)
+    images = CIFAR_SHAPE, CIFAR_CLASSES
+    small = build_split_model(config, *images, None, (1,), small=True)
+    return module_costs(build_split_model(config, *images, None, range(1, 8)), small)
+
+
+def _step_flops(module: nn.Module, features: Tensor) -> tuple[float, Tensor]:
+    """Of a record, forward and backward; and what the module gives, as input of the next."""
+    counter = FlopCounterMode(display=False)
+    with counter:
+        output = module(features)
+        output.sum().backward()
+    module.zero_grad(set_to_none=True)
+    return counter.get_total_flops() / len(features), output.detach().requires_grad_()
+
+
+def _kept(module: nn.Module) -> list[Tensor]:
+    """Without the count of batches, which nothing reads where a momentum is given."""
+    return [buffer for buffer in module.buffers() if buffer.is_floating_point()]
+
+
+def _n_numbers(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)

@@ -12,29 +12,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import Config, ResourcesConfig
-from m2fdp.core.costs.clock import Cost, totals
-from m2fdp.core.costs.resources import watts
+from m2fdp.core.costs.resources import Cost, totals, watts
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import CourseState, Decision, Progress, RoundRecord
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.tiers.clock import RoundTimes, clients_of, round_times
+from m2fdp.tiers.clock import RoundTimes, clients_of, draw_noise, draw_profiles, round_times
 from m2fdp.tiers.config import TRAINED, ClockConfig, PlateauConfig
-from m2fdp.tiers.costs import ModuleCosts
-from m2fdp.tiers.module_costs import resnet_costs
+from m2fdp.tiers.costs import ModuleCosts, resnet_costs
 from m2fdp.tiers.plan import ABSENT, World, plan_tiers
-from m2fdp.tiers.profiles import draw_noise, draw_profiles
 from m2fdp.tiers.ways import Way
 
 
 @dataclass(frozen=True, eq=False)
 class TierCourse:
-    """What a run in tiers does, round by round.
-
-    Attributes:
-        cuts: int64 (R, K), the modules that each client trains itself; -1 = absent.
-        costs: what each round costs.
-        logged: values of each round, by the name of the metric.
-    """
+    """What a run in tiers does, round by round: the modules int64 (R, K) that each client trains
+    itself (-1 = absent), what it costs, and values by the name of the metric."""
 
     cuts: np.ndarray
     costs: tuple[Cost, ...]
@@ -48,11 +40,7 @@ class TierCourse:
 
 @dataclass(frozen=True)
 class PlannedTiers:
-    """The rounds of a course, with steps that a plateau makes smaller (a `RoundPolicy`).
-
-    Attributes:
-        rounds: planned rounds, with step sizes without the plateau.
-    """
+    """Planned rounds, with steps that a plateau makes smaller (a `RoundPolicy`)."""
 
     rounds: tuple[RoundPlan, ...]
     course: TierCourse

@@ -11,7 +11,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.facts import facts as a
 from m2fdp.core.experiment.facts.rule import Fact, Feature
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.models.names import SPLIT_MODELS
+from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.config import TRAINED
 from m2fdp.tiers.scheduler import TABLE_TIERS
 from m2fdp.tiers.split_noise import exposed_splits
@@ -48,10 +48,6 @@ def _in_epochs(run: Request) -> bool:
 
 def _splits(run: Request) -> bool:
     return run.network.splits is not None
-
-
-def _is_exposed(run: Request) -> bool:
-    return bool(exposed_splits(run.network).any())
 
 
 def _averages_nothing(run: Request) -> bool:
@@ -102,7 +98,8 @@ def _of_tiers(run: Request) -> Wrong:
 
 # fmt: off
 FEATURES = (
-    Feature("an activation that goes to a server that nobody trusts", _is_exposed,
+    Feature("an activation that goes to a server that nobody trusts",
+        lambda run: bool(exposed_splits(run.network).any()),
         (a.GRADIENT, a.EQUAL_COUNTS, a.OF_RECORDS, a.NOT_BY_CHANCE, a.PLAIN_MEANS),
         values=_of_labels),
     Feature("algorithm: {algorithm}, which splits models,", _splits,

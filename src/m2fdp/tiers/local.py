@@ -8,20 +8,20 @@ protocol of two parties to the bit; `two_party` runs that protocol, each party b
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
-from m2fdp.core.config import Config
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.streams import Streams
-from m2fdp.tiers.leakage import distance_correlation, shuffle_places
 from m2fdp.tiers.split_models import SplitModel, trained_tensors
+
+# Of a batch whose images, or whose activations, are all alike.
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,6 @@ class LocalTraining:
     correlation: float = 0.0
     shuffling: bool = False
     two_party: bool = False
-
-    def new_optimizer(self, values: Sequence[nn.Parameter], step_size: float) -> Optimizer:
-        """What steps some parameters in one round."""
-        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.SGD
-        return kind(values, lr=step_size)
-
-
-def local_training(config: Config, largest: int) -> LocalTraining:
-    """As configured, for shards of so many records at most."""
-    training = config.training
-    return LocalTraining(
-        training.local_epochs,
-        int(training.batch_size or largest),
-        training.optimizer,
-        config.leakage.distance_correlation,
-        config.leakage.patch_shuffling,
-        two_party=training.backend == "reference",
-    )
 
 
 @dataclass(frozen=True)
@@ -84,19 +66,44 @@ def rows_of(sizes: np.ndarray) -> list[slice]:
     return [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
 
 
-class Trainer:
-    """Trains clients one after the other on a copy of the model, which it writes to.
+class NetworkTrainer:
+    """Writes to a network, whose numbers `unflatten` names in a vector; flat modules come first."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        unflatten: Callable[[Tensor], dict[str, Tensor]],
+        settings: LocalTraining,
+    ) -> None:
+        self.settings = settings
+        self._tensors, self._unflatten = trained_tensors(module), unflatten
+
+    def load(self, vector: Tensor) -> None:
+        for name, values in self._unflatten(vector).items():
+            self._tensors[name].copy_(values)
+
+    def vector(self) -> Tensor:
+        return torch.cat([tensor.flatten() for tensor in self._tensors.values()])
+
+    def batches(self, labels: Tensor, order: np.random.Generator) -> Iterator[Tensor]:
+        """The places of some records' minibatches, epoch by epoch."""
+        for _ in range(self.settings.epochs):
+            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
+            yield from shuffled.split(self.settings.batch_size)
+
+
+class Trainer(NetworkTrainer):
+    """Trains clients one after the other on a copy of the model.
 
     Args:
         features: whose type and device the copy has.
     """
 
     def __init__(self, model: SplitModel, settings: LocalTraining, features: Tensor) -> None:
-        self.model, self.settings = model, settings
-        self.module = copy.deepcopy(model.module).to(features).train()
+        self.module, self.loss = copy.deepcopy(model.module).to(features).train(), model.loss
         self.chain = [FlatModule(module) for module in self.module.chain]
         self.heads = {int(tier): FlatModule(head) for tier, head in self.module.heads.items()}
-        self.tensors = trained_tensors(self.module)
+        super().__init__(self.module, model.unflatten, settings)
 
     def update(
         self,
@@ -112,23 +119,20 @@ class Trainer:
             records: features (R, C, H, W) and labels (R,) of all clients.
             draws: streams of random numbers, and the round t that keys them with the client.
         """
-        for name, values in self.model.unflatten(vector).items():
-            self.tensors[name].copy_(values)
+        self.load(vector)
         features, labels = (values[client.rows] for values in records)
         streams, round_ = draws
         order = streams.generator("tier-batches", round_, client.number)
         places = streams.generator("patch-shuffling", round_, client.number)
         steppers = self._optimizers(client.cut, step_size)
-        for _ in range(self.settings.epochs):
-            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
-            for batch in shuffled.split(self.settings.batch_size):
-                images = channels_last(features.index_select(0, batch))
-                losses = self._losses(client.cut, images, labels.index_select(0, batch), places)
-                if not self.settings.two_party:
-                    losses = [torch.stack(losses).sum()]
-                for stepper, loss in zip(steppers, losses, strict=True):
-                    stepper.step(loss)
-        return torch.cat([tensor.flatten() for tensor in self.tensors.values()])
+        for batch in self.batches(labels, order):
+            images = channels_last(features.index_select(0, batch))
+            losses = self._losses(client.cut, images, labels.index_select(0, batch), places)
+            if not self.settings.two_party:
+                losses = [torch.stack(losses).sum()]
+            for stepper, loss in zip(steppers, losses, strict=True):
+                stepper.step(loss)
+        return self.vector()
 
     def _optimizers(self, cut: int, step_size: float) -> list[Stepper]:
         """The client's and the server's, or one for both."""
@@ -142,7 +146,7 @@ class Trainer:
         self, cut: int, features: Tensor, labels: Tensor, places: np.random.Generator
     ) -> list[Tensor]:
         """The client's loss and the server's, or that of the whole model; means over records."""
-        module, settings, loss = self.module, self.settings, self.model.loss
+        module, settings, loss = self.module, self.settings, self.loss
         if cut == len(self.chain):
             return [loss(module(features), labels).mean()]
         sent = module.client(cut, features)
@@ -193,10 +197,39 @@ class Stepper:
     def __init__(
         self, parts: Sequence[FlatModule], settings: LocalTraining, step_size: float
     ) -> None:
-        self.optimizer = settings.new_optimizer([part.values for part in parts], step_size)
+        kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
+        values = [part.values for part in parts]
+        self.optimizer = kind(values, lr=step_size)
 
     def step(self, loss: Tensor) -> None:
         """Down a loss that reaches these modules, and these alone."""
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         self.optimizer.step()
+
+
+def distance_correlation(images: Tensor, sent: Tensor) -> Tensor:
+    """How far activations (B, …) tell images (B, …) apart that differ: in [0, 1], 1 for the images
+    themselves.
+
+    Szekely et al. 2007, of the batch, with distances that are Euclidean; D's code centres their
+    squares, which is another measure.
+    """
+    a, b = (_centred(values.flatten(1)) for values in (images, sent))
+    norms = ((a * a).sum() * (b * b).sum()).sqrt()
+    return ((a * b).sum() / norms.clamp_min(_TINY)).clamp_min(_TINY).sqrt()
+
+
+def shuffle_places(sent: Tensor, draws: np.random.Generator) -> Tensor:
+    """Activations (B, C, H, W) with the places of every record in an order of its own."""
+    flat = sent.flatten(2)
+    records, _, places = flat.shape
+    order = torch.as_tensor(draws.random((records, places)).argsort(1), device=sent.device)
+    return flat.gather(2, order[:, None].expand_as(flat)).view_as(sent)
+
+
+def _centred(vectors: Tensor) -> Tensor:
+    """The distances (B, B) of vectors (B, n), less the means of rows and columns."""
+    distances = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    rows, columns = distances.mean(1, keepdim=True), distances.mean(0, keepdim=True)
+    return distances - rows - columns + distances.mean()

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.tiers import scheduler
-from m2fdp.tiers.clock import GIGA, Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiers.clock import (
+    GIGA,
+    Clients,
+    clients_of,
+    draw_noise,
+    draw_present,
+    draw_profiles,
+    round_times,
+)
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import ModuleCosts, TierCosts, tier_costs
-from m2fdp.tiers.module_costs import resnet_costs
-from m2fdp.tiers.profiles import draw_noise, draw_present, draw_profiles
+from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1
@@ -23,14 +31,8 @@ BASELINES = (FEDAVG, SPLITFED, FEDGKT)
 
 @dataclass(frozen=True)
 class World:
-    """What happens to the clients, whatever tiers they are in.
-
-    Attributes:
-        records: (K,).
-        profiles: (R, K) places in `clock.profiles`.
-        noise: (R, K) factors of the clients' computing times.
-        present: (R, K) who takes part.
-    """
+    """What happens to the clients, whatever tiers they are in: their records (K,), places (R, K) in
+    `clock.profiles`, factors (R, K) of computing times, and who takes part (R, K)."""
 
     records: np.ndarray
     profiles: np.ndarray
@@ -94,10 +96,8 @@ def plan_tiers(
     """The tiers of a run and the seconds of its rounds.
 
     The scheduler sees what a server would: times and rates of rounds that are over. A server that
-    is shared is billed, but not scheduled for: D's rule takes the server's time as given.
-
-    Args:
-        costs: modules of the model that is billed, if it is not the clock's own.
+    is shared is billed, but not scheduled for: D's rule takes the server's time as given. The model
+    that is billed is the clock's own, unless `costs` are of another.
     """
     if costs is None:
         costs = resnet_costs(clock.depth, clock.width)
@@ -107,6 +107,7 @@ def plan_tiers(
     seconds, oracle = np.empty(rounds), np.empty(rounds)
     baselines = {way.name: np.empty(rounds) for way in BASELINES}
     state = scheduler.no_observations(n_clients, tiers_cost.n_tiers)
+    profile = scheduler.tier_profile(tiering, tiers_cost, clock.server_gflops * GIGA)
     for number in range(rounds):
         present = world.present[number]
         clients = clients_of(clock, world.records[present], world.profiles[number, present])
@@ -118,9 +119,13 @@ def plan_tiers(
         elif tiering.static_tier is not None:
             chosen = np.full(len(best), tiering.static_tier)
         else:
-            chosen = _by_observation(state, tiering, clock, tiers_cost, world.records)[present]
+            estimates = scheduler.estimate(state, tiering, profile, tiers_cost, world.records)
+            chosen = scheduler.assign(estimates, tiering.initial_tier)[present]
         tiers[number, present] = chosen
-        state = _observed(state, tiering, tiers[number], times, clients)
+        seen, rates = np.zeros(n_clients), np.zeros(n_clients)
+        seen[present] = times.client[np.arange(len(chosen)), chosen - 1]
+        rates[present] = clients.rates
+        state = scheduler.observe(state, tiering, tiers[number], seen, rates)
         seconds[number] = DTFL.seconds(times, chosen, clock).max()
         oracle[number] = DTFL.seconds(times, best, clock).max()
         for way, took in baseline_seconds(costs, clock, clients, factors).items():
@@ -131,11 +136,8 @@ def plan_tiers(
 def baseline_seconds(
     modules: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
 ) -> dict[str, float]:
-    """Of a round of an epoch of each of `BASELINES`, by name, by these clients.
-
-    Args:
-        factors: what the clients' computing times are multiplied with, (K,).
-    """
+    """Of a round of an epoch of each of `BASELINES`, by name, by these clients, whose computing
+    times are multiplied with factors (K,)."""
     seconds, ones = {}, np.ones(len(factors), dtype=np.int64)
     for way in BASELINES:
         costs = way.costs(modules, clock, TieringConfig(), 1)
@@ -144,28 +146,50 @@ def baseline_seconds(
     return seconds
 
 
-def _by_observation(
-    state: scheduler.SchedulerState,
-    tiering: TieringConfig,
-    clock: ClockConfig,
-    costs: TierCosts,
-    records: np.ndarray,
-) -> np.ndarray:
-    profile = scheduler.tier_profile(tiering, costs, clock.server_gflops * GIGA)
-    estimates = scheduler.estimate(state, tiering, profile, costs, records)
-    return scheduler.assign(estimates, tiering.initial_tier)
+UNITS = ("mebibyte", "megabit")
 
 
-def _observed(
-    state: scheduler.SchedulerState,
-    tiering: TieringConfig,
-    tiers: np.ndarray,
-    times: RoundTimes,
-    clients: Clients,
-) -> scheduler.SchedulerState:
-    """The state after the round; times and clients are those of the present ones."""
-    present = np.flatnonzero(tiers > 0)
-    seconds, rates = np.zeros(len(tiers)), np.zeros(len(tiers))
-    seconds[present] = times.client[np.arange(len(present)), tiers[present] - 1]
-    rates[present] = clients.rates
-    return scheduler.observe(state, tiering, tiers, seconds, rates)
+def times_table(config: Config, n_clients: int) -> pd.DataFrame:
+    """Seconds of a round of each profile in each tier, in both units, without noise, of
+    K clients who hold equally many records.
+
+    Returns:
+        One row a unit, profile and tier; FedAvg's row has its place after them, as tier 0.
+    """
+    tiering, clock = config.tiering, config.clock
+    costs, rows = resnet_costs(clock.depth, clock.width), []
+    tiers = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
+    n_profiles = len(clock.profiles)
+    for unit in UNITS:
+        in_unit = clock.model_copy(update={"rate_unit": unit})
+        records = np.full(n_profiles, clock.records / n_clients)
+        clients = clients_of(in_unit, records, np.arange(n_profiles))
+        split, whole = (
+            round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))
+        )
+        for client, (cpus, rate) in enumerate(clock.profiles):
+            for tier in (*range(1, tiers.n_tiers + 1), 0):
+                times, at = (split, (client, tier - 1)) if tier else (whole, (client, 0))
+                rows.append(
+                    {
+                        "model": clock.model,
+                        "rate_unit": unit,
+                        "cpus": cpus,
+                        "rate": rate,
+                        "tier": tier,
+                        "client_s": times.client[at],
+                        "server_s": times.server[at],
+                        "communication_s": times.communication[at],
+                        "round_s": times.parallel()[at],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def rounds_table(plan: TierPlan, config: Config) -> pd.DataFrame:
+    """The configured plan, one row a round: its seconds, the baselines', and clients by tier."""
+    tiering, numbers = config.tiering, np.arange(1, len(plan.seconds) + 1)
+    table = pd.DataFrame({"round": numbers, "model": config.clock.model, **plan.by_way})
+    for tier in range(1, tiering.tiers + tiering.whole_model + 1):
+        table[f"tier_{tier}"] = (plan.tiers == tier).sum(axis=1)
+    return table

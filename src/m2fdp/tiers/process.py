@@ -13,7 +13,6 @@ from torch import Tensor
 from m2fdp.core.engine.process import Slots, State, Tap
 from m2fdp.core.engine.simulation import Simulation, shared_tensor
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import Streams
 from m2fdp.processes.workers import Workers
 from m2fdp.tiers.local import Client, LocalTraining, Trainer, rows_of
 from m2fdp.tiers.split_models import SplitModel
@@ -66,41 +65,39 @@ class TierProcess:
         Clients are summed in their order, so no result depends on the number of processes. Batch
         norm's means and variances are averaged, and no server rule steps them.
         """
-        cuts = self.cuts[state.round]
+        cuts, sizes = self.cuts[state.round], self.simulation.shards.sizes
         present = np.flatnonzero(cuts > 0)
         weights = self._weights(present)
         mean = torch.zeros_like(state.weights)
+        places = {int(tier): self.model.head_place(int(tier)) for tier in self.model.heads}
         heads = {
             tier: (float(weights[cuts[present] == tier].sum()), torch.zeros_like(mean[place]))
-            for tier, place in self._heads.items()
+            for tier, place in places.items()
         }
         sent = mean.new_zeros(len(cuts), len(mean)) if tap is not None else None
         results = self.executor.results
         for first in range(0, len(present), len(results)):
             clients = present[first : first + len(results)]
-            self._train(clients, cuts, state, plan.step_size)
+            work = partial(_train, self, clients, state, plan.step_size)
+            costs = sizes[clients].astype(np.float64)
+            self.executor.workers.share("clients", costs, work, fixed=(self,))
             for client, vector in zip(clients.tolist(), results, strict=False):
-                weight = float(weights[np.searchsorted(present, client)])
+                weight, tier = float(weights[np.searchsorted(present, client)]), int(cuts[client])
                 mean.add_(vector, alpha=weight)
-                if int(cuts[client]) in heads:
-                    total, head = heads[int(cuts[client])]
-                    head.add_(vector[self._heads[int(cuts[client])]], alpha=weight / total)
+                if tier in heads:
+                    total, head = heads[tier]
+                    head.add_(vector[places[tier]], alpha=weight / total)
                 if sent is not None:
                     sent[client] = vector
         if tap is not None and sent is not None:
             tap("up", 1, sent)
         for tier, (total, head) in heads.items():
-            place = self._heads[tier]
-            mean[place] = head if total else state.weights[place]
+            mean[places[tier]] = head if total else state.weights[places[tier]]
         stepped, server = self.simulation.rules.server.step(
             self._stepped(state.weights), self._stepped(mean), state.slots.server
         )
         following = torch.cat((stepped, mean[self.model.buffers_place]))
         return State(state.round + 1, following, Slots(server))
-
-    @property
-    def _heads(self) -> dict[int, slice]:
-        return {int(tier): self.model.head_place(int(tier)) for tier in self.model.heads}
 
     def _stepped(self, vector: Tensor) -> Tensor:
         """All but what batch norm keeps."""
@@ -111,33 +108,20 @@ class TierProcess:
         records = self.simulation.shards.sizes[present]
         return records / records.sum()
 
-    def _train(self, clients: np.ndarray, cuts: np.ndarray, state: State, step_size: float) -> None:
-        """Train some clients, and leave their models in the first rows of `results`."""
-        simulation, executor = self.simulation, self.executor
-        draws = simulation.randomness.sampling, state.round + 1
-        work = partial(_train, self, clients, cuts[clients], state.weights, step_size, draws)
-        fixed = (self, simulation.randomness.sampling)
-        costs = simulation.shards.sizes[clients].astype(np.float64)
-        executor.workers.share("clients", costs, work, fixed=fixed)
-
 
 def _train(
-    process: TierProcess,
-    clients: np.ndarray,
-    cuts: np.ndarray,
-    weights: Tensor,
-    step_size: float,
-    draws: tuple[Streams, int],
-    part: range,
+    process: TierProcess, clients: np.ndarray, state: State, step_size: float, part: range
 ) -> None:
-    """Train some of the clients int64 (n,) from the global model (M,)."""
-    shards, executor = process.simulation.shards, process.executor
-    rows, records = rows_of(shards.sizes), (shards.features, shards.labels)
+    """Train some of the clients int64 (n,), and leave their models in `results`."""
+    simulation, executor = process.simulation, process.executor
+    rows, cuts = rows_of(simulation.shards.sizes), process.cuts[state.round]
+    records = simulation.shards.features, simulation.shards.labels
+    draws = simulation.randomness.sampling, state.round + 1
     for place in part:
         number = int(clients[place])
-        client = Client(number, rows[number], int(cuts[place]))
+        client = Client(number, rows[number], int(cuts[number]))
         executor.results[place] = executor.trainer.update(
-            weights, records, client, step_size, draws
+            state.weights, records, client, step_size, draws
         )
 
 
@@ -150,21 +134,16 @@ def build_tier_process(
     """The rounds of a simulation in tiers, with the means to run them.
 
     Args:
-        simulation: its model is split.
         cuts: see `TierProcess`.
         workers: processes that share the clients, on a CPU.
-
-    Raises:
-        TypeError: the model is not split.
     """
     model, features = simulation.model, simulation.shards.features
     if not isinstance(model, SplitModel):
         raise TypeError(f"a split model, not {model.name}")
-    on_cpu = features.device.type == "cpu"
     at_a_time = max(_RESULT_BYTES // (4 * model.n_parameters), 1)
     n_results = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
     executor = TierExecutor(
-        Workers(workers if on_cpu else 1),
+        Workers(workers if features.device.type == "cpu" else 1),
         Trainer(model, settings, features),
         shared_tensor(n_results, model.n_parameters, features.dtype).to(features.device),
     )

@@ -4,12 +4,12 @@ from m2fdp.core.rooms import Room
 
 ROOM = Room(
     algorithms={
-        "fedavg": "m2fdp.tiers.algorithms.fedavg:FEDAVG",
-        "splitfed": "m2fdp.tiers.algorithms.splitfed:SPLITFED",
-        "fedyogi": "m2fdp.tiers.algorithms.fedyogi:FEDYOGI",
-        "dtfl": "m2fdp.tiers.algorithms.dtfl:DTFL",
-        "m2fdp_tiers": "m2fdp.tiers.algorithms.m2fdp_tiers:M2FDP_TIERS",
-        "fedgkt": "m2fdp.tiers.algorithms.fedgkt:FEDGKT",
+        "fedavg": "m2fdp.tiers.algorithms:FEDAVG",
+        "splitfed": "m2fdp.tiers.algorithms:SPLITFED",
+        "fedyogi": "m2fdp.tiers.algorithms:FEDYOGI",
+        "dtfl": "m2fdp.tiers.algorithms:DTFL",
+        "m2fdp_tiers": "m2fdp.tiers.algorithms:M2FDP_TIERS",
+        "fedgkt": "m2fdp.tiers.algorithms:FEDGKT",
     },
     blocks={
         "training": "m2fdp.tiers.config:TierTraining",
@@ -22,9 +22,9 @@ ROOM = Room(
     lines=("m2fdp.tiers.split_noise:lines_of_split",),
     ledgers=("m2fdp.tiers.ways:seen_in_clear",),
     noises=("m2fdp.tiers.split_noise:with_client_noise",),
-    promised=("m2fdp.tiers.promised:promised",),
+    promised=("m2fdp.tiers.split_noise:promised",),
     facts=("m2fdp.tiers.facts:FACTS",),
     features=("m2fdp.tiers.facts:FEATURES",),
     surprises=("m2fdp.tiers.facts:surprises",),
-    rounds=("m2fdp.tiers.split_rounds:in_splits",),
+    rounds=("m2fdp.tiers.split_steps:in_splits",),
 )

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from m2fdp.core.config import Config, ModelConfig
-from m2fdp.core.costs.clock import Cost
+from m2fdp.core.config import ModelConfig
+from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
@@ -21,21 +21,20 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.models.names import SPLIT_MODELS
-from m2fdp.core.models.registry import Model, resnet_plan
+from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts
+from m2fdp.nets import SPLIT_MODELS
+from m2fdp.nets.resnet import resnet_plan
+from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts, module_costs
 from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
-from m2fdp.tiers.local import local_training
-from m2fdp.tiers.module_costs import module_costs
-from m2fdp.tiers.process import TierProcess, build_tier_process
+from m2fdp.tiers.local import LocalTraining
+from m2fdp.tiers.process import build_tier_process
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.split_noise import exposed_splits, randomised_response
 from m2fdp.tiers.split_steps import Splits
-from m2fdp.tiers.transfer import TransferProcess, build_transfer_process
-from m2fdp.tiers.transfer_models import build_transfer_model
+from m2fdp.tiers.transfer import build_transfer_model, build_transfer_process
 from m2fdp.tiers.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers, tree_course
 from m2fdp.tiers.ways import Way, way_of
 
@@ -66,7 +65,7 @@ class Tiered(PlainExperiment):
         step."""
         if self.splits is None:
             return super().model
-        used = [tier for tier in self.splits.cuts if tier <= self._n_cuts]
+        used = [tier for tier in np.unique(self.splits.tiers).tolist() if tier <= self._n_cuts]
         return build_split_model(self.config.model, *self.classified, self.config.seed, used)
 
     @cached_property
@@ -150,8 +149,20 @@ class Tiered(PlainExperiment):
         if self.way is None or self.course is None:
             return super().process(simulation, sites)
         set_exact_arithmetic()
-        simulation, workers = simulation or self.simulation(), available_cores(self.config.threads)
-        return build_process_of(self.way, self.config, simulation, self.course.cuts, workers)
+        config, simulation = self.config, simulation or self.simulation()
+        training, leakage = config.training, config.leakage
+        settings = LocalTraining(
+            training.local_epochs,
+            int(training.batch_size or simulation.shards.sizes.max()),
+            training.optimizer,
+            leakage.distance_correlation,
+            leakage.patch_shuffling,
+            two_party=training.backend == "reference",
+        )
+        cuts, workers = self.course.cuts, available_cores(config.threads)
+        if not self.way.averaged:
+            return build_transfer_process(simulation, cuts > 0, settings, workers)
+        return build_tier_process(simulation, cuts, settings, workers)
 
     def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
         course, rounds = self.course, self.run_plan.rounds
@@ -174,18 +185,3 @@ def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCo
     cuts = range(1, SPLIT_MODELS[config.name] + 1)
     small = build_split_model(config, shape, n_classes, None, (1,), small=True)
     return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)
-
-
-def build_process_of(
-    way: Way, config: Config, simulation: Simulation, cuts: np.ndarray, workers: int
-) -> TierProcess | TransferProcess:
-    """How rounds of a way are computed.
-
-    Args:
-        cuts: int64 (R, K), the modules that each client trains itself; below 1 = absent.
-        workers: processes that share the clients, on a CPU.
-    """
-    settings = local_training(config, int(simulation.shards.sizes.max()))
-    if not way.averaged:
-        return build_transfer_process(simulation, cuts > 0, settings, workers)
-    return build_tier_process(simulation, cuts, settings, workers)

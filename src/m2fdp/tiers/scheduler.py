@@ -31,12 +31,8 @@ _PAPER_SERVER = (1.16, *TABLE_2_SERVER)
 
 @dataclass(frozen=True)
 class TierProfile:
-    """What the scheduler believes of tiers 1 … M before it has seen any client.
-
-    Attributes:
-        client: (M,) T^cp, relative to each other.
-        server: (M,) T^sp, seconds of a record.
-    """
+    """What the scheduler believes of tiers 1 … M before it has seen any client: (M,) T^cp, relative
+    to each other, and (M,) T^sp, seconds of a record."""
 
     client: np.ndarray
     server: np.ndarray
@@ -59,11 +55,8 @@ class SchedulerState:
 
 
 def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -> TierProfile:
-    """By the clock's FLOPs, or by D's Table 2 scaled to the server's time with md1 and md2 away.
-
-    Args:
-        server_flops: a second.
-    """
+    """By the clock's FLOPs, or by D's Table 2 scaled to the server's time with md1 and md2 away;
+    `server_flops` are those a second."""
     server = costs.server_flops / server_flops
     if config.profile == "clock":
         return TierProfile(costs.client_flops, server)
@@ -73,7 +66,6 @@ def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
-    """Before the first round."""
     return SchedulerState(
         np.full((n_clients, n_tiers), np.nan),
         np.full(n_clients, np.nan),
@@ -102,9 +94,7 @@ def observe(
     means[place] = np.where(continued, config.ema * newest + (1 - config.ema) * before, newest)
     took_part = tiers > 0
     return SchedulerState(
-        means,
-        np.where(took_part, rates, state.rates),
-        np.where(took_part, tiers, state.tiers),
+        means, np.where(took_part, rates, state.rates), np.where(took_part, tiers, state.tiers)
     )
 
 

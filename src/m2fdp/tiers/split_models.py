@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.models.checks import Shape
-from m2fdp.core.models.cnn12 import cnn12_channels, cnn12_modules
 from m2fdp.core.models.losses import cross_entropy
-from m2fdp.core.models.names import SPLIT_MODELS
-from m2fdp.core.models.registry import Model, resnet_plan
-from m2fdp.core.models.resnet import averaging_head, resnet_modules, small_network
+from m2fdp.core.models.registry import Model
 from m2fdp.core.streams import torch_seed
+from m2fdp.nets import SPLIT_MODELS
+from m2fdp.nets.cnn12 import cnn12_channels, cnn12_modules
+from m2fdp.nets.resnet import averaging_head, resnet_modules, resnet_plan, small_network
 
 # A head of cnn12 keeps a quarter of the image apart from the others.
 _CNN12_POOL = 2
@@ -33,12 +33,9 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of the vector.
+    """One tensor of the vector, and where it lies there.
 
     Attributes:
-        name: the module's for it.
-        place: slice of the vector that holds it.
-        shape: the tensor's.
         kind: weight, which is stepped; or buffer, which batch norm keeps.
         module: md1 … md_n that it belongs to; None for a head.
         head: the tier whose head it belongs to; None for the chain.
@@ -140,8 +137,7 @@ class SplitModel(Model):
         return {part.name: vector[part.place].view(part.shape) for part in self.parts}
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
-        """Scores (B, classes) of the whole chain for features (B, C, H, W), batch norm by its
-        running means and variances."""
+        """Scores (B, classes) of the whole chain, batch norm by its running means and variances."""
         return scored(self.module, self.unflatten(vector), features)
 
 
@@ -156,8 +152,8 @@ def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def scored(module: nn.Module, tensors: dict[str, Tensor], maps: Tensor) -> Tensor:
-    """Scores (B, classes) that a module with these tensors gives to maps (B, C, H, W), few at a
-    time: many channels are, on a CPU, twice as fast in that layout and while they fit its cache."""
+    """Scores (B, classes) of a module with these tensors for maps (B, C, H, W), few at a time: on a
+    CPU many channels are twice as fast in that layout and while they fit its cache."""
     at_a_time = _SCORED_AT_A_TIME if maps.device.type == "cpu" else _SCORED_ON_A_GPU
     parts = maps.contiguous(memory_format=torch.channels_last).split(at_a_time)
     return torch.cat([torch.func.functional_call(module, tensors, (part,)) for part in parts])
@@ -176,53 +172,35 @@ def build_split_model(
     The chain starts as the same model that is not cut does; heads have a stream of their own.
 
     Args:
-        seed: seed of the initial weights; null = shapes only, without numbers, for whoever counts.
+        seed: seed of the initial weights; None = shapes only, without numbers.
         tiers: m, the cuts whose heads are in use.
-        small: whether a head is the small network that FedGKT's clients have behind md1, which
-            makes a ResNet of eight layers of it (D A.5); `cnn12` has no smaller kin, and keeps its
-            own head.
-
-    Raises:
-        InputError: a model that can't be cut, images too small for it, or a loss of one's own.
+        small: whether a ResNet's head is the small network that FedGKT's clients have behind md1,
+            which makes eight layers of it (D A.5); `cnn12` has no smaller kin.
     """
     if config.name not in SPLIT_MODELS:
-        raise InputError(
-            "model.name",
-            config.name,
-            f"can't be trained in tiers; models that can: {among(config.name, SPLIT_MODELS)}",
-        )
+        problem = f"can't be trained in tiers; models that can: {among(config.name, SPLIT_MODELS)}"
+        raise InputError("model.name", config.name, problem)
     if config.loss is not None:
         raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
     if config.name == "resnet":
         plan = resnet_plan(config)
+        name, modules = plan.name, partial(resnet_modules, plan, shape, n_classes)
 
-        def head_of(tier: int) -> nn.Module:
+        def head(tier: int) -> nn.Module:
             if small:
                 return small_network(plan, n_classes)
             return averaging_head(plan.outputs[tier - 1], n_classes)
 
-        chain = _drawn(seed, "initialisation", lambda: resnet_modules(plan, shape, n_classes))
-        return _split(plan.name, chain, head_of, shape, seed, tiers)
-    widths = cnn12_channels(config.channels, shape)
+    else:
+        widths = cnn12_channels(config.channels, shape)
+        name, modules = "cnn12", partial(cnn12_modules, widths, shape, n_classes)
 
-    def head(tier: int) -> nn.Module:
-        rows, columns = (min(_CNN12_POOL, pixels >> tier) for pixels in shape[1:])
-        last = nn.Linear(widths[tier - 1] * rows * columns, n_classes)
-        return nn.Sequential(nn.AdaptiveAvgPool2d((rows, columns)), nn.Flatten(), last)
+        def head(tier: int) -> nn.Module:
+            rows, columns = (min(_CNN12_POOL, pixels >> tier) for pixels in shape[1:])
+            last = nn.Linear(widths[tier - 1] * rows * columns, n_classes)
+            return nn.Sequential(nn.AdaptiveAvgPool2d((rows, columns)), nn.Flatten(), last)
 
-    chain = _drawn(seed, "initialisation", lambda: cnn12_modules(widths, shape, n_classes))
-    return _split("cnn12", chain, head, shape, seed, tiers)
-
-
-def _split(
-    name: str,
-    chain: Sequence[nn.Module],
-    head: Callable[[int], nn.Module],
-    shape: Shape,
-    seed: int | None,
-    tiers: Sequence[int],
-) -> SplitModel:
-    """Args: head: builds that of a tier."""
+    chain = _drawn(seed, "initialisation", modules)
     in_use = sorted(set(tiers) - {len(chain)})
     heads = {tier: _drawn(seed, f"head {tier}", partial(head, tier)) for tier in in_use}
     module = SplitChain(chain, heads).eval()

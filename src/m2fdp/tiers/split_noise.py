@@ -25,12 +25,14 @@ from math import exp, inf, sqrt
 
 import numpy as np
 
+from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
 from m2fdp.core.privacy.mechanisms.base import ClientNoise, LockStep, Noise
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Account, Release
 from m2fdp.core.privacy.sight import COLLUDING, KINDS, ON_LINKS, TO_TRUSTED, sent_by_head
+from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, heads_of
 
@@ -42,12 +44,8 @@ _FOLLOWS = "what follows from noised activations and every step's noised gradien
 
 
 def activation_multiplier(gradients: float, share: float) -> float:
-    """zeta_z that leaves the activations their part of the squared shift.
-
-    Args:
-        gradients: zeta_g.
-        share: a; 1 / zeta_z^2 is a / (1 - a) of 1 / zeta_g^2.
-    """
+    """zeta_z that leaves the activations a share a of the squared shift: 1 / zeta_z^2 is
+    a / (1 - a) of 1 / zeta_g^2."""
     return gradients * sqrt((1 - share) / share)
 
 
@@ -61,9 +59,8 @@ def exposed_splits(network: Network) -> np.ndarray:
 def with_client_noise(
     premises: Premises, lock_step: LockStep, noise: Noise, units: np.ndarray
 ) -> Noise:
-    """The noise with that of devices which split below a server that nobody trusts.
-
-    Their parts of the model have noises of their own, so that none is left for whole steps.
+    """The noise with that of devices which split below a server that nobody trusts: of each part of
+    their models, and so none of whole steps.
 
     Args:
         units: float64 (N_L,): what a record moves each device's gradient by, over eta.
@@ -84,11 +81,8 @@ def with_client_noise(
 
 
 def lines_of_split(premises: Premises, lines: Sequence[Release]) -> list[Release]:
-    """The lines of a ledger where some devices split their model: what each observer then sees of
-    these, and what becomes of labels that go to a server that nobody trusts.
-
-    Args:
-        lines: the mechanism's, position by position.
+    """The mechanism's lines, position by position, where some devices split their model: what each
+    observer then sees of these, and what becomes of labels that go to a server that nobody trusts.
     """
     privacy = premises.privacy
     # In units of what a record moves the client's gradient by.
@@ -124,11 +118,29 @@ def lines_of_split(premises: Premises, lines: Sequence[Release]) -> list[Release
 def randomised_response(
     labels: np.ndarray, n_classes: int, label_epsilon: float, stream: np.random.Generator
 ) -> np.ndarray:
-    """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random.
-
-    Args:
-        stream: generator at its start; a record's draw depends on its place alone.
-    """
+    """Labels int64 (n,), each kept with chance e^eps / (e^eps + C - 1), else another at random; a
+    record's draw depends on its place alone."""
     keep = exp(label_epsilon) / (exp(label_epsilon) + n_classes - 1)
     draws, others = stream.random(len(labels)), stream.integers(1, n_classes, size=len(labels))
     return np.where(draws < keep, labels, (labels + others) % n_classes)
+
+
+def promised(assembly: Assembly) -> Promised:
+    """How records come to who is sent their activations, and what becomes of their labels; nothing
+    where no device sends any."""
+    ledger, privacy = assembly.calibration.mechanism.ledger, assembly.config.privacy
+    if not any(line.kind == LABELS for line in ledger.lines):
+        return Promised()
+    sentence = "neighbours differ in a record's features: its label is public (privacy.labels)"
+    if privacy.labels != "public":
+        sentence = (
+            f"labels are drawn once a record and for ever: {privacy.label_epsilon:g} of epsilon is "
+            "theirs, and another run on the same records draws, and spends, anew"
+        )
+    activations = {"clip": privacy.activation_clip, "share_of_budget": privacy.activation_share}
+    entries = {
+        "sampling": "poisson, seen by who is sent activations",
+        "labels": privacy.labels,
+        "activations": activations,
+    }
+    return Promised((sentence,), entries)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -21,9 +20,14 @@ from torch import Tensor, nn
 
 from m2fdp.core.engine.backends.base import Backend
 from m2fdp.core.engine.backends.layout import channels_last
+from m2fdp.core.engine.backends.reference import ReferenceBackend
+from m2fdp.core.engine.backends.sequential import SequentialBackend
 from m2fdp.core.engine.clipping import clip_rows, flat_clip
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.noise import standard_normals
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import Clipping, Protection
 from m2fdp.core.privacy.mechanisms.base import ClientNoise
@@ -62,8 +66,6 @@ class Splitter:
         whole: the chain without heads, for devices that keep it.
         halves: client's and server's by tier.
         noise: each network's; None where nobody noises what it sends.
-        randomness: the run's.
-        host: hears what servers that nobody trusts receive.
     """
 
     splits: Splits
@@ -90,7 +92,6 @@ class Splitter:
             at: round and step.
             owners: int64 (u,), the place of each unit's model.
             devices: int64 (u,), the units.
-            batches: their records.
         """
         eta, tiers = plan.step_size, self.splits.tiers[at[0] - 1][devices]
         noise = self.draw(plan.network, at, devices, models)
@@ -110,13 +111,7 @@ class Splitter:
     def draw(
         self, network: int, at: tuple[int, int], devices: np.ndarray, models: Tensor
     ) -> Drawn | None:
-        """What devices int64 (n,) draw in a step; None where none of them does.
-
-        Args:
-            network: its number.
-            at: round and step.
-            models: (…, M), whose type and device what they draw has.
-        """
+        """What devices int64 (n,) draw in a step, like models (…, M); None where none does."""
         noise = self.noise[network]
         if noise is None or not (noise.gradients[devices] > 0).any():
             return None
@@ -130,8 +125,7 @@ class Splitter:
     def gradients(
         self, models: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
     ) -> Tensor:
-        """Of devices in one tier, (n, M), taken at their models (n, M): clipped, and noised where
-        they noise what they send."""
+        """Of devices in one tier, at their models (n, M): clipped, and noised where they do so."""
         exposed_rows = np.zeros(len(models), dtype=bool) if noise is None else noise.exposed
         result = torch.zeros_like(models)
         for exposed in (False, True):
@@ -237,7 +231,6 @@ class Drawn:
     at: tuple[int, int]
 
     def of(self, rows: np.ndarray) -> Drawn:
-        """That of some of them."""
         return replace(
             self,
             devices=self.devices[rows],
@@ -269,47 +262,29 @@ def build_splitter(
     Args:
         mechanisms: one for each network of the run, all of which clip records.
         backend_of: how gradients of a model are computed.
-
-    Raises:
-        ValueError: whole batches are clipped, not records.
     """
     norm = mechanisms[0].clipping.record_norm
-    if norm is None:
-        raise ValueError("parts of a split model are clipped record by record")
+    assert norm is not None  # see `NOISE_AT_EVERY_STEP`
     cut = splits.tiers[(splits.tiers > 0) & (splits.tiers <= model.n_tiers)]
-    halves = {}
-    for tier in np.unique(cut).tolist():
-        head = model.heads[str(tier)]
-        client, server = nn.Sequential(model.modules[:tier], head), model.modules[tier:]
-        halves[tier] = (
-            _half(model, client, partial(_before, tier), backend_of),
-            _half(model, server, partial(_behind, tier), backend_of),
-        )
-    whole = _half(model, model.modules, partial(_behind, 0), backend_of)
+
+    def half(module: nn.Module, is_in: Callable[[Part], bool]) -> Half:
+        """A module, with the parts of the vector that are in it."""
+        numbers = torch.arange(model.n_parameters)
+        places = torch.cat([numbers[part.place] for part in model.parts if is_in(part)])
+        return Half(backend_of(Model(model.name, module, model.loss, linear=False)), places)
+
+    def behind(tier: int) -> Half:
+        """What the server of a client of a tier trains."""
+        return half(model.modules[tier:], lambda part: (part.module or 0) > tier)
+
+    def before(tier: int) -> Half:
+        module = nn.Sequential(model.modules[:tier], model.heads[str(tier)])
+        return half(module, lambda part: part.head == tier or 0 < (part.module or 0) <= tier)
+
+    halves = {tier: (before(tier), behind(tier)) for tier in np.unique(cut).tolist()}
+    whole = behind(0)
     noise = tuple(mechanism.noise.clients for mechanism in mechanisms)
     return Splitter(splits, model, norm, whole, halves, noise, randomness)
-
-
-def _before(tier: int, part: Part) -> bool:
-    """Whether a client of a tier trains it."""
-    return part.head == tier if part.module is None else part.module <= tier
-
-
-def _behind(tier: int, part: Part) -> bool:
-    """Whether the server of a client of a tier trains it."""
-    return part.module is not None and part.module > tier
-
-
-def _half(
-    model: SplitModel,
-    module: nn.Module,
-    is_in: Callable[[Part], bool],
-    backend_of: Callable[[Model], Backend],
-) -> Half:
-    """Args: is_in: whether a part of the vector belongs to it."""
-    numbers = torch.arange(model.n_parameters)
-    places = torch.cat([numbers[part.place] for part in model.parts if is_in(part)])
-    return Half(backend_of(Model(model.name, module, model.loss, linear=False)), places)
 
 
 def _add(result: Tensor, half: Half, models: Tensor, batches: Minibatches, norm: float) -> None:
@@ -330,3 +305,44 @@ def only(batches: Minibatches, rows: np.ndarray) -> Minibatches:
         weights=batches.weights[chosen],
         offsets=np.concatenate([[0], np.cumsum(batches.counts[rows])]),
     )
+
+
+class SplitRound(Round):
+    """A round whose devices step by a `splitter`."""
+
+    draws = Round.draws | {"clients"}
+    in_blocks = False  # activations are sent at every step
+    by_device = True
+    splitter: Splitter
+
+    def descend(self, tile: range, step: int, batches: Minibatches, models: Tensor) -> None:
+        units = self.learners.units_of(tile)
+        owners = self.learners.learner_of_unit[units] - tile.start
+        at, devices = (self.drawn.number, step), self.learners.device_of_unit[units]
+        self.splitter.descend(self.plan, at, models, owners, devices, batches.select(units))
+
+
+def split_by(kind: type[Round], splitter: Splitter) -> type[Round]:
+    """The rounds, whose devices step by a splitter."""
+    return type("SplitRound", (kind,), {"splitter": splitter})
+
+
+def overheard(kind: type[Round], host: Host) -> type[Round]:
+    """The rounds, of which a function hears what servers that nobody trusts receive."""
+    if not issubclass(kind, SplitRound):
+        return kind
+    return split_by(kind, replace(kind.splitter, host=host))
+
+
+def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
+    """The rounds of a simulation whose devices split its model, and step one after the other, or,
+    to be checked by eye (`reference`), one record after the other."""
+    splits, model = simulation.part(Splits), simulation.model
+    if splits is None or not isinstance(model, SplitModel):
+        return None
+    factor = simulation.rules.clip_factor
+    way = ReferenceBackend if settings.backend == "reference" else SequentialBackend
+    splitter = build_splitter(
+        splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
+    )
+    return split_by(SplitRound, splitter)

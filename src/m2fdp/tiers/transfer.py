@@ -5,34 +5,33 @@ scores and labels of its records. The server trains md2 to the last module on al
 scores back. Each side descends the cross-entropy and, once the other's scores are there, their
 divergence from its own at temperature 3.
 
-He et al. leave Adam's moments from round to round and use amsgrad and a weight decay of 1e-4. Here
-both sides step as the clients of all algorithms in tiers do: by `training`'s optimizer, step size
-and weight decay, made anew in every round and without amsgrad, so that no method of a comparison
-has an optimizer of its own. The server's batches are of all clients' records together, in a keyed
-order; those of He et al. are of one client after the other, which forgets the first.
+He et al. keep Adam's moments from round to round, with amsgrad and a weight decay of 1e-4. Here
+both sides step by `training`'s optimizer, made anew in every round: no method of a comparison has
+an optimizer of its own. The server's batches are of all clients' records together; those of He et
+al. are of one client after the other, which forgets the first.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.engine.process import Slots, State, Tap
 from m2fdp.core.engine.simulation import Simulation, shared_tensor
+from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import distillation
+from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import Streams
 from m2fdp.processes.workers import Workers
-from m2fdp.tiers.local import FlatModule, LocalTraining, Stepper, rows_of
-from m2fdp.tiers.split_models import trained_tensors
-from m2fdp.tiers.transfer_models import Side, TransferModel
+from m2fdp.tiers.local import FlatModule, LocalTraining, NetworkTrainer, Stepper, rows_of
+from m2fdp.tiers.split_models import build_split_model, scored, trained_tensors
 
 TEMPERATURE = 3.0
 _SENT_AT_A_TIME = 64
@@ -40,41 +39,19 @@ _SENT_AT_A_TIME = 64
 SCORES = "scores"
 
 
-class SideTrainer:
-    """Trains one side's network on a copy of it, which it writes to.
-
-    Args:
-        features: whose type and device the copy has.
-    """
+class SideTrainer(NetworkTrainer):
+    """Trains one side's network on a copy of it, of the type and on the device of features."""
 
     def __init__(
         self, model: TransferModel, side: Side, settings: LocalTraining, features: Tensor
     ) -> None:
-        self.loss, self.settings = model.loss, settings
-        self.module = copy.deepcopy(side.module).to(features).train()
-        self._side, self._flat = side, FlatModule(self.module)
-        self._tensors = trained_tensors(self.module)
-
-    def load(self, vector: Tensor) -> None:
-        """Take the numbers of a vector (size,)."""
-        for name, values in self._side.unflatten(vector).items():
-            self._tensors[name].copy_(values)
-
-    def vector(self) -> Tensor:
-        """The numbers now, (size,)."""
-        return torch.cat([tensor.flatten() for tensor in self._tensors.values()])
-
-    def stepper(self, step_size: float) -> Stepper:
-        """A new optimizer."""
-        return Stepper([self._flat], self.settings, step_size)
+        self.module, self.loss = copy.deepcopy(side.module).to(features).train(), model.loss
+        self._flat = FlatModule(self.module)
+        super().__init__(self.module, side.unflatten, settings)
 
     def objective(self, scores: Tensor, labels: Tensor, taught: Tensor | None) -> Tensor:
-        """The mean over records of what a step descends.
-
-        Args:
-            scores: this side's, (B, classes).
-            taught: the other side's, (B, classes), if there are any.
-        """
+        """The mean over records of what a step descends, by this side's scores (B, classes) and by
+        the other side's, if there are any."""
         value = self.loss(scores, labels).mean()
         if taught is None:
             return value
@@ -91,27 +68,21 @@ class ClientTrainer(SideTrainer):
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """A client's numbers (size,) after its epochs, and what it then sends.
+        """A client's numbers (size,) after its epochs, and what it then sends: activations (n, …)
+        and scores (n, classes) of its records, batch norm by its running means and variances.
 
         Args:
-            numbers: its numbers before.
             records: its features (n, C, H, W), labels (n,), and the server's scores (n, classes)
                 if it has been sent any.
-
-        Returns:
-            Its numbers; activations (n, …) and scores (n, classes) of its records in their order,
-            batch norm by its running means and variances, as whoever uses the model has it.
         """
         self.load(numbers)
         features, labels, taught = records
-        stepper = self.stepper(step_size)
+        stepper = Stepper([self._flat], self.settings, step_size)
         self.module.train()
-        for _ in range(self.settings.epochs):
-            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
-            for batch in shuffled.split(self.settings.batch_size):
-                _, scores = self.module(channels_last(features.index_select(0, batch)))
-                others = None if taught is None else taught.index_select(0, batch)
-                stepper.step(self.objective(scores, labels.index_select(0, batch), others))
+        for batch in self.batches(labels, order):
+            _, scores = self.module(channels_last(features.index_select(0, batch)))
+            others = None if taught is None else taught.index_select(0, batch)
+            stepper.step(self.objective(scores, labels.index_select(0, batch), others))
         self.module.eval()
         with torch.no_grad():
             parts = [self.module(channels_last(part)) for part in features.split(_SENT_AT_A_TIME)]
@@ -129,19 +100,16 @@ class ServerTrainer(SideTrainer):
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """The server's numbers (size,) after a pass over all, and what it sends back.
+        """The server's numbers (size,) after a pass over all, and the scores (n, classes) that it
+        sends back: those by which it has stepped, which cost no pass more.
 
         Args:
-            numbers: its numbers before.
             received: activations (n, …), labels (n,) and scores (n, classes) of all clients.
-
-        Returns:
-            Its numbers; its scores (n, classes), those by which it has stepped: to compute them
-            anew would cost another pass over everything.
         """
         self.load(numbers)
         activations, labels, taught = received
-        stepper, answers = self.stepper(step_size), torch.zeros_like(taught)
+        stepper = Stepper([self._flat], self.settings, step_size)
+        answers = torch.zeros_like(taught)
         shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
         for batch in whole_batches(shuffled, self.settings.batch_size):
             scores = self.module(channels_last(activations.index_select(0, batch)))
@@ -208,84 +176,53 @@ class TransferProcess:
         Who does not keeps its numbers, and the scores that it was sent. A tap hears nothing: no
         model travels.
         """
-        shards, executor = self.simulation.shards, self.executor
-        streams, number = self.simulation.randomness.sampling, state.round + 1
+        shards, executor, model = self.simulation.shards, self.executor, self.model
+        number, every = state.round + 1, rows_of(shards.sizes)
         clients = np.flatnonzero(self.present[state.round])
-        held = self._train(clients, state, plan.step_size)
-        rows = torch.cat([torch.arange(r.start, r.stop) for r in held]).to(shards.labels.device)
+        work = partial(_train, self, clients, state, plan.step_size)
+        costs = shards.sizes[clients].astype(np.float64)
+        executor.workers.share("clients", costs, work, fixed=(self,))
+        held = [torch.arange(every[client].start, every[client].stop) for client in clients]
+        rows = torch.cat(held).to(shards.labels.device)
         received = (
             executor.sent[: len(rows)],
             shards.labels.index_select(0, rows),
             executor.scores[: len(rows)],
         )
         weights, scores = state.weights.clone(), state.slots.server[SCORES].clone()
-        weights[self.model.server_place], scores[rows] = executor.server.update(
-            weights[self.model.server_place],
-            received,
-            plan.step_size,
-            streams.generator("server-batches", number),
+        order = self.simulation.randomness.sampling.generator("server-batches", number)
+        weights[model.server_place], scores[rows] = executor.server.update(
+            weights[model.server_place], received, plan.step_size, order
         )
         for client, numbers in zip(clients.tolist(), executor.numbers, strict=False):
-            weights[self.model.client_place(client)] = numbers
+            weights[model.client_place(client)] = numbers
         return State(number, weights, Slots({SCORES: scores}))
-
-    def _train(self, clients: np.ndarray, state: State, step_size: float) -> list[slice]:
-        """Train clients, leave their numbers and what they send in the executor, and tell where
-        among all records theirs are."""
-        shards = self.simulation.shards
-        every = rows_of(shards.sizes)
-        held = [every[client] for client in clients]
-        sent_rows = rows_of(shards.sizes[clients])
-        # The server has answered whoever has taken part before.
-        taught = self.present[: state.round].sum(axis=0) > 0
-        draws = self.simulation.randomness.sampling, state.round + 1
-        slots = [
-            _Slot(
-                int(client),
-                rows,
-                sent,
-                state.weights[self.model.client_place(int(client))],
-                state.slots.server[SCORES][rows] if taught[client] else None,
-            )
-            for client, rows, sent in zip(clients, held, sent_rows, strict=True)
-        ]
-        work = partial(_train, self, slots, step_size, draws)
-        fixed = (self, self.simulation.randomness.sampling)
-        costs = shards.sizes[clients].astype(np.float64)
-        self.executor.workers.share("clients", costs, work, fixed=fixed)
-        return held
-
-
-@dataclass(frozen=True, eq=False)
-class _Slot:
-    """A client's part in a round: its number, where its records are among all, where what it sends
-    lies in the executor, its numbers (size,) before, and the scores that it was sent, if any."""
-
-    client: int
-    rows: slice
-    sent: slice
-    numbers: Tensor
-    taught: Tensor | None
 
 
 def _train(
-    process: TransferProcess,
-    slots: Sequence[_Slot],
-    step_size: float,
-    draws: tuple[Streams, int],
-    part: range,
+    process: TransferProcess, clients: np.ndarray, state: State, step_size: float, part: range
 ) -> None:
-    """Train some of the clients, and leave their numbers and what they send in the executor."""
+    """Train some of the clients int64 (n,), and leave their numbers and what they send in the
+    executor."""
     shards, executor = process.simulation.shards, process.executor
-    streams, number = draws
+    every, of_sent = rows_of(shards.sizes), rows_of(shards.sizes[clients])
+    # The server has answered whoever has taken part before.
+    taught = process.present[: state.round].sum(axis=0) > 0
     for place in part:
-        slot = slots[place]
-        executor.numbers[place], executor.sent[slot.sent], executor.scores[slot.sent] = (
+        client, sent = int(clients[place]), of_sent[place]
+        rows = every[client]
+        executor.numbers[place], executor.sent[sent], executor.scores[sent] = (
             executor.client.update(
-                slot.numbers,
-                (shards.features[slot.rows], shards.labels[slot.rows], slot.taught),
+                state.weights[process.model.client_place(client)],
+                (
+                    shards.features[rows],
+                    shards.labels[rows],
+                    state.slots.server[SCORES][rows] if taught[client] else None,
+                ),
                 step_size,
-                streams.generator("tier-batches", number, slot.client),
+                process.simulation.randomness.sampling.generator(
+                    "tier-batches", state.round + 1, client
+                ),
             )
         )
 
@@ -301,9 +238,6 @@ def build_transfer_process(
     Args:
         present: bool (R, K), who takes part.
         workers: processes that share the clients, on a CPU.
-
-    Raises:
-        TypeError: the model is not of clients and a server.
     """
     model, shards = simulation.model, simulation.shards
     if not isinstance(model, TransferModel):
@@ -328,3 +262,111 @@ def build_transfer_process(
         shared(n_sent, scores.shape[1:]),
     )
     return TransferProcess(simulation, model, present, executor)
+
+
+# What a client keeps: what it sends the activations of, and what scores them for itself.
+_FIRST = "first."
+
+
+class ClientNetwork(nn.Module):
+    """md1, whose activations are sent, and the small network that scores them at the client."""
+
+    def __init__(self, first: nn.Module, small: nn.Module) -> None:
+        super().__init__()
+        self.first, self.small = first, small
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What is sent for images (B, C, H, W), and the client's own scores (B, classes)."""
+        sent = self.first(features)
+        return sent, self.small(sent)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A network with all that training changes of it in one vector: parameters, and batch norm's
+    running means and variances. Only its structure and initial numbers are used."""
+
+    module: nn.Module
+
+    @cached_property
+    def size(self) -> int:
+        return self.initial_vector().numel()
+
+    def initial_vector(self) -> Tensor:
+        return torch.cat([tensor.flatten() for tensor in trained_tensors(self.module).values()])
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """The tensors by name, as views of a vector (size,)."""
+        return unflattened(trained_tensors(self.module), vector)
+
+
+@dataclass(frozen=True, eq=False)
+class TransferModel(Model):
+    """The numbers of the server, md2 to the last module, and then each client's, in one vector.
+
+    As a `Model` it scores every record by some client's md1 and the server.
+    """
+
+    client: Side = field(kw_only=True)
+    server: Side = field(kw_only=True)
+    n_clients: int = field(kw_only=True)
+
+    @property
+    def n_parameters(self) -> int:
+        return self.server.size + self.n_clients * self.client.size
+
+    @property
+    def server_place(self) -> slice:
+        return slice(0, self.server.size)
+
+    def client_place(self, number: int) -> slice:
+        start = self.server.size + number * self.client.size
+        return slice(start, start + self.client.size)
+
+    def initial_vector(self) -> Tensor:
+        one_client = self.client.initial_vector()
+        return torch.cat([self.server.initial_vector(), *[one_client] * self.n_clients])
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        server = self.server.unflatten(vector[self.server_place])
+        named = {f"server.{name}": tensor for name, tensor in server.items()}
+        for number in range(self.n_clients):
+            tensors = self.client.unflatten(vector[self.client_place(number)])
+            named |= {f"clients.{number}.{name}": tensor for name, tensor in tensors.items()}
+        return named
+
+    def scores(self, vector: Tensor, features: Tensor) -> Tensor:
+        """Scores (B, classes) of features (B, C, H, W): of record i by client i mod K and the
+        server. What is counted of them estimates the mean over the clients' models, without bias,
+        at the price of one."""
+        sent: Tensor | None = None
+        for number in range(min(self.n_clients, len(features))):
+            rows = slice(number, None, self.n_clients)
+            tensors = self.client.unflatten(vector[self.client_place(number)])
+            first = {n.removeprefix(_FIRST): t for n, t in tensors.items() if n.startswith(_FIRST)}
+            images = features[rows].contiguous(memory_format=torch.channels_last)
+            module = self.client.module.get_submodule("first")
+            part = torch.func.functional_call(module, first, images)
+            if sent is None:
+                sent = part.new_empty((len(features), *part.shape[1:]))
+            sent[rows] = part
+        if sent is None:
+            raise ValueError("no records to score")
+        return scored(self.server.module, self.server.unflatten(vector[self.server_place]), sent)
+
+
+def build_transfer_model(
+    config: ModelConfig, shape: Shape, n_classes: int, seed: int, n_clients: int
+) -> TransferModel:
+    """The configured model, cut after md1, with small networks of the clients' own."""
+    split = build_split_model(config, shape, n_classes, seed, (1,), small=True)
+    first, *others = split.modules
+    return TransferModel(
+        split.name,
+        split.module,
+        split.loss,
+        linear=False,
+        client=Side(ClientNetwork(first, split.heads["1"])),
+        server=Side(nn.Sequential(*others)),
+        n_clients=n_clients,
+    )

@@ -16,18 +16,16 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from m2fdp.core.config import ResourcesConfig
-from m2fdp.core.costs.clock import Cost
-from m2fdp.core.costs.resources import LinkClock, watts
+from m2fdp.core.costs.resources import Cost, LinkClock, watts
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
 from m2fdp.tiers import scheduler
-from m2fdp.tiers.clock import GIGA, RoundTimes, clients_of, round_times
+from m2fdp.tiers.clock import GIGA, RoundTimes, clients_of, draw_noise, draw_profiles, round_times
 from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.costs import ModuleCosts, TierCosts
 from m2fdp.tiers.course import TierCourse, in_tiers, waiting
-from m2fdp.tiers.profiles import draw_noise, draw_profiles
 
 
 @dataclass(frozen=True)
@@ -50,11 +48,6 @@ class TreeTiers:
     def seconds(self) -> np.ndarray:
         """float64 (T,), of the slowest device."""
         return np.asarray(self.took.max(axis=1))
-
-    @property
-    def cuts(self) -> list[int]:
-        """Those that are in use at some time."""
-        return list(np.unique(self.tiers).tolist())
 
 
 def billed_cuts(costs: ModuleCosts, n_cuts: int) -> np.ndarray:

@@ -54,12 +54,7 @@ class Way:
     sees: Mapping[str, str] = field(default_factory=dict)
 
     def seconds(self, times: RoundTimes, tiers: np.ndarray, clock: ClockConfig) -> np.ndarray:
-        """What a round takes each client, (K,).
-
-        Args:
-            times: those of `costs`.
-            tiers: (K,), 1 … M.
-        """
+        """What a round takes each client, (K,), in its tier (K,), by the times of `costs`."""
         chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
         return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
 
@@ -136,10 +131,7 @@ FEDGKT = Way(
     averaged=False,
     sees={
         **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),
-        **dict.fromkeys(
-            _DEVICES,
-            "un-noised logits of the server's model for their own records",
-        ),
+        **dict.fromkeys(_DEVICES, "un-noised logits of the server's model for their own records"),
         **dict.fromkeys(_DOWN_LINKS, "un-noised logits of the server's model for every record"),
     },
 )

@@ -7,12 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from m2fdp.core.blocks import (
-    READ_BY,
-    SINCE,
-    Block,
-    Probability,
-)
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Probability
 
 # Who reads it.
 ZONED = "algorithm: hdp_mixed"

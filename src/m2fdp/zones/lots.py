@@ -36,23 +36,13 @@ class Candidate(Protocol):
         """To a nonce, a fresh one each time."""
 
     def reveal(self, others: Mapping[int, bytes]) -> bytes | None:
-        """The nonce; None = nothing comes.
-
-        Args:
-            others: the nonces that others have revealed before, by number.
-        """
+        """The nonce, after those of others by number; None = nothing comes."""
 
 
 @dataclass(frozen=True)
 class Election:
-    """How one ended.
-
-    Attributes:
-        leader: the winner's number.
-        left_out: who did not show what they had committed to, in the order of the draws.
-        draws: 1, and one more for each that had to be repeated.
-        messages: how many candidates have sent each other, of `NONCE_BYTES` each.
-    """
+    """How one ended: the winner's number; who did not show what they had committed to, in the order
+    of the draws; how many draws that took; and how many messages of `NONCE_BYTES` were sent."""
 
     leader: int
     left_out: tuple[int, ...]
@@ -63,25 +53,18 @@ class Election:
 def elect(
     numbers: Sequence[int], nonces: Callable[[int], bytes], silent: Collection[int] = ()
 ) -> Election:
-    """An election among devices that do what they should.
+    """An election among devices that do what they should; `NobodyElected` where none is left.
 
     Args:
-        numbers: the candidates' numbers.
         nonces: so many random bytes; those of a keyed generator make a result that repeats.
         silent: candidates that fall silent once they have committed.
-
-    Raises:
-        NobodyElected: no candidate is left.
     """
     return hold([_Device(number, nonces, number in silent) for number in numbers])
 
 
 def hold(candidates: Sequence[Candidate]) -> Election:
-    """An election among any candidates. They show their nonces in turn.
-
-    Raises:
-        NobodyElected: no candidate is left.
-    """
+    """An election among any candidates, who show their nonces in turn; `NobodyElected` where none
+    is left."""
     left_out: list[int] = []
     messages = draws = 0
     while candidates:

@@ -13,12 +13,16 @@ from functools import lru_cache
 import numpy as np
 
 from m2fdp.chance.joining import of_those
+from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.accounting import Composition
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.releases import AlikeRounds, ByTurns, Past, Release
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.zones.lots import Exposure, exposure
+from m2fdp.core.streams import Streams
+from m2fdp.core.topology.network import Network
+from m2fdp.secure_aggregation.survivors import stays
+from m2fdp.zones.lots import Exposure, NobodyElected, elect, exposure
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +73,8 @@ class InOffice(ByTurns):
     offices: Offices
 
     def shown(self, line: Release, past: Past) -> Iterator[AlikeRounds]:
-        """Rounds with the same laws are counted together, for no super-node is worst in all.
-
-        We take the largest number of rounds served and the largest number joined over the
-        position's devices. Both are upper bounds for each device.
-        """
+        """Rounds with the same laws are counted together, for no super-node is worst in all. The
+        largest numbers of rounds served and joined over the position's devices count."""
         plans: dict[tuple[int, Composition], list[RoundPlan]] = {}
         for plan in past.counted:
             position, _ = line.views[plan.network]
@@ -103,7 +104,6 @@ class InOffice(ByTurns):
 
 
 def in_office(ledger: Ledger, offices: Offices) -> Ledger:
-    """The ledger of these super-nodes."""
     lines = (
         replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
         if isinstance(line.account, ByTurns)
@@ -111,3 +111,40 @@ def in_office(ledger: Ledger, offices: Offices) -> Ledger:
         for line in ledger.lines
     )
     return of_those(replace(ledger, lines=tuple(lines)), public=offices.serves)
+
+
+def draw_super_nodes(
+    network: Network, present: np.ndarray, streams: Streams, round_: int, last_step: int = 1
+) -> np.ndarray:
+    """Each zone's super-node, uniform over its devices that take part: int64 (N_{L-1},), devices
+    by index; -1 where there are none.
+
+    A device that falls silent in the sum that ends the round can't serve: the others draw anew.
+    `last_step` is the round's last, which ends in the global aggregation.
+    """
+    tree = network.tree
+    silent = np.zeros(tree.n_devices, dtype=bool)
+    if tree.depth in network.sums.layers:
+        silent = ~stays(network, streams, tree.depth, (round_, last_step))
+    zones = tree.parents[-1]
+    result = np.full(tree.n_nodes(tree.depth - 1), -1)
+    for zone in range(len(result)):
+        candidates = np.flatnonzero((zones == zone) & present).tolist()
+        nonces = streams.generator("election", round_, zone).bytes
+        falling = {device for device in candidates if silent[device]}
+        try:
+            result[zone] = elect(candidates, nonces, falling).leader
+        except NobodyElected:
+            continue
+    return result
+
+
+def draw_offices(
+    network: Network, streams: Streams, plans: Sequence[RoundPlan], coalition: int
+) -> Offices:
+    present, leaders = [], []
+    for round_, plan in enumerate(plans, start=1):
+        present.append(draw_participants(network, streams, round_))
+        last_step = len(plan.layers)
+        leaders.append(draw_super_nodes(network, present[-1], streams, round_, last_step))
+    return Offices(network.tree.parents[-1], np.stack(present), np.stack(leaders), coalition)

@@ -4,10 +4,10 @@ from m2fdp.core.rooms import Room
 
 ROOM = Room(
     algorithms={
-        "ldp": "m2fdp.zones.ldp:LDP",
-        "hdp": "m2fdp.zones.hdp:HDP",
-        "cdp": "m2fdp.zones.cdp:CDP",
-        "hdp_mixed": "m2fdp.zones.hdp_mixed:HDP_MIXED",
+        "ldp": "m2fdp.zones.algorithm:LDP",
+        "hdp": "m2fdp.zones.algorithm:HDP",
+        "cdp": "m2fdp.zones.algorithm:CDP",
+        "hdp_mixed": "m2fdp.zones.algorithm:HDP_MIXED",
     },
     blocks={
         "topology": "m2fdp.zones.config:ElectedConfig",
@@ -18,6 +18,6 @@ ROOM = Room(
     planned=("m2fdp.zones.super_nodes:with_elections",),
     facts=("m2fdp.zones.facts:FACTS",),
     features=("m2fdp.zones.facts:FEATURES",),
-    ledgers=("m2fdp.zones.promised:with_offices",),
-    promised=("m2fdp.zones.promised:promised",),
+    ledgers=("m2fdp.zones.run:with_offices",),
+    promised=("m2fdp.zones.run:promised",),
 )

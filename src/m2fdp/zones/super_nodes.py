@@ -18,32 +18,17 @@ from m2fdp.core.topology.network import Network, heads_of
 
 
 def with_elections(plan: Plan, config: Config) -> Plan:
-    """The plan with the lowest servers elected, if they are.
-
-    Raises:
-        InputError: there are no lowest servers, or more of a zone's devices collude than its
-            elections stand.
-    """
+    """The plan with the lowest servers elected, if they are; an `InputError` where there are none,
+    or more of a zone's devices collude than its elections stand."""
     network, elections = plan.network, config.topology.super_nodes
     if elections.kind == "fixed":
         return plan
     if network.tree.depth < 2:
-        raise InputError(
-            "topology.super_nodes.kind",
-            elections.kind,
-            "needs servers between cloud and devices, which this network, a star, has not; use "
-            "fixed",
-        )
-    _check_colluding(network, config.threat.colluding)
-    return replace(plan, network=replace(network, elected=True))
-
-
-def _check_colluding(network: Network, colluding: int) -> None:
-    """Too few of a zone's devices collude to decide its elections, however they behave: at most a
-    third of m - 1, of m devices that are expected on line (H Sec. IV-A)."""
-    chance = 1.0 if network.chance is None else network.chance
-    on_line = network.present * chance
-    too_many = colluding > (on_line - 1) / 3
+        problem = "needs servers between cloud and devices, which this network, a star, has not"
+        raise InputError("topology.super_nodes.kind", elections.kind, f"{problem}; use fixed")
+    chance, colluding = 1.0 if network.chance is None else network.chance, config.threat.colluding
+    on_line = network.present * chance  # those expected
+    too_many = colluding > (on_line - 1) / 3  # H Sec. IV-A
     if too_many.any():
         zone = int(np.argmax(too_many))
         raise InputError(
@@ -52,6 +37,7 @@ def _check_colluding(network: Network, colluding: int) -> None:
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
             f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3",
         )
+    return replace(plan, network=replace(network, elected=True))
 
 
 def zone_read_in_clear(network: Network) -> str | None:

@@ -60,13 +60,8 @@ def zones_table(
     - with uncertain noise: senders may fall silent, or its weight depends on who comes;
     - with noised activations: their noise does not add up in a sum, and labels may cost epsilon.
 
-    Args:
-        colluding: `threat.colluding`.
-
-    Returns:
-        `COLUMNS`: H's case; V, the variances of one adder in the global sum; the nominal epsilon;
-        H's, over the root of V, and with secure aggregation over V; then the columns of
-        `m2fdp.zones.views.zone_epsilons`.
+    `COLUMNS` are H's case; V, the variances of one adder in the global sum; the nominal epsilon;
+    H's, over the root of V, and with secure aggregation over V; then those of `zone_epsilons`.
     """
     empty = pd.DataFrame(columns=list(COLUMNS))
     if not mechanism.private or network.tree.depth != 2:
@@ -88,6 +83,8 @@ def zones_table(
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
     for number, line in enumerate(lines):
         of_device[list(line.position.members)] = number
+    if network.chance is not None:  # as the ledger counts
+        zones = replace(zones, shown=~np.array([x.position.unnoticed for x in lines])[of_device])
     releases = [_releases(line, ledger, rounds) for line in lines]
     found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
@@ -112,11 +109,7 @@ def _weighs_noise(network: Network) -> bool:
 
 
 def _zones(
-    network: Network,
-    mechanism: CalibratedMechanism,
-    lines: list[Release],
-    steps: bool,
-    rounds: int,
+    network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool, rounds: int
 ) -> Zones:
     """What the mechanism has each node add, and what the ledger says that each device moves."""
     at_zone, at_cloud = network.weights[1], network.weights[0]

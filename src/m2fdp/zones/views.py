@@ -28,7 +28,7 @@ from m2fdp.core.privacy.ledger import undominated
 from m2fdp.core.privacy.releases import WORDS
 from m2fdp.core.privacy.sight import AT_CLOUD, ON_LINKS, PUBLIC, READS, TO_SERVERS, message_in
 from m2fdp.core.privacy.variance import with_quietest
-from m2fdp.core.topology.sums import OPEN, SecureSums
+from m2fdp.core.topology.network import OPEN, SecureSums
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,7 @@ class Zones:
         elected: whether super-nodes are devices of the zone, who draw what it adds.
         sums: which messages of devices (2) and super-nodes (1) are read as sums only.
         colluding: how many devices, or super-nodes, pool what they know.
+        shown: bool (n,), the devices known above their zone to have joined; None = noise adders.
     """
 
     zone_of: np.ndarray
@@ -64,6 +65,7 @@ class Zones:
     elected: bool = False
     sums: SecureSums = OPEN
     colluding: int = 0
+    shown: np.ndarray | None = None
 
     @cached_property
     def in_zone(self) -> np.ndarray:
@@ -101,11 +103,7 @@ class Zones:
 
     def adders(self, one: float) -> float:
         """V: the noise in the global sum in units of one adder's variance, each adder's as it is
-        over what a device moves its message by.
-
-        Args:
-            one: an adder's noise over that.
-        """
+        over what a device moves its message by; `one` is an adder's noise over that."""
         devices, super_nodes, cloud = self.multipliers
         total = self.on_line @ devices**2 + (super_nodes**2).sum() + cloud**2
         return float(total) / one**2
@@ -131,12 +129,8 @@ _CASES = {
 
 @dataclass(frozen=True)
 class Releases:
-    """What of a device's gets out over a run, in units of what it moves a message by.
-
-    Attributes:
-        told: what those are shown who know in which rounds it took part.
-        unseen: what those are who never do; the same where nobody joins by chance.
-    """
+    """What of a device's gets out over a run, in units of what it moves a message by: to those who
+    are told in which rounds it took part, and to those who never are."""
 
     told: Composition
     unseen: Composition
@@ -164,11 +158,8 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """The devices' noise in a round, as each device may count on it when it is there.
-
-    Attributes:
-        others: float64 (n,), the variance that each adds to its zone's sum for certain.
-    """
+    """The devices' noise in a round, as each may count on it when it is there: the variance
+    float64 (n,) that each adds to its zone's sum for certain."""
 
     zones: Zones
     others: np.ndarray
@@ -244,16 +235,16 @@ def views(zones: Zones) -> list[View]:
 
 
 def _views_of(its_round: _Round) -> list[View]:
-    """Of one round."""
     zones = its_round.zones
-    weights, shows = zones.global_weights, zones.devices > 0
+    weights = zones.global_weights
+    shows = zones.devices > 0 if zones.shown is None else zones.shown
     broadcast = its_round.in_all + zones.of_servers
     peers = broadcast - zones.to_cloud[zones.zone_of] * its_round.known(1)
     far = broadcast - its_round.loudest_elsewhere
     result = [
         _at_the_super_node(its_round, "super-node", 0),
         _at_the_super_node(its_round, "elected super-node", 1),
-        *_at_the_cloud(its_round),
+        *_at_the_cloud(its_round, shows),
         _on_the_lower_link(zones),
         View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
@@ -281,15 +272,14 @@ def _at_the_super_node(its_round: _Round, observer: str, knows: int) -> View:
         return View(observer, f"{WORDS}, and broadcasts", variance, zones.global_weights, told)
     if sent.form == "alone":
         return View(observer, _MESSAGE, zones.in_zone, weights, told)
-    return View(
-        observer, "the sum of the zone's messages", its_round.in_zone - known, weights, told
-    )
+    sees = "the sum of the zone's messages"
+    return View(observer, sees, its_round.in_zone - known, weights, told)
 
 
-def _at_the_cloud(its_round: _Round) -> list[View]:
+def _at_the_cloud(its_round: _Round, shows: np.ndarray) -> list[View]:
     """The cloud, alone and with super-nodes of other zones, and who listens below it."""
     zones, of_zone = its_round.zones, its_round.zones.zone_of
-    shows, weights = zones.devices > 0, zones.global_weights
+    weights = zones.global_weights
     if READS[ON_LINKS](message_in(zones.sums, 1)):
         variance = its_round.in_zone + (zones.super_nodes**2)[of_zone]
         zone_message = ("the zone's message", variance, zones.device_weights, shows)
@@ -327,15 +317,14 @@ def zone_epsilons(
 ) -> pd.DataFrame:
     """What every observer learns of the devices of every kind of zone: a row each.
 
+    Columns: observer; sees; about, who adds noise on the devices' path below the cloud; devices,
+    how many; rounds_known, whether rounds that a device is known to have joined count;
+    noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
+    noise over what it moves.
+
     Args:
         releases: the different ones of devices.
         releases_of: int64 (n,), which of them are a device's; the first, unless given.
-
-    Returns:
-        observer; sees; about, who adds noise on the devices' path below the cloud; devices, how
-        many; rounds_known, whether rounds that a device is known to have joined count;
-        noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
-        noise over what it moves.
     """
     kinds = np.zeros(len(zones.zone_of), dtype=np.int64) if releases_of is None else releases_of
     abouts = _about(zones)
@@ -402,7 +391,5 @@ def _most_exposed(
 def _about(zones: Zones) -> np.ndarray:
     """In words, (n,): who adds noise on each device's path below the cloud."""
     number = (zones.devices > 0) + 2 * (zones.super_nodes > 0)[zones.zone_of]
-    return np.array(_ADDERS)[number]
-
-
-_ADDERS = ("nobody adds noise", "devices add noise", "super-nodes add noise", "both add noise")
+    who = "nobody adds noise", "devices add noise", "super-nodes add noise", "both add noise"
+    return np.array(who)[number]

@@ -3,21 +3,10 @@
 import numpy as np
 import pytest
 
-from m2fdp.core.algorithms import (
-    ALGORITHMS,
-    Algorithm,
-    Plan,
-    build_plan,
-    get_algorithm,
-)
-from m2fdp.core.config import (
-    Config,
-    TopologyConfig,
-    TrainingConfig,
-    TrustConfig,
-)
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm, Plan, build_plan, get_algorithm
+from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.network import Network, heads_of, noise_plan
+from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
 
 TOPOLOGY = TopologyConfig(fanouts=[4, 3], trust=TrustConfig(ratios=[0.5]))
@@ -68,16 +57,6 @@ def test_an_own_algorithm_that_leaves_devices_in_clear_is_refused(monkeypatch):
     with_algorithm(monkeypatch, plan)
     with pytest.raises(InputError, match="algorithm = 'own': .*12 devices, such as device-0"):
         plan_of("own")
-
-
-def test_an_own_algorithm_may_add_more_noise_than_it_needs(monkeypatch):
-    def plan(given):
-        everywhere = (np.zeros(1), *(np.ones(len(parents)) for parents in given.tree.parents))
-        return Plan(Network(given.tree, given.trust, everywhere), given.schedule, private=True)
-
-    with_algorithm(monkeypatch, plan)
-    needed = heads_of(plan_of("m2fdp").network)
-    np.testing.assert_array_equal(heads_of(plan_of("own").network), needed)
 
 
 def test_an_own_algorithm_whose_trusted_cloud_adds_no_noise_is_refused(monkeypatch):

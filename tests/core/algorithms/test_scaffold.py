@@ -13,7 +13,6 @@ from m2fdp.core.engine import seams
 from m2fdp.core.engine.process import Slots, State
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.training import Progress
-from m2fdp.core.errors import InputError
 
 SMALL = {
     "algorithm": "scaffold",
@@ -197,32 +196,6 @@ def test_members_of_sums_add_noise_as_if_each_were_read(noise):
         assert line.deviation == line.position.noise == pytest.approx(least, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        (
-            {"privacy.mechanism": "weights", "privacy.unit": "device"},
-            "privacy.mechanism = 'weights': algorithm: scaffold, ",
-        ),
-        (
-            {"secure_aggregation.layers": [1], "secure_aggregation.protocol": "masks"},
-            "secure_aggregation.protocol = 'masks'",
-        ),
-    ],
-)
-def test_what_is_not_derived_is_refused(changes, key):
-    with pytest.raises(InputError) as caught:
-        experiment_of(SMALL, changes)
-    assert key in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_bounds_and_reconstructions_are_those_of_plain_steps():
-    experiment = experiment_of(SMALL)
-    for refused in (experiment.bound, experiment.attack):
-        with pytest.raises(InputError, match="algorithm = 'scaffold': .* needs devices that keep"):
-            refused()
-
-
 def test_without_privacy_any_mechanism_will_do():
     experiment_of(SMALL, PLAIN, {"privacy.mechanism": "upload"})
 
@@ -241,9 +214,6 @@ def test_a_round_costs_as_many_bits_more_as_reports_have():
     bits = 640 * 32
     wireless, wired = 10**-0.6 * bits / 35e6, 10**0.8 * bits / 100e6
     assert costs[1] - costs[0] == pytest.approx(3 * wireless + 2 * wired, rel=1e-6)
-
-
-# --- the audit ---------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from m2fdp.core.config import PrivacyConfig, ResourcesConfig, ThreatConfig
-from m2fdp.core.costs.messages import message_bits
-from m2fdp.core.costs.resources import Links
+from m2fdp.core.costs.resources import Links, message_bits
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import step_together
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, no_noise, noise_plan
-from m2fdp.core.topology.participation import Participation
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import Network, Participation, SecureSums, no_noise, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
 from m2fdp.zones.lots import ballot_bits
 
@@ -55,63 +52,38 @@ def cost_together(network, layers, **resources):
     return Links(network, step_together(network), M, ResourcesConfig(**resources)).round(layers)
 
 
-def check(cost, steps, wireless_s, wired_s, in_turn_s):
-    """Against all seconds on the air and on wires, and those that the round waits for."""
-    joules = 6 * steps * 1e-3 + WIRELESS_W * wireless_s + WIRED_W * wired_s
-    assert cost.energy_j == pytest.approx(joules, rel=1e-12)
-    assert cost.delay_s == pytest.approx(steps * 0.2 + in_turn_s, rel=1e-12)
+# What servers send up for the cloud: what they have added, keys and shares of three members.
+HANDED_ON = 32 * M + 3 * (hidden(6) - 32 * M)
+# Layers of sums, how they are made, and the steps of a round; bits of a device's and of a server's
+# message; how many travel, and for how many the round waits.
+CASES = {
+    "zones for their servers": ({2}, {}, (0,), hidden(3), 32 * M, (6, 2), (3, 2)),
+    "devices for the cloud": ({2}, {"decode": "cloud"}, (0,), hidden(6), HANDED_ON, (6, 2), (3, 2)),
+    "servers alone": ({1}, {}, (0,), 32 * M, hidden(2), (6, 2), (3, 2)),
+    "every aggregation": ({1, 2}, {}, (1, 0), hidden(3), hidden(2), (12, 2), (6, 2)),
+    "steps of zones": ({2}, {"shared": True}, (None, 0), hidden(3), 32 * M, (12, 2), (6, 2)),
+    "steps of devices for the cloud": (
+        *({2}, {"decode": "cloud", "shared": True}, (None, 0)),
+        *(hidden(6), HANDED_ON, (12, 4), (6, 4)),
+    ),
+    # Devices send trusted servers gradients in every step, which nobody else reads.
+    "steps of trusted servers": (
+        *({1}, {"shared": True}, (None, 0)),
+        *(32 * M, hidden(2), (12, 4), (6, 4)),
+    ),
+}
 
 
-def test_zones_are_summed_for_their_servers():
-    """Servers' models are no sums."""
-    network = two_by_three(SecureSums(frozenset({2})))
-    cost = cost_alone(network, (0,))
-    device, server = wireless(hidden(3)), wired(M * 32)
-    check(cost, 1, 6 * device, 2 * server, 3 * device + 2 * server)
-
-
-def test_all_devices_are_summed_for_the_cloud():
-    """Servers send up what they have added, and hand on the keys and shares of three members."""
-    network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
-    device = wireless(hidden(6))
-    server = wired(32 * M + 3 * (hidden(6) - 32 * M))
-    check(cost_alone(network, (0,)), 1, 6 * device, 2 * server, 3 * device + 2 * server)
-
-
-def test_only_servers_are_summed():
-    network = two_by_three(SecureSums(frozenset({1})))
-    device, server = wireless(32 * M), wired(hidden(2))
-    check(cost_alone(network, (0,)), 1, 6 * device, 2 * server, 3 * device + 2 * server)
-
-
-def test_every_aggregation_sums_anew():
-    """Two steps, after the first of them a local aggregation."""
-    network = two_by_three(SecureSums(frozenset({1, 2})))
-    device, server = wireless(hidden(3)), wired(hidden(2))
-    check(cost_alone(network, (1, 0)), 2, 12 * device, 2 * server, 6 * device + 2 * server)
-
-
-def test_members_that_share_noise_sum_every_local_step_for_their_server():
-    network = two_by_three(SecureSums(frozenset({2}), shared=True))
-    device, server = wireless(hidden(3)), wired(32 * M)
-    cost = cost_together(network, (None, 0))
-    check(cost, 2, 12 * device, 2 * server, 6 * device + 2 * server)
-
-
-def test_members_that_share_noise_sum_every_local_step_for_the_cloud():
-    network = two_by_three(SecureSums(frozenset({2}), decode="cloud", shared=True))
-    device = wireless(hidden(6))
-    server = wired(32 * M + 3 * (hidden(6) - 32 * M))
-    cost = cost_together(network, (None, 0))
-    check(cost, 2, 12 * device, 4 * server, 2 * (3 * device + 2 * server))
-
-
-def test_trusted_servers_that_share_noise_sum_every_local_step():
-    """Devices send them gradients in every step, which nobody else reads."""
-    network = two_by_three(SecureSums(frozenset({1}), shared=True), trusted=True)
-    device, server = wireless(32 * M), wired(hidden(2))
-    cost = cost_together(network, (None, 0))
-    check(cost, 2, 12 * device, 4 * server, 2 * (3 * device + 2 * server))
+@pytest.mark.parametrize("case", CASES)
+def test_energy_and_delay_of_sums_by_hand(case):
+    layers, kind, steps, device_bits, server_bits, sent, in_turn = CASES[case]
+    network = two_by_three(SecureSums(frozenset(layers), **kind), trusted="trusted" in case)
+    cost = (cost_together if "shared" in kind else cost_alone)(network, steps)
+    device, server = wireless(device_bits), wired(server_bits)
+    joules = WIRELESS_W * sent[0] * device + WIRED_W * sent[1] * server
+    assert cost.energy_j == pytest.approx(6 * len(steps) * 1e-3 + joules, rel=1e-12)
+    seconds = in_turn[0] * device + in_turn[1] * server
+    assert cost.delay_s == pytest.approx(len(steps) * 0.2 + seconds, rel=1e-12)
 
 
 def test_parallel_uplinks_wait_for_the_longest_message():
@@ -137,13 +109,6 @@ def test_only_those_who_take_part_share_keys():
     joules = 4e-3 + WIRELESS_W * 4 * device + WIRED_W * 2 * server
     assert cost.energy_j == pytest.approx(joules, rel=1e-12)
     assert cost.delay_s == pytest.approx(0.2 + 2 * device + 2 * server, rel=1e-12)
-
-
-def test_bits_are_those_of_the_protocol():
-    """What all members send together, as the protocol counts it."""
-    network = two_by_three(SecureSums(frozenset({2}), decode="cloud"))
-    _, devices = message_bits(network, M, ResourcesConfig())
-    assert devices.sum() == 6 * hidden(6)
 
 
 def test_devices_by_chance_cost_what_is_expected():

@@ -1,7 +1,5 @@
 """Profiles of devices: shares, switches, noise, speeds."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import numpy as np
@@ -9,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m2fdp.tiers.clock import bytes_per_second, draw_noise, draw_profiles, slowness
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.profiles import bytes_per_second, draw_noise, draw_profiles, slowness
 
 
 def test_what_was_measured_is_met_and_between_it_is_monotone():
@@ -29,14 +27,9 @@ def test_units():
     assert bytes_per_second(np.array([10.0]), "megabit") == 1_250_000
 
 
-def test_the_start_gives_each_profile_its_share():
-    drawn = draw_profiles(ClockConfig(), 10, 1, seed=0)
-    assert drawn.tolist() == [[0, 0, 1, 1, 2, 2, 3, 3, 4, 4]]
-
-
 @given(
     clients=st.integers(1, 40),
-    every=st.integers(1, 6),
+    every=st.none() | st.integers(1, 6),
     share=st.floats(0, 1),
     seed=st.integers(0, 99),
 )
@@ -47,10 +40,10 @@ def test_profiles_change_at_switches_only_and_of_no_more_than_the_share(
     with mock.patch.object(ClockConfig, "switch_share", share):
         drawn = draw_profiles(config, clients, 20, seed)
     changed = (np.diff(drawn, axis=0) != 0).sum(axis=1)
-    switches = (np.arange(1, 20) % every) == 0
+    switches = (np.arange(1, 20) % (every or 99)) == 0
     assert (changed[~switches] == 0).all()
     assert (changed <= round(share * clients)).all()
-    assert ((drawn >= 0) & (drawn < 5)).all()
+    assert np.ptp(np.bincount(drawn[0], minlength=5)) <= 1 and drawn.max() < 5
 
 
 def test_draws_repeat_and_a_longer_plan_begins_like_a_shorter():
@@ -60,11 +53,6 @@ def test_draws_repeat_and_a_longer_plan_begins_like_a_shorter():
     assert (long != draw_profiles(config, 12, 20, seed=5)).any()
     noise = draw_noise(0.05, 4, 6, seed=4)
     assert (noise[:3, :2] == draw_noise(0.05, 2, 3, seed=4)).all()
-
-
-def test_without_switches_profiles_stay():
-    drawn = draw_profiles(ClockConfig(switch_every=None), 10, 200, seed=0)
-    assert (drawn == drawn[0]).all()
 
 
 def test_noise_has_its_deviation():

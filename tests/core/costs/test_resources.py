@@ -8,8 +8,7 @@ from m2fdp.core.costs.resources import Links, link_cost, watts
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Network, Participation, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
 
 M = 7840
@@ -41,51 +40,42 @@ def test_units():
     assert link_cost(1, 32 * M, ResourcesConfig()).energy_j == pytest.approx(WIRED_J)
 
 
-def test_default_network_with_local_aggregation_every_five():
-    cost = cost_of(WIDE, 20, every={1: 5})
+EDGES = [("c", "A"), ("c", "B"), ("A", "1"), ("A", "2"), ("A", "3"), ("B", "4")]
+# Joules and seconds of local steps, and messages on the air and on wires: all, and in turn.
+CASES = {
     # Local aggregations at 5, 10, 15; the global one at 20 passes both layers.
-    assert cost.energy_j == pytest.approx(20 * 50 * 1e-3 + 4 * 50 * WIRELESS_J + 10 * WIRED_J)
-    assert cost.delay_s == pytest.approx(20 * 0.2 + 4 * 5 * WIRELESS_S + 10 * WIRED_S)
+    "every five steps": (
+        {"tree": WIDE, "local_steps": 20, "every": {1: 5}},
+        *((20 * 50e-3, 4 * 50, 10), (20 * 0.2, 4 * 5, 10)),
+    ),
+    "parallel uplinks": (
+        {"tree": WIDE, "local_steps": 20, "uplinks": "parallel"},
+        *((20 * 50e-3, 50, 10), (20 * 0.2, 1, 1)),
+    ),
+    # Lock step costs a message a step, and none at the aggregation.
+    "lock step": (
+        {"tree": SMALL, "local_steps": 4, "trust": explicit_trust(SMALL, [])},
+        *((4 * 6e-3, 4 * 6, 2), (4 * 0.2, 4 * 3, 2)),
+    ),
+    # A is trusted: its devices send at every step. B's send models at the last step only.
+    "groups side by side": (
+        {"tree": SMALL, "local_steps": 2, "trust": explicit_trust(SMALL, ["server-1-1"])},
+        *((2 * 6e-3, 2 * 3 + 3, 2), (2 * 0.2, 2 * 3, 2)),
+    ),
+    "participants": ({"tree": SMALL, "participants": 2}, (4e-3, 4, 2), (0.2, 2, 2)),
+    # 0.3 of three devices of each server; the servers send whoever comes.
+    "by chance": (
+        {"tree": SMALL, "participation": Participation(0.3, np.ones(6))},
+        *((1.8e-3, 1.8, 2), (0.2, 0.9, 2)),
+    ),
+    "a star's links are wired": ({"tree": tree_from_fanouts([4])}, (4e-3, 0, 4), (0.2, 0, 4)),
+    "the slowest branch": ({"tree": tree_from_edges(EDGES)}, (4e-3, 4, 2), (0.2, 3, 2)),
+}
 
 
-def test_parallel_uplinks_wait_for_one_message_a_layer():
-    cost = cost_of(WIDE, 20, uplinks="parallel")
-    assert cost.delay_s == pytest.approx(20 * 0.2 + WIRELESS_S + WIRED_S)
-
-
-def test_lock_step_costs_a_message_a_step_and_none_at_the_aggregation():
-    cost = cost_of(SMALL, 4, explicit_trust(SMALL, []))
-    assert cost.energy_j == pytest.approx(4 * 6 * 1e-3 + 4 * 6 * WIRELESS_J + 2 * WIRED_J)
-    assert cost.delay_s == pytest.approx(4 * (0.2 + 3 * WIRELESS_S) + 2 * WIRED_S)
-
-
-def test_groups_that_work_side_by_side_are_waited_for_once():
-    """A is trusted: its devices send at every step. B's send models at the last step only."""
-    cost = cost_of(SMALL, 2, explicit_trust(SMALL, ["server-1-1"]))
-    assert cost.energy_j == pytest.approx(2 * 6 * 1e-3 + (2 * 3 + 3) * WIRELESS_J + 2 * WIRED_J)
-    assert cost.delay_s == pytest.approx(2 * (0.2 + 3 * WIRELESS_S) + 2 * WIRED_S)
-
-
-def test_only_participants_step_and_send():
-    cost = cost_of(SMALL, participants=2)
-    assert cost.energy_j == pytest.approx(4 * 1e-3 + 4 * WIRELESS_J + 2 * WIRED_J)
-    assert cost.delay_s == pytest.approx(0.2 + 2 * WIRELESS_S + 2 * WIRED_S)
-
-
-def test_devices_that_join_by_chance_cost_as_many_as_are_expected():
-    """0.3 of three devices of each server; the servers send whoever comes."""
-    cost = cost_of(SMALL, participation=Participation(0.3, np.ones(6)))
-    assert cost.energy_j == pytest.approx(1.8 * (1e-3 + WIRELESS_J) + 2 * WIRED_J)
-    assert cost.delay_s == pytest.approx(0.2 + 0.9 * WIRELESS_S + 2 * WIRED_S)
-
-
-def test_star_links_are_wired():
-    cost = cost_of(tree_from_fanouts([4]))
-    assert cost.energy_j == pytest.approx(4 * 1e-3 + 4 * WIRED_J)
-    assert cost.delay_s == pytest.approx(0.2 + 4 * WIRED_S)
-
-
-def test_a_ragged_tree_waits_for_its_slowest_branch():
-    edges = [("c", "A"), ("c", "B"), ("A", "1"), ("A", "2"), ("A", "3"), ("B", "4")]
-    cost = cost_of(tree_from_edges(edges))
-    assert cost.delay_s == pytest.approx(0.2 + 3 * WIRELESS_S + 2 * WIRED_S)
+@pytest.mark.parametrize("case", CASES)
+def test_energy_and_delay_by_hand(case):
+    changes, joules, seconds = CASES[case]
+    cost = cost_of(**changes)
+    assert cost.energy_j == pytest.approx(np.dot(joules, (1, WIRELESS_J, WIRED_J)))
+    assert cost.delay_s == pytest.approx(np.dot(seconds, (1, WIRELESS_S, WIRED_S)))

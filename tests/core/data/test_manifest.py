@@ -54,21 +54,6 @@ def test_a_manifest_worked_by_hand():
     pd.testing.assert_frame_equal(manifest, expected)
 
 
-def test_digits_over_fifty_devices(digits):
-    manifest = make_manifest(digits, PartitionConfig(), FIFTY, 0)
-    shards = shards_of(manifest)
-    assert sorted(manifest["sample"]) == list(range(1797))
-    assert shards.sizes.sum() == 1438
-    # 15 devices hold each class and share it equally.
-    fair = np.bincount(digits.labels[:1438]) / 15
-    held = label_counts(manifest).to_numpy()
-    assert ((held > 0).sum(axis=0) == 15).all()
-    assert np.abs(np.where(held > 0, held - fair, 0)).max() < 1
-    np.testing.assert_array_equal(held_by_cloud(manifest, "test"), np.arange(1438, 1797))
-    assert len(held_by_cloud(manifest, "validation")) == 0
-    np.testing.assert_array_equal(manifest["label"], digits.labels[manifest["sample"]])
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.01, 0.5), st.none() | st.integers(3, 20), st.integers(0, 10**6))
 def test_validation_records_keep_the_label_mix_and_leave_the_devices(fraction, cap, seed):

@@ -13,7 +13,7 @@ from m2fdp import Experiment
 from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import by_name, check_manifest, label_counts, make_manifest
-from m2fdp.core.data.partitioners import CLOUD, Names, partition
+from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.builders import read_edges, tree_from_edges
 from m2fdp.pipelines.datasets import ManifestDataset
@@ -121,10 +121,7 @@ def test_the_order_of_the_edges_moves_no_record_and_no_noise(scheme):
         ({"partition__scheme": "own_schemes:by_number"}, "deals by numbers, and topology.edges"),
         ({"partition__scheme": "own_schemes:numbers_as_texts"}, "to device 0; valid: -1 = left"),
         ({"partition__scheme": "own_schemes:numbers_as_objects"}, "to device 0; valid: -1 = left"),
-        (
-            {"partition__scheme": "own_schemes:unknown"},
-            "to device e2; valid: -1 = left out, e1, n9",
-        ),
+        ({"partition__scheme": "own_schemes:unknown"}, "to device e2; valid: -1 = left out, e1"),
         ({"partition__scheme": "own_schemes:nameless"}, "own_schemes:nameless': e1 would hold no"),
         ({"partition__scheme": "table", "partition__table": [[1] * 4] * 7}, "'rows without names'"),
         ({"partition__scheme": "table", "partition__table.n9": [1] * 4}, "lacks a row for e1"),
@@ -202,34 +199,19 @@ def change(column, value, row=0):
     ("damage", "line"),
     [
         (lambda t: t.to_dict(), "manifest = 'dict': is no DataFrame of pandas"),
-        (
-            lambda t: t.drop(columns="split"),
-            "'the columns dataset, sample, label, device': valid: [",
-        ),
+        (lambda t: t.drop(columns="split"), "'the columns dataset, sample, label, device': "),
         (lambda t: t.assign(region=1), "sample, split, label, device, region': valid: ["),
         (lambda t: t[:0], "the manifest = 'no row': valid: one row a record"),
-        (
-            lambda t: t[t["device"] != "s1"],
-            "'6 devices': topology has 7; both must have as many, and s1",
-        ),
+        (lambda t: t[t["device"] != "s1"], "has 7; both must have as many, and s1"),
         (change("sample", np.nan), "'sample nan': valid: whole numbers"),
         (change("sample", 0.5), "'sample 0.5': valid: whole numbers"),
         (change("label", True), "'label True': valid: whole numbers"),
         (change("label", 9), "'label 9 of sample"),
         (change("sample", 48), "the manifest = 48: is no sample; npz has 0 to 47"),
-        (
-            change("split", "Train"),
-            "\"split 'Train'\": valid: train, validation, test; did you mean train?",
-        ),
-        (
-            change("device", -5),
-            "'device -5': is none of topology's 7; valid: -1 for the cloud, e1, n9",
-        ),
+        (change("split", "Train"), "valid: train, validation, test; did you mean train?"),
+        (change("device", -5), "'device -5': is none of topology's 7; valid: -1 for the cloud, e1"),
         (change("device", None), "'device None': is none of"),
-        (
-            change("device", "N9"),
-            "is none of topology's 7; valid: -1 for the cloud, e1, n9, n10, s1",
-        ),
+        (change("device", "N9"), "is none of topology's 7; valid: -1 for the cloud, e1, n9, n10"),
         (change("device", "-1"), "'the cloud (device -1)': holds training records"),
         (change("device", "s1", row=-1), "'test records': are held by devices"),
         (change("dataset", "digits"), "is not the data set of this run; dataset.name: digits"),
@@ -266,8 +248,6 @@ def test_what_a_notebook_does_to_a_table_changes_nothing(same):
     pd.testing.assert_frame_equal(experiment_of(ROWS, same(table)).manifest, table)
 
 
-# --- drawn edges -------------------------------------------------------------------------
-
 CELLS = st.sampled_from(["c", "A", "B", "1", "2", "01", "10", "-1", "", " ", "x y", '"', "ß", "\0"])
 PAIRS = st.lists(st.tuples(CELLS, CELLS), max_size=9)
 
@@ -299,8 +279,6 @@ def test_drawn_edges_are_the_tree_that_they_say_or_one_line(examples, tmp_path):
 
     check()
 
-
-# --- drawn manifests ---------------------------------------------------------------------
 
 EDGE_OF_DEVICE = np.array([0, 0, 1])
 TREES = {
@@ -437,9 +415,3 @@ def test_two_numbers_of_one_name_are_never_guessed():
     one, other = (check_manifest(each, DATA, 3, names=names) for each in (table, as_numbers))
     pd.testing.assert_frame_equal(one, other)
     assert set(other.loc[other["split"] == "train", "device"]) == {0, 1, 2}
-
-
-def test_the_default_count_of_labels_suits_two_classes():
-    labels, config = np.arange(40) % 2, load_config().partition
-    device = partition(labels, 2, config, EDGE_OF_DEVICE, 0)
-    assert all(len(set(labels[device == j])) == 2 for j in range(3))

@@ -7,7 +7,7 @@ from tests.builders import experiment_of
 from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
-from m2fdp.features.overlap import looks, refuse_records
+from m2fdp.features.run import looks, refuse_records
 
 
 @pytest.fixture(scope="module")

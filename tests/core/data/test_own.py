@@ -7,12 +7,10 @@ import pandas as pd
 import pytest
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig, load_config
-from m2fdp.core.data.manifest import check_manifest, label_counts, make_manifest
 from m2fdp.core.data.partitioners import partition
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.validation import ManifestValidator
 
 DATA = """
 import numpy as np
@@ -69,16 +67,6 @@ def test_an_own_data_set_has_the_name_and_types_of_all_others():
     assert grey.images.shape == (9, 4, 4, 1) and grey.images.dtype == np.uint8
 
 
-def test_its_split_is_checked_as_all_others():
-    dataset = load_dataset(DatasetConfig(name="own_data:stripes"))
-    manifest = make_manifest(dataset, PartitionConfig(scheme="iid"), EDGES, 0)
-    ManifestValidator().validate(manifest)
-    check_manifest(manifest, dataset, 6)
-    assert label_counts(manifest).to_numpy().sum(0).tolist() == [15, 15, 15, 15]
-    with pytest.raises(InputError, match="is not the data set of this run"):
-        check_manifest(manifest.assign(dataset="digits"), dataset, 6)
-
-
 def deal(function, labels=LABELS, seed=0, **changes):
     config = PartitionConfig(scheme=f"own_schemes:{function}", **changes)
     return partition(labels, 4, config, EDGES, seed)
@@ -94,34 +82,22 @@ def test_an_own_partitioner_deals_by_the_seed_and_leaves_the_labels_alone():
     assert not np.array_equal(device, deal("sorted_by_label", seed=1))
 
 
-def test_it_may_take_the_block_and_leave_records_out():
-    device = deal("some", labels_per_device=2)
-    assert np.array_equal(device == -1, LABELS >= 2)
-
-
-def test_the_cap_holds_for_it_too():
+def test_it_may_leave_records_out_is_capped_and_gives_every_device_some():
+    assert np.array_equal(deal("some", labels_per_device=2) == -1, LABELS >= 2)
     device = deal("sorted_by_label", samples_per_device=4)
     assert np.bincount(device[device >= 0]).tolist() == [4] * 6
-
-
-def test_a_device_that_gets_nothing_is_named():
     with pytest.raises(InputError, match="own_schemes:as_list': device 2 would hold no record"):
         deal("as_list")
 
 
 @pytest.mark.parametrize(
-    ("key", "with_block", "without"),
+    ("key", "value", "chosen", "with_block", "without"),
     [
-        ("partition.alpha", {"partition.scheme": "some"}, {"partition.scheme": "as_list"}),
-        ("dataset.root", {"dataset.name": "stripes"}, {"dataset.name": "grey"}),
+        ("partition.alpha", 2.0, "partition.scheme", "own_schemes:some", "own_schemes:as_list"),
+        ("dataset.root", "elsewhere", "dataset.name", "own_data:stripes", "own_data:grey"),
     ],
 )
-def test_keys_of_a_block_are_read_by_own_code_that_takes_the_block(key, with_block, without):
-    value = {"partition.alpha": 2.0, "dataset.root": "elsewhere"}[key]
-    modules = {"partition.scheme": "own_schemes", "dataset.name": "own_data"}
-    of_modules = [
-        {k: f"{modules[k]}:{name}" for k, name in own.items()} for own in (with_block, without)
-    ]
-    check_config(load_config(of_modules[0], {key: value}))
+def test_keys_are_read_by_own_code_that_takes_the_block(key, value, chosen, with_block, without):
+    check_config(load_config({chosen: with_block, key: value}))
     with pytest.raises(InputError, match=f"{key} = {value!r}: belongs to"):
-        check_config(load_config(of_modules[1], {key: value}))
+        check_config(load_config({chosen: without, key: value}))

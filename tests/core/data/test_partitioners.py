@@ -98,34 +98,20 @@ def test_ragged_edge_servers_balance_classes_over_devices(seed):
 
 
 @pytest.mark.parametrize("level", ["device", "edge"])
-@pytest.mark.parametrize("seed", range(3))
-def test_fifty_devices_share_fashion_mnist_equally(level, seed):
-    config = PartitionConfig(labels_per_device=3, level=level)
-    device = partition(FASHION_MNIST, 10, config, FIFTY, seed)
-    table = counts(device, FASHION_MNIST, 50, 10)
-    assert (table.sum(axis=1) == 1200).all()
-    assert set(table.ravel()) == {0, 400}
-
-
-@pytest.mark.parametrize("level", ["device", "edge"])
 @pytest.mark.parametrize("per_class", [143, 144, 149, 150, 151])
 def test_rounding_costs_a_device_at_most_two_records(level, per_class):
     """50 x 3 label slots, 15 devices a class: 10 records each, give or take the remainder."""
     labels = np.repeat(np.arange(10), per_class)
     config = PartitionConfig(labels_per_device=3, level=level)
     for seed in range(5):
-        sizes = np.bincount(partition(labels, 10, config, FIFTY, seed))
-        assert np.abs(sizes - per_class / 5).max() < 2
+        table = counts(partition(labels, 10, config, FIFTY, seed), labels, 50, 10)
+        assert np.abs(table.sum(axis=1) - per_class / 5).max() < 2
+        assert per_class != 150 or set(table.ravel()) == {0, 10}
 
 
-def test_label_sets_differ_between_devices_but_not_below_one_edge_server():
-    at_device = partition(FASHION_MNIST, 10, PartitionConfig(), FIFTY, 0)
-    at_edge = partition(FASHION_MNIST, 10, PartitionConfig(level="edge"), FIFTY, 0)
-    by_device = counts(at_device, FASHION_MNIST, 50, 10) > 0
-    by_edge = counts(at_edge, FASHION_MNIST, 50, 10) > 0
-    assert len(np.unique(by_device, axis=0)) > 10
-    assert len(np.unique(by_edge, axis=0)) <= 10
-    assert (by_edge.reshape(10, 5, 10) == by_edge.reshape(10, 5, 10)[:, :1]).all()
+def test_label_sets_differ_between_devices():
+    device = partition(FASHION_MNIST, 10, PartitionConfig(), FIFTY, 0)
+    assert len(np.unique(counts(device, FASHION_MNIST, 50, 10) > 0, axis=0)) > 10
 
 
 def test_small_alpha_skews_labels_and_large_alpha_does_not():

@@ -1,8 +1,11 @@
-"""Loading: tiny files in torchvision's layout, a user's arrays, and every way they can be wrong."""
+"""Loading: tiny files in torchvision's layout, a user's arrays, every way they can be wrong, and
+labelled images that are nobody's records."""
 
 import gzip
 import io
 import pickle
+import subprocess
+import sys
 import tarfile
 import zipfile
 from hashlib import md5
@@ -12,11 +15,12 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from m2fdp.core.config import DatasetConfig
+from m2fdp.core.config import DatasetConfig, load_config
 from m2fdp.core.data.dataset import features
 from m2fdp.core.data.sources import N_CLASSES, load_dataset
 from m2fdp.core.errors import InputError
-from m2fdp.sources.torchvision_ops import import_datasets
+from m2fdp.sources import synthetic
+from m2fdp.sources.torchvision import import_datasets
 
 datasets = import_datasets()
 # Two letters that differ from their own transposes: a top row (label 1) and a left column.
@@ -28,6 +32,13 @@ def load(name, root, tmp_path, download=False):
     return load_dataset(
         DatasetConfig(name=name, root=str(root), download=download), tmp_path / "unpacked"
     )
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -65,16 +76,14 @@ def mnist_files() -> dict[str, bytes]:
 @pytest.fixture
 def mnist_archives(tmp_path, monkeypatch):
     """A root that holds only MNIST's four archives, with the MD5s torchvision is made to expect."""
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in mnist_files().items():
-        (raw / f"{name}.gz").write_bytes(gzip.compress(content))
-    resources = [(f"{name}.gz", digest(raw / f"{name}.gz")) for name in mnist_files()]
+    packed = {f"{name}.gz": gzip.compress(content) for name, content in mnist_files().items()}
+    raw = write(tmp_path / "root/MNIST/raw", packed)
+    resources = [(name, digest(raw / name)) for name in packed]
     monkeypatch.setattr(datasets.MNIST, "resources", resources)
     return tmp_path / "root"
 
 
-def test_digits_hold_every_fifth_record_out():
+def test_digits_hold_every_fifth_record_out_wherever_scikit_learn_keeps_them(monkeypatch):
     from sklearn.datasets import load_digits
 
     digits, original = load_dataset(DatasetConfig()), load_digits()
@@ -85,21 +94,14 @@ def test_digits_hold_every_fifth_record_out():
     np.testing.assert_array_equal(digits.labels[1438:], original.target[is_test])
     np.testing.assert_array_equal(digits.images[:1438, ..., 0] * 16, original.images[~is_test])
     assert digits.images.max() == 1
-
-
-def test_digits_that_scikit_learn_keeps_elsewhere_are_the_same(monkeypatch):
-    dataset = load_dataset(DatasetConfig())
     monkeypatch.setattr("m2fdp.core.data.sources._DIGITS", ("nowhere.csv.gz",))
     other = load_dataset(DatasetConfig())
-    assert other.images.tobytes() == dataset.images.tobytes()
-    assert other.labels.tobytes() == dataset.labels.tobytes()
+    assert other.images.tobytes() == digits.images.tobytes()
+    assert other.labels.tobytes() == digits.labels.tobytes()
 
 
 def test_unpacked_files_are_read_where_they_lie(tmp_path, no_network):
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in mnist_files().items():
-        (raw / name).write_bytes(content)
+    write(tmp_path / "root/MNIST/raw", mnist_files())
     before = tree(tmp_path)
     mnist = load("mnist", tmp_path / "root", tmp_path)
     assert tree(tmp_path) == before
@@ -154,9 +156,7 @@ def test_missing_files_are_named_with_both_remedies(name, tmp_path):
 
 
 def test_only_missing_files_are_named(tmp_path):
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    (raw / "train-images-idx3-ubyte").write_bytes(b"")
+    write(tmp_path / "MNIST/raw", {"train-images-idx3-ubyte": b""})
     with pytest.raises(InputError) as caught:
         load("mnist", tmp_path, tmp_path)
     assert "train-images-idx3-ubyte," not in str(caught.value).split("not found")[0]
@@ -181,10 +181,9 @@ def test_a_download_that_breaks_off_leaves_no_file(tmp_path, monkeypatch):
 
 
 def test_damaged_unpacked_files_are_refused(tmp_path):
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in mnist_files().items():
-        (raw / name).write_bytes(content[:-1] if name == "train-images-idx3-ubyte" else content)
+    files = mnist_files()
+    files["train-images-idx3-ubyte"] = files["train-images-idx3-ubyte"][:-1]
+    write(tmp_path / "root/MNIST/raw", files)
     with pytest.raises(InputError, match="files in .* are damaged"):
         load("mnist", tmp_path / "root", tmp_path)
 
@@ -193,11 +192,8 @@ def test_damaged_unpacked_files_are_refused(tmp_path):
     ("labels", "message"), [([3, 0], "differ in number"), ([3, 0, 10], "not one of the 10")]
 )
 def test_labels_that_do_not_belong_to_the_images_are_refused(labels, message, tmp_path):
-    raw = tmp_path / "root" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
     files = mnist_files() | {"train-labels-idx1-ubyte": idx(np.array(labels))}
-    for name, content in files.items():
-        (raw / name).write_bytes(content)
+    write(tmp_path / "root/MNIST/raw", files)
     with pytest.raises(InputError, match=message):
         load("mnist", tmp_path / "root", tmp_path)
 
@@ -213,33 +209,23 @@ def emnist_files() -> dict[str, bytes]:
     }
 
 
-def assert_upright_letters(letters):
+@pytest.mark.parametrize("archived", [False, True])
+def test_emnist_letters_are_upright(archived, tmp_path, monkeypatch, no_network):
+    raw = write(tmp_path / "root/EMNIST/raw", {} if archived else emnist_files())
+    if archived:
+        with zipfile.ZipFile(raw / "gzip.zip", "w") as archive:
+            for name, content in emnist_files().items():
+                archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
+            archive.writestr("gzip/emnist-digits-mapping.txt", "0 48")
+        monkeypatch.setattr(datasets.EMNIST, "md5", digest(raw / "gzip.zip"))
+    letters = load("emnist_letters", tmp_path / "root", tmp_path)
     assert letters.images.shape == (4, 28, 28, 1)
     np.testing.assert_array_equal(letters.images[0, ..., 0], TOP_ROW)
     np.testing.assert_array_equal(letters.images[2, ..., 0], TOP_ROW.T)
     assert letters.labels.tolist() == [0, 25, 1, 4]
     assert (letters.n_train, letters.n_classes) == (3, 26)
-
-
-def test_emnist_letters_unpacked(tmp_path):
-    raw = tmp_path / "root" / "EMNIST" / "raw"
-    raw.mkdir(parents=True)
-    for name, content in emnist_files().items():
-        (raw / name).write_bytes(content)
-    assert_upright_letters(load("emnist_letters", tmp_path / "root", tmp_path))
-
-
-def test_emnist_letters_archived(tmp_path, monkeypatch, no_network):
-    raw = tmp_path / "root" / "EMNIST" / "raw"
-    raw.mkdir(parents=True)
-    with zipfile.ZipFile(raw / "gzip.zip", "w") as archive:
-        for name, content in emnist_files().items():
-            archive.writestr(f"gzip/{name}.gz", gzip.compress(content))
-        archive.writestr("gzip/emnist-digits-mapping.txt", "0 48")
-    monkeypatch.setattr(datasets.EMNIST, "md5", digest(raw / "gzip.zip"))
-    assert_upright_letters(load("emnist_letters", tmp_path / "root", tmp_path))
     unpacked = {p.name for p in (tmp_path / "unpacked").rglob("*") if p.is_file()}
-    assert unpacked == set(emnist_files())
+    assert unpacked == (set(emnist_files()) if archived else set())
 
 
 def cifar100_files() -> dict[str, bytes]:
@@ -269,9 +255,7 @@ def test_cifar100(archived, tmp_path, monkeypatch, no_network):
                 archive.addfile(info, io.BytesIO(content))
         monkeypatch.setattr(datasets.CIFAR100, "tgz_md5", digest(path))
     else:
-        (root / "cifar-100-python").mkdir()
-        for name, content in files.items():
-            (root / "cifar-100-python" / name).write_bytes(content)
+        write(root / "cifar-100-python", files)
     before = tree(root)
     cifar = load("cifar100", root, tmp_path)
     assert tree(root) == before
@@ -282,15 +266,11 @@ def test_cifar100(archived, tmp_path, monkeypatch, no_network):
 
 
 def test_altered_cifar_files_are_refused(tmp_path):
-    folder = tmp_path / "root" / "cifar-100-python"
-    folder.mkdir(parents=True)
-    for name, content in cifar100_files().items():
-        (folder / name).write_bytes(content)  # whose MD5s torchvision does not expect
+    # Whose MD5s torchvision does not expect.
+    write(tmp_path / "root/cifar-100-python", cifar100_files())
     with pytest.raises(InputError, match="are damaged"):
         load("cifar100", tmp_path / "root", tmp_path)
 
-
-# --- a user's arrays ---------------------------------------------------------------------
 
 ARRAYS = {
     "x_train": np.linspace(0, 1, 4 * 6).reshape(4, 2, 3),
@@ -328,10 +308,7 @@ def test_npz_colour_bytes(tmp_path):
         ({"x_test": None, "y_test": None}, "lacks x_test, y_test"),
         ({"x_train": np.zeros((4, 6))}, r"x_train has shape \(4, 6\)"),
         ({"x_train": np.zeros((0, 2, 3)), "y_train": np.zeros(0, int)}, r"shape \(0, 2, 3\)"),
-        (
-            {"x_train": np.zeros((4, 3, 8, 9))},
-            r"\(4, 3, 8, 9\), with channels first; valid: NxHxWxC",
-        ),
+        ({"x_train": np.zeros((4, 3, 8, 9))}, r"9\), with channels first; valid: NxHxWxC"),
         ({"x_train": np.zeros((4, 2, 3), dtype=np.int64)}, "x_train has type int64"),
         ({"x_train": ARRAYS["x_train"] * 255}, "ranges from 0 to 255"),
         ({"x_train": ARRAYS["x_train"] - 0.5}, "ranges from -0.5 to 0.5"),
@@ -398,3 +375,60 @@ def test_features_scale_bytes_by_a_constant_and_leave_floats():
     copy = floats.copy()
     np.testing.assert_array_equal(features(floats)[:, 0], copy[..., 0])
     np.testing.assert_array_equal(floats, copy)
+
+
+def test_torchvision_imports_beside_any_build_of_torch():
+    """First import wins: a fresh process."""
+    code = (
+        "from m2fdp.sources.torchvision import import_datasets\n"
+        "assert import_datasets() is import_datasets()\n"
+        "print(import_datasets().FashionMNIST.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "FashionMNIST"
+
+
+def made(**keys):
+    return load_dataset(DatasetConfig(name="synthetic", **keys))
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes"), [([28, 28, 1], 10), ([32, 32, 3], 4), ([9, 12, 1], 26)]
+)
+def test_they_have_the_shape_and_classes_that_are_asked_for(monkeypatch, shape, classes):
+    monkeypatch.setattr(DatasetConfig, "classes", classes)
+    data = made(shape=shape, records=600)
+    assert data.images.shape == (700, *shape) and data.images.dtype == np.uint8
+    assert (data.n_train, data.n_classes, data.name) == (600, classes, "synthetic")
+    assert set(data.labels) == set(range(classes))
+    assert 20 < data.images.mean() < 200
+
+
+def test_they_are_always_the_same():
+    first = made(records=300)
+    np.testing.assert_array_equal(first.images, made(records=300).images)
+    assert not np.array_equal(first.images[0], first.images[1])
+
+
+@pytest.mark.parametrize("shape", [[28, 28, 1], [32, 32, 3]])
+def test_their_classes_can_be_told_apart_but_not_by_a_prototype_alone(monkeypatch, shape):
+    monkeypatch.setattr(DatasetConfig, "classes", 5)
+    data = made(shape=shape, records=3000)
+    pixels = data.images.reshape(len(data.images), -1).astype(float)
+    train, test = pixels[:3000], pixels[3000:]
+    means = np.stack([train[data.labels[:3000] == c].mean(axis=0) for c in range(5)])
+    nearest = ((test[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
+    accuracy = (nearest == data.labels[3000:]).mean()
+    assert 0.35 < accuracy < 0.98
+
+
+def test_a_basis_adds_up_inside():
+    places = np.linspace(-0.5, 0.5, 7, dtype=np.float32)[None]
+    sums = synthetic._basis(places, 10).sum(axis=2)
+    np.testing.assert_allclose(sums, sums[0, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[28, 28, 2], [28, 28], [28, 28, 0], [200, 28, 1]])
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(InputError, match=r"dataset\.shape"):
+        load_config({"dataset.name": "synthetic", "dataset.shape": shape})

@@ -12,7 +12,7 @@ from torch import nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import build_backend
 from m2fdp.core.engine.backends.bookkeeping import build_book_keeper
-from m2fdp.core.engine.backends.linear import _scores, padded_width
+from m2fdp.core.engine.backends.linear import padded_width
 from m2fdp.core.engine.backends.reference import ReferenceBackend
 from m2fdp.core.engine.clipping import flat_clip, unbounded
 from m2fdp.core.engine.minibatches import Minibatches
@@ -125,11 +125,7 @@ def models(name):
 
 SEQUENCES = ["gru", "attention", "transformer"]
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
-OWN = [
-    *(f"own {kind}" for kind in [*ODD, *SEQUENCES]),
-    "own, rows",
-    "own, weight used outside",
-]
+OWN = [*(f"own {kind}" for kind in [*ODD, *SEQUENCES]), "own, rows", "own, weight used outside"]
 
 
 def problem(name, counts, seed, consecutive=False):
@@ -332,15 +328,6 @@ def test_unclipped_a_record_reaches_its_own_learner_only(name, counts):
             assert used[learner] or not moved[learner].any()
 
 
-def test_a_range_of_learners_has_their_records():
-    model, weights, batches = problem("softmax", [4, 0, 7, 2], seed=5)
-    (backend, _) = fast_backends(model, [4, 0, 7, 2])
-    part = slice(1, 3)
-    all_of_them = sums(backend, weights, batches, None)
-    some = sums(backend, weights[part], batches.select(part), None)
-    torch.testing.assert_close(some, all_of_them[part])
-
-
 def test_which_modules_one_backward_pass_serves():
     served = {name: build_book_keeper(models(name).module) is not None for name in ["cnn12", *ODD]}
     assert served == {
@@ -354,6 +341,18 @@ def test_which_modules_one_backward_pass_serves():
     }
     grouped = nn.Conv2d(2, 2, 3, groups=2)
     assert build_book_keeper(grouped) is None
+
+
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_scattered_records_share_one_buffer(consecutive):
+    """Of learners with many records each, one after the other: none leaves another's behind."""
+    counts = np.array([900, 130, 1700])
+    model, weights, batches = problem("softmax", counts, 0, consecutive)
+    backend = build_backend(model, "auto", (counts, 0.0 * counts), CPU)
+    assert backend.width == 0
+    for norm in (None, 0.5):
+        expected = sums(ReferenceBackend(model), weights, batches, norm)
+        torch.testing.assert_close(sums(backend, weights, batches, norm), expected)
 
 
 def test_the_stacked_width_by_hand():
@@ -375,43 +374,3 @@ def test_what_no_factor_bounds():
     assert unbounded(norms, 100.0).tolist() == [True, False, True, False]
     # A quotient of two significant bits may be half as large again as it should be.
     assert unbounded(norms, 1e-6).tolist() == [True, False, True, True]
-
-
-@pytest.mark.parametrize("n_records", [1, 767, 768, 769, 1535, 1536, 1537, 2400])
-def test_scores_in_parts_are_the_product(n_records):
-    generator = torch.Generator().manual_seed(n_records)
-    matrix = torch.randn(10, 64, generator=generator, dtype=torch.float64)
-    features = torch.randn(n_records, 64, generator=generator, dtype=torch.float64)
-    torch.testing.assert_close(_scores(matrix, features), matrix @ features.T)
-    assert _scores(matrix.float(), features.float()).dtype == torch.float32
-
-
-@pytest.mark.parametrize("consecutive", [True, False])
-def test_scattered_records_share_one_buffer(consecutive):
-    """Of learners with many records each, one after the other: none leaves another's behind."""
-    model = build_model(ModelConfig(name="softmax"), (1, 4, 4), 10, seed=0)
-    generator = np.random.default_rng(0)
-    counts = np.array([900, 130, 1700])
-    features = torch.as_tensor(generator.random((4000, 1, 4, 4)))
-    labels = torch.as_tensor(generator.integers(10, size=4000))
-    positions = np.arange(counts.sum()) if consecutive else generator.permutation(4000)
-    positions = np.append(positions[: counts.sum()], 0)
-    weights = np.append(generator.random(counts.sum()), 0.0)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    batches = Minibatches(features, labels, positions, weights, offsets, consecutive)
-    models = torch.as_tensor(generator.normal(size=(3, 160)))
-    backend = build_backend(model, "auto", (counts, 0.0 * counts), torch.device("cpu"))
-    assert backend.width == 0
-    for norm in (None, 0.5):
-        sums, expected = torch.zeros_like(models), torch.zeros_like(models)
-        backend.add_gradients(sums, 1.0, models, batches, Clipping("drawn", norm))
-        for learner, (start, stop) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
-            x = features[positions[start:stop]].flatten(1)
-            y = labels[positions[start:stop]]
-            errors = torch.softmax(x @ models[learner].view(10, 16).T, 1)
-            errors[torch.arange(len(y)), y] -= 1.0
-            lengths = errors.norm(dim=1) * x.norm(dim=1)
-            factors = 1.0 if norm is None else (norm / lengths).clamp_max(1.0)
-            rows = errors * (torch.as_tensor(weights[start:stop]) * factors)[:, None]
-            expected[learner] = (rows.T @ x).flatten()
-        torch.testing.assert_close(sums, expected)

@@ -18,15 +18,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders import last_state, process_of
+from tests.builders import last_state, one_record_each, premises_of, process_of
 from torch import nn
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.mechanisms import Clipping
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import tree_from_fanouts
@@ -35,7 +32,7 @@ from m2fdp.core.topology.trust import all_untrusted
 
 N, S = 5, 10
 SIGMA = {"u1": 0.3, "u2": 0.2, "e": 0.05, "n_e": 0.1, "n_c": 0.03}
-PRIVACY = PrivacyConfig(mechanism="weights", calibration="paper", delta=1e-5, clipping_norm=1.0)
+PRIVACY = {"mechanism": "weights", "calibration": "paper", "delta": 1e-5}
 
 
 class Point(nn.Module):
@@ -66,11 +63,7 @@ def network_of(n=N, s=S) -> Network:
 
 def mechanism_of(network, plans, sigma=None, norm=1.0, **noise):
     """`weights` with the given deviations, whatever they protect."""
-    devices = network.tree.n_devices
-    privacy = PRIVACY.model_copy(update={"clipping_norm": norm})
-    mechanism = build_mechanism(
-        Premises(network, np.full(devices, 10), np.ones(devices), plans, privacy, ThreatConfig())
-    )
+    mechanism = build_mechanism(premises_of(network, plans, PRIVACY | {"clipping_norm": norm}))
     if sigma is None:
         return mechanism
 
@@ -89,14 +82,9 @@ def mechanism_of(network, plans, sigma=None, norm=1.0, **noise):
 
 
 def shards_of(values) -> Shards:
-    """One record a device."""
-    numbers = torch.as_tensor(np.asarray(values), dtype=torch.float32).reshape(-1, 1, 1, 1)
-    return Shards(
-        numbers,
-        torch.zeros(len(numbers), dtype=torch.int64),
-        np.ones(len(numbers), int),
-        np.ones(len(numbers)),
-    )
+    """One number a device."""
+    numbers = torch.as_tensor(np.asarray(values), dtype=torch.float32)
+    return one_record_each(numbers.reshape(-1, 1, 1, 1))
 
 
 # h, mu, eta, steps of a stretch, k2, and what a stretch leaves of the error.
@@ -290,19 +278,3 @@ def test_a_model_that_is_no_number_counts_as_zero():
     sent = messages_of(quadratic(2, 1.0), shards_of([float("inf"), 1.0]), 2.0, 1, 1.0)
     assert sent[0, 0].tolist() == [0.0, 0.0]
     assert sent[0, 1].tolist() == pytest.approx([1.0, 1.0])
-
-
-def test_noise_does_not_change_with_the_step_size():
-    for eta in (1.0, 1e-4):
-        schedule = Schedule(1, 1, {}, eta, "constant")
-        network, plans = network_of(), schedule.round_plans()
-        mechanism = mechanism_of(network, plans, SILENT | {"n_c": 0.5}, norm=1e6)
-        process = process_of(network, mechanism, quadratic(4000, 1e-9), shards_of(np.zeros(50)))
-        weights = last_state(process, plans).weights
-        assert float(weights.std()) == pytest.approx(0.5, rel=0.05)
-
-
-def test_the_mechanism_clips_models_alone():
-    network = network_of()
-    plans = Schedule(1, 2, {1: 1}, 1.0, "constant").round_plans()
-    assert mechanism_of(network, plans).clipping == Clipping("drawn", model_norm=1.0)

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tests.core.engine.parts import make_shards, mechanism_for, plan_of, run_plan, schedule
 
-from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.minibatches import Shards
@@ -24,28 +24,22 @@ def exact() -> None:
 
 @pytest.mark.parametrize("name", ["softmax", "cnn12"])
 @pytest.mark.parametrize("algorithm", ["hfl", "hfl_dp", "m2fdp"])
-def test_a_gpu_computes_what_the_cpu_computes(
-    run, schedule, make_shards, mechanism_for, name, algorithm
-):
+def test_a_gpu_computes_what_the_cpu_computes(name, algorithm):
     """With the same noise, up to the rounding of float32."""
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20, 90] * 6, rate=0.5)
     model = build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
-    plan = ALGORITHMS[algorithm].plan(
-        Given(tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
-    )
-    parts = plan.network, mechanism_for(plan, shards), plan.schedule, model
+    plan = plan_of(algorithm, tree, draw_trust(tree, [0.5], 0), schedule(2, 3, {1: 2}))
+    parts = plan, mechanism_for(plan, shards), model
     cuda = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
-    moved = run(*parts, cuda).cpu()
-    torch.testing.assert_close(moved, run(*parts, shards), rtol=1e-3, atol=1e-5)
+    moved = run_plan(*parts, cuda).cpu()
+    torch.testing.assert_close(moved, run_plan(*parts, shards), rtol=1e-3, atol=1e-5)
 
 
-def test_a_gpu_repeats_its_own_results(run, schedule, make_shards, mechanism_for, softmax):
+def test_a_gpu_repeats_its_own_results(softmax):
     tree = tree_from_fanouts([4, 3])
     shards = make_shards([20] * 12, rate=0.5)
-    plan = ALGORITHMS["hfl_dp"].plan(
-        Given(tree, draw_trust(tree, [0.0], 0), schedule(2, 3, {1: 2}))
-    )
-    parts = plan.network, mechanism_for(plan, shards), plan.schedule, softmax
+    plan = plan_of("hfl_dp", tree, draw_trust(tree, [0.0], 0), schedule(2, 3, {1: 2}))
+    parts = plan, mechanism_for(plan, shards), softmax
     cuda = Shards(shards.features.cuda(), shards.labels.cuda(), shards.sizes, shards.rates)
-    torch.testing.assert_close(run(*parts, cuda), run(*parts, cuda), rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(run_plan(*parts, cuda), run_plan(*parts, cuda), rtol=1e-5, atol=1e-7)

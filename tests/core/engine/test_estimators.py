@@ -5,19 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of, quadratic
+from tests.builders import last_state, one_record_each, process_of, quadratic
+from tests.core.engine.parts import (
+    make_shards,
+    mechanism_for,
+    noise_alone,
+    plan_of,
+    run,
+    run_plan,
+    schedule,
+)
 
-from m2fdp.core.algorithms import ALGORITHMS, Given
-from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.sampling import draw_participants
-from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.streams import KeyedStreams, seeded
 from m2fdp.core.topology.builders import tree_from_edges
-from m2fdp.core.topology.participation import Participation
-from m2fdp.core.topology.trust import all_untrusted, draw_trust
+from m2fdp.core.topology.network import Participation
+from m2fdp.core.topology.trust import draw_trust
 
 # Two layers of servers, ragged; server B2 has one device, which often stays away.
 EDGES = [("c", "A"), ("c", "B"), ("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2")]
@@ -28,15 +34,8 @@ TARGETS = np.array([1.0, -2.0, 3.0, 0.5, 4.0, -1.0, 2.0, 5.0, -3.0])
 CAPS = np.array([1.0, 0.5, 0.2, 1.0, 0.7, 0.3, 1.0, 1.0, 0.4])
 
 
-def plan_of(name, schedule, participation=None, trust=None):
-    plan = ALGORITHMS[name].plan(Given(TREE, trust or all_untrusted(TREE), schedule))
-    return replace(plan, network=replace(plan.network, participation=participation))
-
-
 def shards_of(targets):
-    features = torch.as_tensor(targets, dtype=torch.float64).view(-1, 1, 1, 1)
-    labels = torch.zeros(len(targets), dtype=torch.int64)
-    return Shards(features, labels, np.ones(9, dtype=int), np.ones(9))
+    return one_record_each(torch.as_tensor(targets, dtype=torch.float64).view(-1, 1, 1, 1))
 
 
 def clipping_alone(plan, clip):
@@ -52,7 +51,7 @@ def by_hand(schedule, participation, clip=np.inf):
     children = {}
     for parent, child in EDGES:
         children.setdefault(parent, []).append(child)
-    network = plan_of("hfl", schedule, participation).network
+    network = plan_of("hfl", TREE, None, schedule, participation=participation).network
     theta = 0.0
     for round_ in range(1, schedule.rounds + 1):
         present = draw_participants(network, KeyedStreams(0), round_)
@@ -101,10 +100,10 @@ def by_hand(schedule, participation, clip=np.inf):
 @pytest.mark.parametrize("least_weight", [None, 1.5])
 @pytest.mark.parametrize("local", [{}, {1: 2}, {2: 1, 1: 3}])
 @pytest.mark.parametrize("clip", [None, 0.8])
-def test_rounds_are_those_computed_by_hand(schedule, local, least_weight, clip):
+def test_rounds_are_those_computed_by_hand(local, least_weight, clip):
     planned = schedule(4, 5, local, 0.1)
     participation = Participation(0.4, CAPS, least_weight)
-    plan = plan_of("hfl", planned, participation)
+    plan = plan_of("hfl", TREE, None, planned, participation=participation)
     expected = by_hand(planned, participation, clip or np.inf)
     for tap in (None, lambda direction, layer, models: None):
         mechanism = clipping_alone(plan, clip)
@@ -115,13 +114,11 @@ def test_rounds_are_those_computed_by_hand(schedule, local, least_weight, clip):
 
 @pytest.mark.parametrize("name", ["hfl", "hfl_dp", "m2fdp"])
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_all_devices_at_weight_one_are_the_mean_of_their_models(
-    run, schedule, make_shards, softmax, mechanism_for, name, mechanism
-):
+def test_all_devices_at_weight_one_are_the_mean_of_their_models(softmax, name, mechanism):
     shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5, dtype=torch.float64)
     planned = schedule(3, 4, {1: 2})
     trust = draw_trust(TREE, [0.5, 0.5], 0)
-    usual = plan_of(name, planned, trust=trust)
+    usual = plan_of(name, TREE, trust, planned)
     dp = mechanism_for(usual, shards, mechanism)
     results = []
     for participation in (None, Participation(1.0, np.ones(9)), Participation(1.0, np.ones(9), 1)):
@@ -131,36 +128,30 @@ def test_all_devices_at_weight_one_are_the_mean_of_their_models(
         torch.testing.assert_close(results[0], result, rtol=1e-12, atol=1e-12)
 
 
-def squared_noise(run, plan, dp):
+def squared_noise(plan, dp):
     """The variance of the final model's parameters, of 20,000, where gradients are zero."""
-    images = torch.zeros(9, 1, 100, 100)
-    shards = Shards(images, torch.zeros(9, dtype=torch.int64), np.ones(9, dtype=int), np.ones(9))
-    model = build_model(ModelConfig(name="svm"), (1, 100, 100), 2, seed=0)
-    return float(run(plan.network, dp, plan.schedule, model, shards).double().var())
+    return float(run_plan(plan, dp, *noise_alone(9)).double().var())
 
 
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_where_nobody_comes_servers_still_add_their_noise(
-    run, schedule, make_shards, mechanism_for, mechanism
-):
+def test_where_nobody_comes_servers_still_add_their_noise(mechanism):
     """That they do not would tell. Variances are within 6 standard deviations, seeded."""
     trust = draw_trust(TREE, [1.0, 1.0], 0)
     planned = schedule(2, 3)
-    dp = mechanism_for(plan_of("m2fdp", planned, trust=trust), make_shards([1] * 9), mechanism)
-    nobody = plan_of("m2fdp", planned, Participation(1e-12, np.ones(9)), trust)
+    dp = mechanism_for(plan_of("m2fdp", TREE, trust, planned), make_shards([1] * 9), mechanism)
+    nobody = plan_of("m2fdp", TREE, trust, planned, participation=Participation(1e-12, np.ones(9)))
     scales, times = (dp.noise.steps, 6) if mechanism == "gradient" else (dp.noise.messages[1], 2)
     expected = 0.5**2 * times * (scales**2).sum() / 4
-    assert squared_noise(run, nobody, dp) == pytest.approx(expected, rel=6 / 100)
+    assert squared_noise(nobody, dp) == pytest.approx(expected, rel=6 / 100)
 
 
 @pytest.mark.parametrize("least_weight", [None, 1.5])
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_devices_noise_counts_as_their_updates_do(
-    run, schedule, make_shards, mechanism_for, mechanism, least_weight
-):
+def test_devices_noise_counts_as_their_updates_do(mechanism, least_weight):
     planned = schedule(3, 1)
-    dp = mechanism_for(plan_of("hfl_dp", planned), make_shards([1] * 9), mechanism)
-    plan = plan_of("hfl_dp", planned, Participation(0.5, CAPS, least_weight))
+    dp = mechanism_for(plan_of("hfl_dp", TREE, None, planned), make_shards([1] * 9), mechanism)
+    joining = Participation(0.5, CAPS, least_weight)
+    plan = plan_of("hfl_dp", TREE, None, planned, participation=joining)
     scales = dp.noise.steps if mechanism == "gradient" else dp.noise.messages[-1]
     expected = 0.0
     for round_ in (1, 2, 3):
@@ -171,21 +162,18 @@ def test_devices_noise_counts_as_their_updates_do(
             if least_weight:
                 divisor = max(0.5 * least_weight, CAPS[came].sum())
             expected += 0.5**2 * (CAPS[came] ** 2 @ scales[came] ** 2) / divisor**2 / 16
-    assert squared_noise(run, plan, dp) == pytest.approx(expected, rel=6 / 100)
+    assert squared_noise(plan, dp) == pytest.approx(expected, rel=6 / 100)
 
 
 @pytest.mark.parametrize("least_weight", [None, 1.5])
-def test_no_result_depends_on_how_learners_are_grouped(
-    run, schedule, make_shards, softmax, mechanism_for, least_weight
-):
+def test_no_result_depends_on_how_learners_are_grouped(softmax, least_weight):
     """To the bit, for tiles of one, two and all learners, of which some stay away."""
     shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5)
     planned = schedule(3, 4, {1: 2})
-    dp = mechanism_for(plan_of("hfl_dp", planned), shards, "upload")
-    plan = plan_of("hfl_dp", planned, Participation(0.5, CAPS, least_weight))
-    results = [
-        run(plan.network, dp, planned, softmax, shards, chunk_size=size) for size in (1, 2, 9)
-    ]
+    dp = mechanism_for(plan_of("hfl_dp", TREE, None, planned), shards, "upload")
+    joining = Participation(0.5, CAPS, least_weight)
+    plan = plan_of("hfl_dp", TREE, None, planned, participation=joining)
+    results = [run_plan(plan, dp, softmax, shards, chunk_size=size) for size in (1, 2, 9)]
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
 
@@ -194,20 +182,9 @@ def test_nobody_joins_by_a_shared_draw():
     """Chances of rounds and devices are independent: a pair of either is there q^2 of the time.
 
     Seeded; with 10,000 draws a false alarm has a probability below 1e-5 over seeds."""
-    network = plan_of("hfl", None, Participation(0.3, np.ones(9))).network
+    network = plan_of("hfl", TREE, None, None, participation=Participation(0.3, np.ones(9))).network
     streams = seeded(0, b"").sampling
     draws = np.array([draw_participants(network, streams, t) for t in range(10_000)])
     assert np.abs(draws.mean(axis=0) - 0.3).max() < 5.2 * np.sqrt(0.3 * 0.7 / 10_000)
     pairs = [(draws[:, 0] & draws[:, 1]).mean(), (draws[1:] & draws[:-1])[:, 0].mean()]
     assert np.abs(np.array(pairs) - 0.09).max() < 5.2 * np.sqrt(0.09 * 0.91 / 10_000)
-
-
-def test_weights_of_devices():
-    zones = np.array([0, 0, 1])
-    fixed = Participation(0.5, np.array([0.25, 1.0, 0.5]))
-    assert fixed.of_all(zones).tolist() == [0.2, 0.8, 1.0]
-    assert fixed.weights(zones).tolist() == [0.4, 1.6, 2.0]
-    clipped = replace(fixed, least_weight=2.0)
-    assert clipped.weights(zones).tolist() == [0.25, 1.0, 0.5]
-    present = np.array([True, True, False])
-    assert clipped.weights_among(zones, present).tolist() == [0.2, 0.8, 0.5]

@@ -10,6 +10,7 @@ import torch
 from tests.builders import executed, experiment_of, last_state
 from tests.core.engine.cut_systems import BASE, UPLOAD
 
+from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import build_backend
 from m2fdp.core.engine.clipping import clip_rows, flat_clip
 from m2fdp.core.engine.learner import Clip, StepRules, gradient_step, local_steps
@@ -18,8 +19,8 @@ from m2fdp.core.engine.local_rules import GradientStep, ProximalStep
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.noise import RoundNoise
 from m2fdp.core.engine.sampling import poisson_draw
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.privacy.mechanisms import Clipping
+from m2fdp.deployment.rehearsed import as_nodes
 
 SMALL = BASE | {"topology.fanouts": [2, 3], "topology.trust.ratios": [0.0]}
 DENSE = {"model.name": "dense"}
@@ -281,3 +282,22 @@ def test_a_sum_is_the_same_whether_messages_come_together_or_one_after_the_other
 
 def _bytes(values):
     return values.numpy().tobytes()
+
+
+@pytest.mark.parametrize("unit", ["record", "device"])
+def test_the_sum_by_device_is_the_heads_up_to_rounding(unit):
+    """Gradients that servers add up by device, in another order."""
+    deep = {"topology.fanouts": [1, 2, 2], "topology.trust.ratios": [1.0, 1.0], "threads": 1}
+    experiment = experiment_of(deep, {"training.rounds": 2, "privacy.unit": unit})
+    assert experiment.calibration.mechanism.lock_step.nodes[:, 0].tolist() == [1]
+    ends = []
+    for by_device in (False, True):
+        process = experiment.process()
+        process = as_nodes(process) if by_device else process
+        state = process.start()
+        for plan in experiment.run_plan.rounds:
+            state = process.round(state, plan, lambda direction, layer, models: None)
+        process.executor.workers.end()
+        ends.append(state.weights)
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(*ends), "they are added in another order"

@@ -5,38 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, process_of, quadratic
+from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
+from tests.core.engine.parts import RAGGED, make_shards, mechanism_for, plan_of, schedule, silent
 
-from m2fdp.core.algorithms import ALGORITHMS, Given
-from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
-from m2fdp.core.models.registry import build_model
-from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, no_noise
-from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.core.topology.trust import explicit_trust
 from m2fdp.processes import workers
 
-RAGGED = [
-    ("cloud", "A"), ("cloud", "B"), ("A", "a1"), ("A", "a2"), ("B", "b1"),
-    ("a1", "0"), ("a1", "1"), ("a2", "2"), ("b1", "3"), ("b1", "4"),
-]  # fmt: skip
 MIDDLES = [0.0, 8, 16, 32, 64]
 CENTERS = ["received", "global"]
 
 
-def hand_system(privacy):
+def hand_system():
     """Device j's loss is (w - c_j)^2/2."""
-    tree = tree_from_edges(RAGGED)
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
     middles = torch.tensor(MIDDLES, dtype=torch.float64)
-    shards = Shards(
-        middles.view(5, 1, 1, 1), torch.zeros(5, dtype=torch.int64), np.ones(5, int), np.ones(5)
-    )
-    return network, no_privacy(network, (), privacy["upload"], ThreatConfig()), shards
+    return *without_noise(tree_from_edges(RAGGED)), one_record_each(middles.view(5, 1, 1, 1))
 
 
 def double(model):
@@ -64,30 +50,11 @@ def looped(tree, weights, layers, eta, mu, center, start):
 
 
 @pytest.mark.parametrize("center", CENTERS)
-def test_one_round_of_one_device_by_hand(privacy, center):
-    """w = 0, c = 8, eta = 1/2, mu = 1: 4; then 4 + 2 - 1/2 * 4 = 4, for the centre is 0; then
-    4 + 2 - 2 = 4 again. Without the pull 4, 6, 7."""
-    tree = tree_from_fanouts([1])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    shards = Shards(
-        torch.tensor([[[[8.0]]]]), torch.zeros(1, dtype=torch.int64), np.ones(1, int), np.ones(1)
-    )
-    mechanism = no_privacy(network, (), privacy["upload"], ThreatConfig())
-    process = process_of(network, mechanism, quadratic(), shards, seeded(0, b"test"))
-    layers = (None, None, 0)
-    plain, pulled = (
-        process.round(process.start(), RoundPlan(layers, 0.5, proximal=mu, center=center)).weights
-        for mu in (0.0, 1.0)
-    )
-    assert (plain.item(), pulled.item()) == (7.0, 4.0)
-
-
-@pytest.mark.parametrize("center", CENTERS)
 @pytest.mark.parametrize(
     "layers", [(None, 2, None, 1, 2, 0), (1, None, None, 0), (None,) * 3 + (0,)]
 )
-def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(privacy, center, layers):
-    network, mechanism, shards = hand_system(privacy)
+def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(center, layers):
+    network, mechanism, shards = hand_system()
     plan = RoundPlan(layers, 0.25, proximal=1.6, center=center)
     process = process_of(network, mechanism, double(quadratic()), shards, seeded(0, b"test"))
     state, expected = process.start(), 0.0
@@ -102,23 +69,21 @@ def test_rounds_on_a_ragged_tree_are_those_of_a_plain_loop(privacy, center, laye
     assert (other_center == pytest.approx(first)) == all(top is None for top in layers[:-1])
 
 
-def trusted_system(schedule, make_shards, mechanism_for, silent, layers):
+def trusted_system(layers):
     """One trusted edge server, which steps together with its three devices, one that is not."""
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
     shards = make_shards([8] * 6, dtype=torch.float64)
-    plan = ALGORITHMS["m2fdp"].plan(Given(tree, trust, schedule(1, len(layers), {1: 2})))
+    plan = plan_of("m2fdp", tree, trust, schedule(1, len(layers), {1: 2}))
     return plan, silent(mechanism_for(plan, shards)), shards
 
 
 @pytest.mark.parametrize("center", CENTERS)
-def test_a_lock_step_group_is_centred_at_what_its_head_received(
-    schedule, make_shards, softmax, mechanism_for, silent, center
-):
+def test_a_lock_step_group_is_centred_at_what_its_head_received(softmax, center):
     """Local aggregations inside the group are nothing to it: its centre stays the round's first
     model, whatever `center` says, while devices below the other server get new centres."""
     layers = (None, 1, None, 0)
-    plan, mechanism, shards = trusted_system(schedule, make_shards, mechanism_for, silent, layers)
+    plan, mechanism, shards = trusted_system(layers)
     rounds = RoundPlan(layers, 0.5, proximal=0.8, center=center)
     snapshots = []
 
@@ -157,13 +122,11 @@ def mean_gradient(model, vector, shards, part):
 
 
 @pytest.mark.parametrize("name", ["gradient", "upload"])
-def test_backends_tiles_and_processes_agree(
-    schedule, make_shards, softmax, mechanism_for, monkeypatch, name
-):
+def test_backends_tiles_and_processes_agree(softmax, monkeypatch, name):
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
-    plan = ALGORITHMS["m2fdp"].plan(Given(tree, trust, schedule(2, 4, {1: 2})))
+    plan = plan_of("m2fdp", tree, trust, schedule(2, 4, {1: 2}))
     rounds = tuple(
         replace(one, proximal=0.7, center="global") for one in plan.schedule.round_plans()
     )
@@ -188,21 +151,7 @@ def test_backends_tiles_and_processes_agree(
         torch.testing.assert_close(other, double, rtol=1e-9, atol=1e-11)
 
 
-def test_no_proximal_term_is_no_rule_at_all(schedule, make_shards, softmax, mechanism_for):
-    """Byte for byte, whatever the centre would be."""
-    tree = tree_from_fanouts([2, 3])
-    plan = ALGORITHMS["m2fdp"].plan(Given(tree, all_untrusted(tree), schedule(2, 4, {1: 2})))
-    shards = make_shards([12] * 6, rate=0.5)
-    mechanism = mechanism_for(plan, shards)
-    process = process_of(plan.network, mechanism, softmax, shards, seeded(0, b"t"))
-    results = [
-        last_state(process, [replace(p, center=center) for p in plan.schedule.round_plans()])
-        for center in CENTERS
-    ]
-    assert torch.equal(results[0].weights, results[1].weights)
-
-
-def test_a_rule_of_ones_own_is_pulled_too(privacy):
+def test_a_rule_of_ones_own_is_pulled_too():
     """It halves steps here; the pull is towards the centre from where the step began."""
 
     class Half:
@@ -214,7 +163,7 @@ def test_a_rule_of_ones_own_is_pulled_too(privacy):
             descend(models)
             models.add_(before).mul_(0.5)
 
-    network, mechanism, shards = hand_system(privacy)
+    network, mechanism, shards = hand_system()
     process = process_of(
         network, mechanism, double(quadratic()), shards, seeded(0, b"t"), Rules(local=Half())
     )
@@ -223,74 +172,3 @@ def test_a_rule_of_ones_own_is_pulled_too(privacy):
     # w -> w - (w - c)/4 - 0.2 w: c/4, then 0.55 c/4 + c/4.
     mean = float(np.dot([1 / 8, 1 / 8, 1 / 4, 1 / 4, 1 / 4], MIDDLES))
     assert weight == pytest.approx(1.55 * mean / 4, rel=1e-12)
-
-
-def test_a_cnn_is_pulled_as_a_linear_model_is(schedule, make_shards, mechanism_for):
-    """One step from the received model goes nowhere else; two do."""
-    model = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0)
-    tree = tree_from_fanouts([2])
-    shards = make_shards([4, 4], shape=(1, 28, 28))
-    for steps, equal in ((1, True), (2, False)):
-        plan = ALGORITHMS["hfl"].plan(Given(tree, all_untrusted(tree), schedule(1, steps)))
-        mechanism = no_privacy(plan.network, (), PrivacyConfig(), ThreatConfig())
-        process = process_of(plan.network, mechanism, model, shards, seeded(0, b"t"))
-        (one,) = plan.schedule.round_plans()
-        plain, pulled = (
-            last_state(process, [replace(one, proximal=mu)]).weights for mu in (0.0, 1.0)
-        )
-        assert torch.equal(plain, pulled) == equal
-
-
-class Offsets(torch.nn.Module):
-    """Scores = parameters - features, many coordinates of one quadratic."""
-
-    def __init__(self, size):
-        super().__init__()
-        self.theta = torch.nn.Parameter(torch.full((size,), 2.0, dtype=torch.float64))
-
-    def forward(self, features):
-        return self.theta - features.flatten(1)
-
-
-@pytest.mark.parametrize(
-    ("mu", "edges", "center"),
-    [(0.5, 1, "received"), (0.5, 2, "received"), (2.0, 2, "received"), (2.0, 3, "global")],
-)
-def test_noisy_rounds_end_where_the_recursion_of_exact_steps_says(
-    schedule, make_shards, mechanism_for, mu, edges, center
-):
-    """Steps of eta = 1/(1 + mu) end at the minimum of (w - a)^2/2 + mu/2 (w - c)^2, wherever they
-    start, so that an error shrinks by r = mu/(1 + mu) from centre to model: once a local
-    aggregation, or once a round. With v the noise of one aggregation in the global model the error
-    is r^(2kR) |e_0|^2 + M v' (1 - r^(2kR))/(1 - r^(2k)), v' = v (1 + r^2 + … + r^(2(k-1)))
-    (specs of G, 4). Over 20,000 coordinates its sample is off by 1 %, so 5 % is five deviations.
-    """
-    size, rounds, tree = 20_000, 4, tree_from_fanouts([2, 5])
-    eta, r = 1 / (1 + mu), mu / (1 + mu)
-    plan = ALGORITHMS["m2fdp"].plan(
-        Given(tree, all_untrusted(tree), schedule(rounds, 2 * edges, {1: 2}, eta))
-    )
-    shards = make_shards([1] * 10, shape=(size, 1, 1), dtype=torch.float64)
-    mechanism = mechanism_for(plan, shards, "upload")
-    noise = np.full(10, 0.1 / eta)
-    silent = [np.zeros_like(scale) for scale in mechanism.noise.messages[:-1]]
-    mechanism = replace(
-        mechanism,
-        clipping=replace(mechanism.clipping, batch_norm=None),
-        noise=replace(mechanism.noise, messages=(*silent, noise)),
-    )
-    module = Offsets(size)
-    model = replace(quadratic(), module=module)
-    process = process_of(plan.network, mechanism, model, shards, seeded(1, b"recursion"))
-    state = process.start()
-    optimum = shards.features.flatten(1).mean(0)
-    start = float((state.weights - optimum).square().sum())
-    v, k = 0.1**2 / 10, edges if center == "received" else 1
-    v *= sum(r ** (2 * i) for i in range(k))
-    one = replace(plan.schedule.round_plans()[0], proximal=mu, center=center)
-    for done in range(1, rounds + 1):
-        state = process.round(state, one)
-        shrunk = r ** (2 * k * done)
-        expected = shrunk * start + size * v * (1 - shrunk) / (1 - r ** (2 * k))
-        distance = float((state.weights - optimum).square().sum())
-        assert distance == pytest.approx(expected, rel=0.05)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import executed, experiment_of, last_state
+from tests.builders import experiment_of, last_state
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.streams import seeded
-from m2fdp.core.topology.sums import SecureSums, readers
+from m2fdp.core.topology.network import SecureSums, readers
 from m2fdp.deployment.rehearsed import as_nodes
 from m2fdp.secure_aggregation.survivors import draw_survivors
 from m2fdp.secure_aggregation.terms import Group, Scale
@@ -213,13 +213,6 @@ def test_a_run_goes_on_without_what_is_lost():
     experiment, simulation = simulation_of({"secure_aggregation.dropout": 0.999})
     start = experiment.process(simulation).start().weights
     assert torch.equal(final(experiment, simulation), start)
-
-
-def test_results_depend_neither_on_workers_nor_on_tiles():
-    experiment = experiment_of(BASE)
-    processes = executed(experiment), executed(experiment, chunk_size=1, workers=2)
-    plans = experiment.run_plan.rounds
-    assert torch.equal(*(last_state(process, plans).weights for process in processes))
 
 
 def test_groups_of_one_are_refused():

@@ -13,13 +13,12 @@ from m2fdp.core.config import load_config
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import build_process
-from m2fdp.core.errors import InputError
 from m2fdp.core.models.losses import cross_entropy
 from m2fdp.core.streams import seeded
 from m2fdp.experiment import Experiment
 from m2fdp.tiers import split_noise as splits
 from m2fdp.tiers.split_models import SplitChain, SplitModel
-from m2fdp.tiers.split_rounds import overheard
+from m2fdp.tiers.split_steps import overheard
 
 SETTING = {
     "model.name": "cnn12",
@@ -323,10 +322,3 @@ def test_noise_of_clients_is_on_their_part_alone():
             assert moved > 1e-3
         else:  # the rounding of means of what is equal
             assert moved < 1e-6
-
-
-def test_audit_and_bound_are_refused():
-    experiment = tiered()
-    for refused in (experiment.audit, experiment.bound):
-        with pytest.raises(InputError, match="needs whole models in local steps"):
-            refused()

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.simulation import shared_tensor
 from m2fdp.processes import workers
 from m2fdp.processes.pool import WARNING
@@ -137,14 +138,16 @@ def test_what_takes_no_time_is_not_even_tried(monkeypatch):
     assert ways.sharing(12.0)
 
 
-def test_an_error_of_a_process_is_raised_in_its_parent(children):
-    done, shared = shared_tensor(10, 1, torch.float32), Workers(2)
-    with pytest.raises(ValueError, match="no item 5"):
-        share(shared, refuse_the_second_part, done)
+def test_an_error_of_a_process_is_raised_in_its_parent_and_leaves_no_process_behind(children):
+    done = shared_tensor(9, 1, torch.float32)
+    with pytest.raises(ValueError, match="no item"):
+        share(Workers(3), refuse_later_parts, done)
+    with pytest.raises(KeyboardInterrupt):
+        share(Workers(3), partial(interrupt, os.getpid()), done)
     assert not children()
 
 
-def refuse_the_second_part(done, part):
+def refuse_later_parts(done, part):
     if part.start > 0:
         raise ValueError(f"no item {part.start}")
 
@@ -176,13 +179,6 @@ def kill_others(parent, done, part):
 
 def ones(done, part):
     done[part.start : part.stop] = 1.0
-
-
-def test_an_interrupt_leaves_no_process_behind(children):
-    done, shared = shared_tensor(9, 1, torch.float32), Workers(3)
-    with pytest.raises(KeyboardInterrupt):
-        share(shared, partial(interrupt, os.getpid()), done)
-    assert not children()
 
 
 def interrupt(parent, done, part):
@@ -268,3 +264,11 @@ def test_the_warning_that_is_silenced_is_still_pythons_own():
     finally:
         waiting.set()
         thread.join()
+
+
+def test_float32_stays_float32_and_operators_have_one_thread(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    set_exact_arithmetic()
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert torch.get_num_threads() == 1

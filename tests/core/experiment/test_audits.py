@@ -1,14 +1,15 @@
-"""`Experiment.audit` and its pipeline by neighbours: what a user is told."""
+"""`Experiment.audit` and its pipeline by neighbours, and epsilon beside an attack: what a user is
+told."""
 
-from math import inf
+from math import inf, isfinite
 
 import pandas as pd
 import pytest
 from rich.console import Console
 
 from m2fdp import Experiment, load_config
-from m2fdp.adversaries.audits import refuse_broken, tried_condition
 from m2fdp.adversaries.config import AuditConfig
+from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import noise
@@ -16,7 +17,7 @@ from m2fdp.core.engine.local_rules import GradientStep
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import InputError
 from m2fdp.pipelines.audit import draw_bounds, judge
-from m2fdp.reporting.tables import print_neighbours
+from m2fdp.reporting.room_figures import print_neighbours
 
 SMALL = {
     "topology.fanouts": [2, 2],
@@ -104,3 +105,28 @@ def test_every_position_is_tried_however_few_neighbours_are_asked_for(monkeypatc
     run = experiment(monkeypatch, neighbours=1)
     positions = {line.position for line in run.calibrate().mechanism.ledger.lines}
     assert run.audit()["neighbours"].max() == len(positions) > 1
+
+
+STEP = {
+    "training": {"rounds": 1, "local_steps": 1, "local_aggregation": None, "batch_size": None},
+    "privacy": {"mechanism": "upload", "calibration": "multiplier", "noise_multiplier": 0.01},
+    "model": {"name": "dense"},
+    "partition": {"scheme": "iid"},
+    "attack": {"method": "analytic", "observer": "far_devices", "messages": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"algorithm": "ldp", "topology": {"fanouts": [2, 2]}}, "far_devices"),
+        # All are below the cloud, whose noise is the only one.
+        ({"algorithm": "cdp", "topology": {"fanouts": [2, 2]}}, "cousins"),
+    ],
+)
+def test_epsilon_beside_an_attack_is_that_of_whoever_is_elsewhere(changes, line):
+    experiment = Experiment.from_config(load_config(STEP, changes))
+    ledger = experiment.calibrate().mechanism.ledger
+    worst = max(ledger.epsilon(each, 1) for each in ledger.lines if each.kind == line)
+    told = experiment.attack().record["metrics"]["epsilon"]
+    assert isfinite(worst) and told == pytest.approx(worst)

@@ -20,9 +20,9 @@ from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.tiers import ways
-from m2fdp.tiers.algorithms.dtfl import DTFL
+from m2fdp.tiers.algorithms import DTFL
 from m2fdp.tiers.ways import TierAlgorithm
-from m2fdp.zones.cdp import CDP
+from m2fdp.zones.algorithm import CDP
 
 SMALL = {"topology.fanouts": [3, 4], "training.rounds": 2, "training.local_aggregation": None}
 UPLOAD = {"privacy.mechanism": "upload"}

@@ -22,7 +22,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.streams import seeded
 from m2fdp.experiment import Experiment
-from m2fdp.features.contrastive import network_source
+from m2fdp.features.maps import network_source
 from m2fdp.progress import progress_bar
 
 SMALL = {
@@ -78,15 +78,11 @@ def test_the_summary_tells_the_network_that_features_come_from():
     assert any("contrastive network trained on drawings" in each for each in summary["assumptions"])
 
 
-def test_what_is_trained_twice_is_the_same():
+def test_what_is_trained_twice_is_the_same_whatever_is_set_around_it():
     experiment = experiment_of(SMALL)
-    assert equal(experiment.train(), experiment.train())
-    assert equal(experiment.train(), experiment_of(SMALL).train())
-
-
-def test_results_depend_on_no_setting_around_the_experiment():
-    expected = experiment_of(SMALL).train()
+    expected = experiment.train()
     torch.set_num_threads(2)
+    assert equal(experiment.train(), expected)
     assert equal(experiment_of(SMALL).train(), expected)
     assert torch.get_num_threads() == 1
 
@@ -160,14 +156,6 @@ def equal_weights(one, other):
     return torch.equal(one.state_dict["1.weight"], other.state_dict["1.weight"])
 
 
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_an_audit_stays_below_the_ledger(mechanism):
-    changes = {"privacy": {"mechanism": mechanism}, "audit": {"repetitions": 100, "rounds": 2}}
-    bounds = experiment_of(SMALL, changes).audit()
-    assert (bounds["epsilon_lower"] <= bounds["epsilon_upper"]).all()
-    assert (bounds["rounds"] == 2).all() and len(bounds) == 2
-
-
 def test_bounds_stand_beside_what_was_measured():
     experiment = experiment_of(SMALL, PAPER)
     measured = experiment.measure()
@@ -188,16 +176,6 @@ CONTROLLED = {
     },
     "training": {"local_aggregation": {1: 2}},
 }
-
-
-def test_a_controlled_run_is_planned_and_trained():
-    experiment = experiment_of(SMALL, CONTROLLED)
-    trained = experiment.train()
-    steps = [len(plan.layers) for plan in experiment.run_plan.rounds]
-    assert trained.metrics["K"].tolist() == steps and sum(steps) == 6
-    for refused in (experiment.audit, experiment.measure):
-        with pytest.raises(InputError, match="control.enabled = True: .* needs rounds that"):
-            refused()
 
 
 def test_a_contradiction_is_refused_at_once_and_what_the_data_refuse_before_a_number():
@@ -229,15 +207,10 @@ IMAGES = np.zeros((40, 8, 8, 1), dtype=np.float32)
     ("changes", "words"),
     [
         ({"images": IMAGES + 1e4}, "images ranges from 10000 to 10000; valid: floats in"),
-        ({"images": IMAGES - 1}, "images ranges from -1 to -1"),
-        ({"images": IMAGES * np.nan}, "images has pixels that are nan"),
-        ({"images": IMAGES.astype(int)}, "images has type int64"),
         ({"images": IMAGES[0]}, "has (8, 8, 1) images for 40 labels"),
         ({"images": IMAGES.tolist()}, "has images of type list"),
         ({"images": IMAGES[:, 0, 0, 0]}, "images has shape (40,); valid: NxHxW"),
         ({"labels": np.full(40, 4)}, "has n_classes = 4 and labels from 4 to 4; valid: 0 to n_cl"),
-        ({"labels": np.full(40, -1)}, "labels from -1 to -1"),
-        ({"labels": np.full(40, 0.5)}, "labels has type float64; valid: integers"),
         ({"n_train": 41}, "has n_train = 41; valid: 0 to 40"),
         ({"n_classes": 4.5}, "has n_classes = 4.5"),
         ({"n_classes": 10**9}, "has n_classes = 1000000000; valid: 2 to 100,000 classes"),

@@ -20,10 +20,10 @@ from m2fdp.core.experiment.facts import features_of_runs, refusals, refuse
 from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import idle_keys
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.topology.participation import Participation
-from m2fdp.deployment.needs import DEPLOYED, check_deployment
+from m2fdp.core.topology.network import Participation
+from m2fdp.deployment.facts import DEPLOYED, check_deployment
 from m2fdp.scaffold.algorithm import SCAFFOLD, CorrectedStep
-from m2fdp.tiers.algorithms.m2fdp_tiers import M2FDP_TIERS
+from m2fdp.tiers.algorithms import M2FDP_TIERS
 
 BASE = {
     "topology.fanouts": [2, 3],
@@ -45,10 +45,6 @@ def own(name, algorithm=M2FDP, **changes):
         return replace(algorithm.plan(given), **changes)
 
     return replace(algorithm, name=name, plan=plan)
-
-
-def _split_and_keep(given):
-    return replace(M2FDP_TIERS.plan(given), rules=SCAFFOLD.plan(given).rules)
 
 
 def _keeping_and_split(given):

@@ -14,14 +14,9 @@ from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import InputError
 from m2fdp.reporting.cards import privacy_card, subject_of
-from m2fdp.scaffold.algorithm import CorrectedStep
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
-SMALL = {
-    "topology.fanouts": [3, 4],
-    "training.rounds": 2,
-    "training.local_aggregation": None,
-}
+SMALL = {"topology.fanouts": [3, 4], "training.rounds": 2, "training.local_aggregation": None}
 FEDPROX = {"algorithm": "my_fedprox:FEDPROX"}
 MOMENTUM = {"algorithm": "my_momentum:MOMENTUM"}
 JOINING = {
@@ -43,10 +38,7 @@ PARTS = {
         {"local rule": False, "plan": True},
     ),
     "rule of who joins": (FEDPROX | JOINING, {"local rule": False, "plan": True}),
-    "plan": (
-        {"algorithm": "my_cautious:CAUTIOUS", "privacy.mechanism": "upload"},
-        {"plan": True},
-    ),
+    "plan": ({"algorithm": "my_cautious:CAUTIOUS", "privacy.mechanism": "upload"}, {"plan": True}),
     "model": ({"model.name": "my_models:small_net"}, {"model": True}),
     "loss": ({"model.name": "svm", "model.loss": "my_losses:focal"}, {"loss": True}),
     "split": ({"partition.scheme": "my_partitions:by_edge"}, {"split": False}),
@@ -88,13 +80,9 @@ def test_the_zones_table_claims_nothing_behind_an_own_rule(project):
         assert "epsilon" in table.columns
 
 
-def test_without_own_code_nothing_is_said_of_any():
-    assert "own_code" not in Experiment.from_config(load_config(SMALL)).summary()
-
-
-def test_own_code_has_nothing_to_keep_without_privacy(project):
-    changes = {"algorithm": "hfl", "model.name": "my_models:small_net"}
-    assert "own_code" not in Experiment.from_config(load_config(SMALL, changes)).summary()
+def test_without_own_code_or_without_privacy_nothing_is_said_of_any(project):
+    for changes in ({}, {"algorithm": "hfl", "model.name": "my_models:small_net"}):
+        assert "own_code" not in Experiment.from_config(load_config(SMALL, changes)).summary()
 
 
 class Nothing:
@@ -176,11 +164,3 @@ def test_what_a_rule_with_slots_gets_wrong_is_one_line(monkeypatch):
     experiment = Experiment.from_config(load_config(SMALL, {"algorithm": "own"}))
     with pytest.raises(InputError, match="algorithm = 'own': fails in a local step: KeyError"):
         experiment.check()
-
-
-def test_reports_need_a_server_that_hears_them(monkeypatch):
-    rules = Rules(local=CorrectedStep())
-    plan = lambda given: replace(M2FDP.plan(given), rules=rules)  # noqa: E731
-    monkeypatch.setitem(ALGORITHMS, "own", Algorithm("own", "Own", "method", plan))
-    with pytest.raises(InputError, match="a server rule that does not hear it"):
-        Experiment.from_config(load_config(SMALL, {"algorithm": "own"}))

@@ -1,9 +1,12 @@
 """What a data set hides: test records that are trained on, records on two devices, absent classes;
 and rows that are scored by an experiment that never trains."""
 
+import math
+
 import numpy as np
 import pytest
-from tests.builders import digits
+import torch
+from tests.builders import digits, experiment_of
 
 from m2fdp import Experiment
 from m2fdp.core.config import load_config
@@ -85,3 +88,57 @@ def test_two_classes_suit_the_default_partition():
     config = load_config({"topology.fanouts": [2, 2]})
     experiment = Experiment.from_config(config, of_images(drawn(40), drawn(9, seed=1)))
     assert experiment.samples.sizes.tolist() == [10] * 4
+
+
+# A dense model's scores are products of two weights: these overflow where the weights do not.
+STEEP = {
+    "model.name": "dense",
+    "topology.fanouts": [3, 4],
+    "training.rounds": 1,
+    "training.local_steps": 1,
+    "training.local_aggregation": None,
+    "training.learning_rate": 1e9,
+    "privacy.clipping_norm": 1e9,
+    "privacy.epsilon": 1e-4,
+    "partition.validation_fraction": 0.2,
+    "training.evaluate_on": "validation",
+}
+
+
+def test_a_loss_on_held_out_records_ends_no_run():
+    """Else that a run has no score would tell of the records, without noise."""
+    experiment = experiment_of(STEEP, {"partition.held_out_by": "devices"})
+    trained = experiment.train()
+    assert trained.metrics["loss"].iloc[-1] > 3e38
+    assert all(torch.isfinite(value).all() for value in trained.state_dict.values())
+    assert math.isfinite(experiment.score(trained.state_dict))
+    assert "diverged" in trained.warning
+
+
+def test_records_in_clear_do():
+    with pytest.raises(InputError, match="diverged by round 1"):
+        experiment_of(STEEP).train()
+
+
+PARTS = {
+    "topology.fanouts": [2],
+    "topology.trust.ratios": [],
+    "training.local_aggregation": None,
+    "partition.scheme": "iid",
+}
+
+
+@pytest.mark.parametrize("name", ["npz", "synthetic"])
+def test_that_a_class_has_no_single_record_is_told_where_labels_tell_of_it(tmp_path, name):
+    """The only record of a class makes the model a row larger: one look tells that it is there."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(68) % 2
+    labels[7] = 2
+    images = rng.random((68, 4, 4)).astype(np.float32)
+    arrays = {"x_train": images[:60], "y_train": labels[:60]}
+    np.savez(tmp_path / "own.npz", **arrays, x_test=images[60:], y_test=labels[60:])
+    data = {"dataset.name": name}
+    if name == "npz":
+        data["dataset.root"] = str(tmp_path / "own.npz")
+    told = experiment_of(PARTS, data).summary()["assumptions"]
+    assert sum("which classes there are is public" in line for line in told) == (name == "npz")

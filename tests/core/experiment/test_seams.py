@@ -1,4 +1,5 @@
-"""What users bring: weights, rules, algorithms of their own; and what is refused of it."""
+"""What users bring: weights, rules, algorithms of their own; the proximal term beside them; and
+what is refused of it."""
 
 import sys
 import types
@@ -13,12 +14,13 @@ from tests.pages import blocks, write_files
 from torch import nn
 
 from m2fdp import Experiment, load_config
-from m2fdp.core.algorithms import ALGORITHMS, Algorithm, Given, Plan
+from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.hfl import HFL
 from m2fdp.core.algorithms.m2fdp import M2FDP
+from m2fdp.core.config import Config, recorded, released
 from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.network import Network, noise_plan
 
 PAGE = REPOSITORY / "docs" / "adding-an-algorithm.md"
 SMALL = {
@@ -63,40 +65,16 @@ def test_weights_by_sample_count_make_the_round_one_step_on_all_records():
     torch.testing.assert_close(trained.flatten(), -0.5 * vector.grad, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [{}, UPLOAD], ids=["gradient", "upload"])
-def test_weights_by_sample_count_are_promised_what_is_asked_for(changes):
-    verified = experiment(changes, {"topology.weights": "samples"}).summary()["epsilon_verified"]
-    assert 3.9 < verified <= 4.0
-
-
-def test_what_the_cloud_adds_is_in_the_model_and_protects_from_the_public_alone(own):
-    """M = 640 and 2 rounds: the deviation of 1280 draws is off by 10 % with probability 1e-6."""
-
-    def plan(given: Given) -> Plan:
-        _, *below = noise_plan(given.tree, given.trust)
-        network = Network(given.tree, given.trust, (np.ones(1), *below))
-        return Plan(network, given.schedule, private=True)
-
-    noisy = experiment(UPLOAD, own(plan))
-    mechanism = noisy.calibrate().mechanism
-    (cloud,) = mechanism.noise.messages[0]
-    assert cloud > 0
-    silent = [np.zeros_like(scale) for scale in mechanism.noise.messages]
-    quiet = replace(mechanism, noise=replace(mechanism.noise, messages=tuple(silent)))
-    only_cloud = replace(
-        mechanism,
-        noise=replace(mechanism.noise, messages=(mechanism.noise.messages[0], *silent[1:])),
-    )
-    models = []
-    for mutant in (quiet, only_cloud):
-        process = noisy.process(noisy.simulation(mechanisms=(mutant,)))
-        state = process.start()
-        models.append(process.round(state, noisy.run_plan.rounds[0]).weights)
-    spread = float((models[1] - models[0]).std()) / noisy.run_plan.rounds[0].step_size
-    assert spread == pytest.approx(cloud, rel=0.12)
-    # Without it the public would learn what the cloud learns.
-    spent = mechanism.ledger.by_kind(2)
-    assert spent["public"] < spent["cloud"]
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+@pytest.mark.parametrize("algorithm", ["m2fdp", "hfl_dp", "pedpfl"])
+def test_devices_weigh_by_their_records_in_training_and_ledger(algorithm, mechanism):
+    chosen = {"algorithm": algorithm, "privacy.mechanism": mechanism}
+    run = experiment({"topology.weights": "samples"}, chosen)
+    sizes, network = run.samples.sizes, run.network
+    assert network.shares(network.tree.depth, 0) == pytest.approx(sizes / sizes.sum())
+    trained, ledger = run.train(), run.ledger()
+    assert 3.9 < trained.epsilon <= 4
+    assert ledger.loc[ledger["distrusted"], "epsilon"].max() == pytest.approx(trained.epsilon)
 
 
 @dataclass(frozen=True)
@@ -200,22 +178,6 @@ def test_a_private_run_needs_a_model_that_records_can_pass_alone(own_module):
     experiment(asking, {"algorithm": "hfl"}).train()
 
 
-@pytest.mark.parametrize("name", ["my_models:small_net", "my_models:small_net with a loss"])
-def test_backends_agree_on_what_the_page_shows(project, name):
-    write_files(PAGE, project)
-    name, *own_loss = name.split(" with ")
-    own_code = {"model.name": name, "model.loss": "my_losses:focal" if own_loss else None}
-    models, draws = [], None
-    for backend in ("reference", "sequential", "stacked"):
-        run = experiment(own_code, {"training.batch_size": 12, "training.backend": backend})
-        draws = draws or run.simulation().randomness  # noise is keyed by the backend too
-        process = run.process(run.simulation(randomness=draws))
-        models.append(run.train(process=process).state_dict)
-    for other in models[1:]:
-        for key, values in models[0].items():
-            torch.testing.assert_close(other[key], values, rtol=1e-4, atol=1e-5)
-
-
 def test_the_page_s_algorithms_are_small_and_have_options(project):
     write_files(PAGE, project)
     files = {block.file: block.text for block in blocks(PAGE) if block.file is not None}
@@ -231,35 +193,103 @@ def test_the_page_s_algorithms_are_small_and_have_options(project):
         experiment({"options": {"mu": 1}})
 
 
-def test_fedprox_pulls_towards_the_model_that_was_received(project):
-    """Two steps by hand: the second is pulled back by eta mu times the first."""
-    write_files(PAGE, project)
-    fedprox = {"algorithm": "my_fedprox:FEDPROX", "options": {"mu": 0.5}}
-    alone = {"topology.fanouts": [1], "topology.trust.ratios": [], "training.rounds": 1}
-    with_pull, plain = (
-        experiment(alone, {"training.learning_rate": 0.25}, changes)
-        for changes in (fedprox, {"algorithm": "m2fdp"})
+PULLED = {"training.proximal": 0.5, "training.learning_rate": 0.25}
+GLOBAL = {"training.proximal_center": "global"}
+CONTROL = {
+    "control.enabled": True,
+    "control.gap": "papers",
+    "control.smoothness": 0.5,
+    "control.step_size_factor": 20.0,
+    "control.tau": 12,
+    "topology.trust.ratios": [1.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"training.proximal": 2.5, "training.learning_rate": 0.5},
+            "training.proximal = 2.5: times the step size 0.5 is 1.25, which pulls past the "
+            "centre; use at most 1/eta = 2",
+        ),
+        ({"training.proximal": -0.1}, "training.proximal = -0.1: "),
+        ({"training.proximal_center": "own"}, "center = 'own': .*'received' or 'global'"),
+    ],
+)
+def test_what_can_t_be_is_refused_in_one_line(changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        experiment(changes)
+    assert "\n" not in str(error.value)
+
+
+def test_a_pull_of_exactly_all_the_way_is_allowed_and_decaying_steps_are_looked_at():
+    experiment({"training.proximal": 4.0, "training.learning_rate": 0.25})
+    # gamma / sqrt(2) is the largest step.
+    decaying = {"training.step_size": "inverse_sqrt", "training.learning_rate": 0.5}
+    experiment(decaying, {"training.proximal": 2.8})
+    with pytest.raises(InputError, match="times the step size 0.3536 is 1.025"):
+        experiment(decaying, {"training.proximal": 2.9})
+
+
+@pytest.mark.parametrize("algorithm", ["hfl", "pedpfl", "hfl_dp", "m2fdp", "hdp", "cdp"])
+def test_every_algorithm_is_pulled(algorithm):
+    """Two local steps between syncs: the second is pulled."""
+    longer = {"training.local_steps": 4, "algorithm": algorithm}
+    pulled, plain = (
+        experiment(longer, changes).train().state_dict["1.weight"]
+        for changes in (PULLED, {"training.learning_rate": 0.25})
     )
-    pulled, steps = [], []
-    for run, kept in ((with_pull, pulled), (plain, steps)):
+    assert not torch.equal(pulled, plain)
+
+
+def test_it_is_the_page_s_fedprox_with_the_same_mu(project):
+    """Noise apart, which is keyed by the configuration."""
+    write_files(PAGE, project)
+    longer = {"training.local_steps": 4, "training.local_aggregation": {1: 2}}
+    ends = []
+    for changes in (
+        {"algorithm": "m2fdp", "training.proximal": 0.5},
+        {"algorithm": "my_fedprox:FEDPROX", "options": {"mu": 0.5}},
+    ):
+        run = experiment(longer, {"training.learning_rate": 0.25}, changes)
         mechanism = run.calibrate().mechanism
         quiet = replace(mechanism, noise=replace(mechanism.noise, steps=mechanism.noise.steps * 0))
         process = run.process(run.simulation(mechanisms=(quiet,)))
-        for layers in ((0,), (None, 0)):
-            plan = replace(run.run_plan.rounds[0], layers=layers)
-            kept.append(process.round(process.start(), plan).weights)
-    torch.testing.assert_close(pulled[0], steps[0])
-    torch.testing.assert_close(pulled[1], steps[1] - 0.25 * 0.5 * steps[0])
+        state = process.start()
+        for plan in run.run_plan.rounds:
+            state = process.round(state, plan)
+        ends.append(state.weights)
+    assert torch.equal(*ends)
 
 
-def test_noise_of_untrusted_servers_protects_from_those_above_alone(project):
-    """All the page says of it: the untrusted server itself learns as much as before."""
-    write_files(PAGE, project)
-    by_kind = {}
-    for name in ("m2fdp", "my_cautious:CAUTIOUS"):
-        paper = UPLOAD | {"privacy.calibration": "paper", "privacy.alpha": 10.0}
-        run = experiment(paper, {"topology.trust.ratios": [0.0], "algorithm": name})
-        by_kind[name] = run.calibrate().mechanism.ledger.by_kind(2)
-    plain, cautious = by_kind.values()
-    assert cautious["servers"] == pytest.approx(plain["servers"])
-    assert cautious["public"] < plain["public"]
+def test_a_run_is_resumed_to_the_same_bytes(tmp_path):
+    """A checkpoint after each round holds all there is: the centre is the round's own affair."""
+    run = experiment(PULLED, GLOBAL, UPLOAD, {"training.rounds": 4, "training.local_steps": 4})
+    kept: list[Progress] = []
+    whole = run.train(checkpointing=Checkpointing(1, kept.append))
+    resumed = run.train(start=kept[1])
+    assert kept[1].state.round == 2
+    for name, weights in whole.state_dict.items():
+        assert torch.equal(weights, resumed.state_dict[name])
+
+
+def test_a_controlled_run_is_pulled_and_its_ledger_counts_no_contraction():
+    """Its step sizes are known in training only, and without a pull shifts are largest."""
+    plain = experiment(CONTROL, UPLOAD)
+    pulled = experiment(CONTROL, UPLOAD, {"training.proximal": 0.3})
+    noises = [
+        np.concatenate(run.calibrate().mechanism.noise.messages).tolist() for run in (plain, pulled)
+    ]
+    assert noises[0] == noises[1]
+    metrics = pulled.train().metrics
+    assert (metrics["eta"] * 0.3 <= 1).all()
+    assert pulled.run().policy.decide(Progress(pulled.process().start())).plan.proximal == 0.3
+    with pytest.raises(InputError, match="training.proximal = 500.0: times the step size"):
+        experiment(CONTROL, {"training.proximal": 500.0}).train()
+
+
+def test_no_proximal_term_leaves_the_configuration_s_record_as_it_was():
+    assert not any("proximal" in key for key in recorded(Config()))
+    changed = experiment(PULLED).config
+    assert released(changed)["training.proximal"] == 0.5  # noise of its own

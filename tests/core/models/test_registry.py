@@ -1,5 +1,8 @@
 """Models: sizes, losses by hand, and what is refused."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tests.builders import experiment_of
@@ -8,51 +11,30 @@ from torch import nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import DROPOUTS
 from m2fdp.core.models.registry import build_model
+from m2fdp.own.models import DROPOUTS
 
-
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("svm", (1, 28, 28)),
-        ("softmax", (1, 28, 28)),
-        ("cnn12", (1, 28, 28)),
-        ("cnn12", (3, 32, 32)),
-    ],
-)
-def test_the_papers_7840_parameters(name, shape):
-    model = build_model(ModelConfig(name=name), shape, 10, seed=0)
-    assert model.n_parameters == 7840
-    vector = model.initial_vector()
-    assert vector.shape == (7840,)
-    assert model.scores(vector, torch.rand(2, *shape)).shape == (2, 10)
-
-
-@pytest.mark.parametrize(("shape", "parameters"), [((1, 28, 28), 21_840), ((3, 32, 32), 31_340)])
-def test_the_two_convolutions_of_g(shape, parameters):
-    """Counted by hand: 10 and 20 channels of 5 x 5 and a bias, 50 hidden numbers, ten scores."""
-    model = build_model(ModelConfig(name="cnn2"), shape, 10, seed=0)
-    assert model.n_parameters == parameters
-    assert model.scores(model.initial_vector(), torch.rand(2, *shape)).shape == (2, 10)
-    with pytest.raises(InputError, match="cnn2.*at least 16 x 16"):
-        build_model(ModelConfig(name="cnn2"), (1, 8, 28), 10, seed=0)
-    assert build_model(ModelConfig(name="cnn2"), (1, 16, 16), 2, seed=0).n_parameters > 0
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "parameters"),
     [
-        ("lenet", (1, 28, 28), 13_426),
-        ("lenet", (3, 32, 32), 15_826),
-        ("dense", (1, 28, 28), 784 * 100 + 100 + 100 * 10 + 10),
+        *((name, MNIST, 7840) for name in ("svm", "softmax", "cnn12")),  # J's
+        ("cnn12", CIFAR, 7840),
+        # G's: 10 and 20 channels of 5 x 5 and a bias, 50 hidden numbers, ten scores.
+        ("cnn2", MNIST, 21_840),
+        ("cnn2", CIFAR, 31_340),
+        ("lenet", MNIST, 13_426),  # as in DLG
+        ("lenet", CIFAR, 15_826),
+        ("dense", MNIST, 784 * 100 + 100 + 100 * 10 + 10),
     ],
 )
-def test_the_models_of_reconstructions(name, shape, parameters):
-    """As in DLG, and one hidden layer of a hundred."""
+def test_parameters_by_hand(name, shape, parameters):
     model = build_model(ModelConfig(name=name), shape, 10, seed=0)
-    assert model.n_parameters == parameters
-    assert model.scores(model.initial_vector(), torch.rand(2, *shape)).shape == (2, 10)
+    vector = model.initial_vector()
+    assert model.n_parameters == parameters and vector.shape == (parameters,)
+    assert model.scores(vector, torch.rand(2, *shape)).shape == (2, 10)
 
 
 def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():
@@ -93,10 +75,6 @@ def own_model(shape, n_classes):
 
 def with_batch_norm(shape, n_classes):
     return nn.Sequential(nn.BatchNorm2d(shape[0]), own_model(shape, n_classes))
-
-
-def no_module(shape, n_classes):
-    return "nothing"
 
 
 class Restless(nn.Module):
@@ -140,22 +118,25 @@ RANDOM = {
     "functional": (lambda: Restless("functional"), "draws at random"),
     "trained": (lambda: Restless("trained"), "other scores in training than in evaluation"),
 }
-CALM = {
-    "rate 0": lambda: dropping(0),
-    "plain": lambda: Restless("plain"),
-}
+CALM = {"rate 0": lambda: dropping(0), "plain": lambda: Restless("plain")}
 
 
 @pytest.fixture
-def importable(monkeypatch):
-    """This module under a name that `model.name` can point at."""
-    import sys
-    import types
+def build_own(monkeypatch):
+    """A function that builds the model of an own function of shape and classes."""
 
-    module = types.ModuleType("own_models")
-    for function in (own_model, with_batch_norm, no_module, unused, tied, failing):
-        setattr(module, function.__name__, function)
-    monkeypatch.setitem(sys.modules, "own_models", module)
+    def build(make, shape=(1, 8, 8), n_classes=10):
+        monkeypatch.setitem(sys.modules, "own_models", SimpleNamespace(made=make))
+        return build_model(ModelConfig(name="own_models:made"), shape, n_classes, seed=0)
+
+    return build
+
+
+def test_own_modules_are_as_large_as_they_are(build_own):
+    """Tied layers are one parameter: all backends take their gradients together
+    (tests/core/engine/test_backends.py)."""
+    assert build_own(own_model, (1, 4, 4), 3).n_parameters == 16 * 3 + 3
+    assert build_own(tied, n_classes=3).n_parameters == 64 * 64 + 2 * 64 + 64 * 3 + 3
 
 
 def unused(shape, n_classes):
@@ -177,57 +158,41 @@ def failing(shape, n_classes):
     raise KeyError(shape)
 
 
-def test_tied_layers_are_one_parameter(importable):
-    """Every backend takes their gradients together: tests/core/engine/test_backends.py."""
-    model = build_model(ModelConfig(name="own_models:tied"), (1, 8, 8), 3, seed=0)
-    assert model.n_parameters == 64 * 64 + 2 * 64 + 64 * 3 + 3
-
-
-def test_own_module(importable):
-    model = build_model(ModelConfig(name="own_models:own_model"), (1, 4, 4), 3, seed=0)
-    assert model.n_parameters == 16 * 3 + 3
-
-
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("make", "words"),
     [
         (
-            {"name": "own_models:with_batch_norm"},
+            with_batch_norm,
             r"has BatchNorm2d \(layer 0\), whose buffer running_mean is state that no aggregation "
             "averages and no noise covers; use nn.GroupNorm or nn.LayerNorm$",
         ),
-        ({"name": "own_models:no_module"}, "must return a torch.nn.Module"),
-        ({"name": "own_models:unused"}, "no use of the parameter unused.weight"),
-        ({"name": "own_models:failing"}, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
-        ({"name": "own_models:absent"}, "can't be imported"),
-        ({"name": "vgg"}, "none of svm, softmax, logistic, dense, lenet, cnn2"),
+        (lambda *shape: "nothing", "must return a torch.nn.Module"),
+        (unused, "no use of the parameter unused.weight"),
+        (failing, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
     ],
 )
-def test_refusals(importable, config, words):
+def test_refusals(build_own, make, words):
     with pytest.raises(InputError, match=words):
-        build_model(ModelConfig(**config), (1, 8, 8), 10, seed=0)
+        build_own(make)
 
 
-@pytest.fixture
-def build_own(monkeypatch):
-    """A function that builds the model of an own function."""
-    import sys
-    import types
-
-    def build(make):
-        module = types.ModuleType("own_models")
-        module.made = lambda shape, n_classes: make()
-        monkeypatch.setitem(sys.modules, "own_models", module)
-        return build_model(ModelConfig(name="own_models:made"), (1, 8, 8), 10, seed=0)
-
-    return build
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("own_models:absent", "can't be imported"),
+        ("vgg", "none of svm, softmax, logistic, dense, lenet, cnn2"),
+    ],
+)
+def test_names_of_no_model(name, words):
+    with pytest.raises(InputError, match=words):
+        build_model(ModelConfig(name=name), (1, 8, 8), 10, seed=0)
 
 
 @pytest.mark.parametrize("kind", RANDOM)
 def test_modules_that_draw_are_refused_by_name(build_own, kind):
     make, words = RANDOM[kind]
     with pytest.raises(InputError, match=words) as refusal:
-        build_own(make)
+        build_own(lambda *shape: make())
     assert str(refusal.value).startswith("model.name = 'own_models:made': ")
     assert "\n" not in str(refusal.value)
 
@@ -237,15 +202,20 @@ def test_modules_that_could_draw_and_do_not(build_own, kind):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    model = build_own(CALM[kind])
+    model = build_own(lambda *shape: CALM[kind]())
     assert torch.equal(torch.rand(1), expected)
     if kind == "plain":  # what was tried with other parameters has kept its own
         assert not model.initial_vector()[:640].any()
 
 
-def test_images_too_small_for_three_pools():
-    with pytest.raises(InputError, match="at least 8 x 8"):
-        build_model(ModelConfig(name="cnn12"), (1, 7, 9), 10, seed=0)
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [("cnn12", (1, 7, 9), "at least 8 x 8"), ("cnn2", (1, 8, 28), "cnn2.*at least 16 x 16")],
+)
+def test_images_too_small_for_its_pools(name, shape, words):
+    with pytest.raises(InputError, match=words):
+        build_model(ModelConfig(name=name), shape, 10, seed=0)
+    assert build_model(ModelConfig(name="cnn2"), (1, 16, 16), 2, seed=0).n_parameters > 0
 
 
 class Rows(nn.Module):
@@ -275,7 +245,7 @@ SEQUENCES = {
 def test_layers_that_torch_trains_are_trained_and_with_privacy_where_records_pass_alone(
     build_own, kind
 ):
-    build_own(lambda: Rows(SEQUENCES[kind]()))
+    build_own(lambda *shape: Rows(SEQUENCES[kind]()))
     model = {"model.name": "own_models:made", "training": {"rounds": 1, "local_aggregation": None}}
     assert experiment_of(model, {"algorithm": "hfl"}).train().metrics["loss"].notna().all()
     private = experiment_of(model, {"algorithm": "m2fdp"})

@@ -5,14 +5,16 @@ from math import exp, inf, isfinite, log, sqrt
 import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_mixture_gaussian_mechanism
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, least_noise, subsampled
+from m2fdp.core.privacy.mixtures import mixture_distribution
 
 DELTA = 1e-5
 
@@ -20,16 +22,6 @@ DELTA = 1e-5
 def gaussian_epsilon(z, q, n, delta):
     """Epsilon of n Gaussian releases of a Poisson sample, noise multiplier z."""
     return epsilon(((subsampled(q, inf if z == 0 else 1 / z), n),), delta)
-
-
-def analytic_epsilon(z, delta):
-    """Balle and Wang 2018, Theorem 8: the exact curve of one Gaussian release."""
-
-    def excess(value):
-        second = exp(value + norm.logcdf(-1 / (2 * z) - value * z))
-        return norm.cdf(1 / (2 * z) - value * z) - second - delta
-
-    return brentq(excess, 0, 1 / z**2 + 20 / z)
 
 
 def threshold_bound(z, q, n, delta):
@@ -51,16 +43,9 @@ def threshold_bound(z, q, n, delta):
     return best
 
 
-@pytest.mark.parametrize(("z", "n"), [(1.0, 1), (5.0, 1), (20.0, 300), (60.0, 300), (2.0, 10)])
-def test_whole_shards_are_one_gaussian(z, n):
-    exact = analytic_epsilon(z / sqrt(n), DELTA)
-    assert gaussian_epsilon(z, 1.0, n, DELTA) == pytest.approx(exact, rel=1e-3)
-    assert gaussian_epsilon(z, 1.0, n, DELTA) >= exact * (1 - 1e-9)
-
-
-@given(st.floats(1e-3, 900), st.floats(1e-12, 0.3))
-def test_one_gaussian_is_as_dp_accounting_has_it(mu, delta):
-    own = epsilon(((subsampled(1.0, mu), 1),), delta)
+@given(st.floats(1e-3, 900), st.floats(1e-12, 0.3), st.integers(1, 300))
+def test_releases_of_whole_shards_are_one_gaussian_as_dp_accounting_has_it(mu, delta, n):
+    own = gaussian_epsilon(sqrt(n) / mu, 1.0, n, delta)
     theirs = dp_accounting.get_epsilon_gaussian(1 / mu, delta)
     assert own == pytest.approx(theirs, rel=1e-9, abs=1e-8)
     # Never below the curve: at this epsilon, no more than delta is left.
@@ -71,42 +56,21 @@ def test_one_gaussian_is_as_dp_accounting_has_it(mu, delta):
 SUBSAMPLED = [(1.0, 0.01, 1000), (5.0, 0.1, 50), (2.0, 0.03, 400), (8.0, 0.5, 40)]
 
 
-@pytest.mark.parametrize(("z", "q", "n"), SUBSAMPLED)
-def test_within_two_percent_of_opacus_prv(z, q, n):
-    prv = PRVAccountant()
-    prv.history = [(z, q, n)]
-    assert gaussian_epsilon(z, q, n, DELTA) == pytest.approx(prv.get_epsilon(DELTA), rel=0.02)
-
-
-def renyi_epsilon(z, q, n):
-    # Orders below 2 don't converge at large q and only tighten the bound.
-    accountant = RdpAccountant(orders=[*np.arange(2, 64, 0.25 if q == 1 else 1.0), *range(64, 512)])
-    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
-    return accountant.compose(event, n).get_epsilon(DELTA)
-
-
 @pytest.mark.parametrize(
-    ("z", "q", "n", "least"),
-    [(*case, 0.0) for case in SUBSAMPLED]
-    + [
-        (1.0, 1.0, 1, 0.85),
-        (20.0, 1.0, 300, 0.85),
-        (1.0, 0.01, 10_000, 0.85),
-        (5.0, 0.1, 50, 0.85),
-    ],
+    ("z", "q", "n"), [*SUBSAMPLED, (1.0, 1.0, 1), (20.0, 1.0, 300), (1.0, 0.01, 10_000)]
 )
-def test_below_renyi_accounting_and_close_to_it(z, q, n, least):
-    renyi = renyi_epsilon(z, q, n)
-    assert least * renyi <= gaussian_epsilon(z, q, n, DELTA) <= renyi
-
-
-def test_a_mixture_of_one_shift_is_the_subsampled_gaussian():
-    """Mixtures and plain releases go through different code of dp-accounting."""
-    q, n, z = 0.05, 100, 3.0
-    # The same shift, told apart by less than rounding.
-    mixture = ShiftLaw((0.0, 1 / z, 1 / z + 1e-9), (1 - q, q / 2, q / 2))
-    plain = gaussian_epsilon(z, q, n, DELTA)
-    assert epsilon(((mixture, n),), DELTA) == pytest.approx(plain, rel=5e-3)
+def test_below_renyi_accounting_and_within_two_percent_of_opacus_prv(z, q, n):
+    found = gaussian_epsilon(z, q, n, DELTA)
+    # Orders below 2 don't converge at large q and only tighten the bound.
+    orders = [*np.arange(2, 64, 0.25 if q == 1 else 1.0), *range(64, 512)]
+    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
+    renyi = RdpAccountant(orders=orders).compose(event, n).get_epsilon(DELTA)
+    loose = (z, q, n) in SUBSAMPLED and n != 50
+    assert (0.0 if loose else 0.85) * renyi <= found <= renyi
+    if (z, q, n) in SUBSAMPLED:
+        prv = PRVAccountant()
+        prv.history = [(z, q, n)]
+        assert found == pytest.approx(prv.get_epsilon(DELTA), rel=0.02)
 
 
 # The second is rare and its losses, in the hundreds, lie on a coarse grid.
@@ -167,14 +131,12 @@ def test_replacing_costs_more_than_adding_and_at_most_twice_the_shift():
     replaced = epsilon(composition, DELTA, "replace_one")
     doubled = epsilon(((subsampled(0.1, 1.0), 40),), DELTA)
     assert added < replaced <= doubled * 1.01
+    with pytest.raises(ValueError, match="replace_one"):  # not proven of mixtures
+        epsilon(((ShiftLaw((0.0, 0.1, 0.2), (0.5, 0.25, 0.25)), 3),), DELTA, "replace_one")
     whole = ((subsampled(1.0, 0.5), 4),)
-    assert epsilon(whole, DELTA, "replace_one") == pytest.approx(analytic_epsilon(0.5, DELTA))
-
-
-def test_replacing_is_refused_where_it_is_not_proven():
-    mixture = ShiftLaw((0.0, 0.1, 0.2), (0.5, 0.25, 0.25))
-    with pytest.raises(ValueError, match="replace_one"):
-        epsilon(((mixture, 3),), DELTA, "replace_one")
+    assert epsilon(whole, DELTA, "replace_one") == pytest.approx(
+        dp_accounting.get_epsilon_gaussian(0.5, DELTA)
+    )
 
 
 def test_ends_of_the_range():
@@ -236,3 +198,41 @@ def test_a_certain_shift_beside_a_random_one(shift, adjacency):
     assert least < both < most
     alone = epsilon(((subsampled(1.0, shift), 1), (subsampled(0.1, shift), 1)), 1e-5, adjacency)
     assert 0 < alone < 1e3
+
+
+@settings(max_examples=20)
+@given(
+    shifts=st.lists(st.floats(0.05, 8), min_size=1, max_size=6, unique=True).map(sorted),
+    weights=st.lists(st.floats(0.01, 1), min_size=7, max_size=7),
+    stays=st.floats(0, 0.999),
+    count=st.integers(1, 20),
+)
+def test_same_curve_as_dp_accounting(shifts, weights, stays, count):
+    """With and without a chance that the record stays away, whatever that leaves to the rest."""
+    assume(stays or len(shifts) > 1)  # one certain shift is no mixture
+    moves = np.array(weights[: len(shifts)])
+    law = [0.0, *shifts] if stays else shifts
+    chances = [stays, *(1 - stays) * moves / moves.sum()] if stays else moves / moves.sum()
+    spacing = max(shifts) / 40
+    ours = mixture_distribution(law, chances, spacing).self_compose(count)
+    try:
+        theirs = from_mixture_gaussian_mechanism(
+            1.0, law, chances, value_discretization_interval=spacing
+        ).self_compose(count)
+    except ValueError:  # it lost the bounds of a root to rounding
+        reject()
+    for delta in (1e-2, 1e-5):
+        expected = theirs.get_epsilon_for_delta(delta)
+        assert ours.get_epsilon_for_delta(delta) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("largest", [1e-10, 1e-5, 400.0])
+def test_shifts_of_any_size(largest):
+    """Far smaller and larger than rounding lets Newton's method settle."""
+    law = ([0.0, largest / 2, largest], [0.9, 0.05, 0.05])
+    spacing = (largest**2 / 2 + 9 * largest) / 500
+    spent = mixture_distribution(*law, spacing).get_epsilon_for_delta(1e-2)
+    whole = from_mixture_gaussian_mechanism(
+        1.0, [largest], [1.0], value_discretization_interval=spacing
+    )
+    assert 0 <= spent <= whole.get_epsilon_for_delta(1e-2) * (1 + 1e-9)

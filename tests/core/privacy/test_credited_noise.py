@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
-from m2fdp.core.errors import InputError
 from m2fdp.secure_aggregation.survivors import draw_survivors
 
 BASE = {
@@ -140,17 +139,6 @@ def test_separate_noise_meets_the_target_where_senders_may_be_missing(participan
     assert 7.9 < experiment.calibrate().mechanism.epsilon(10) <= 8.0
 
 
-def test_a_cloud_that_steps_with_some_zones_only_is_refused():
-    """The others' models would be left out of the global one."""
-    zones = {**HALF_OF_THE_DEVICES, "zones.device_noise_of": "zones"}
-    experiment_of(BASE, zones)
-    with pytest.raises(InputError, match=r"^privacy.mechanism = 'gradient': has devices that step"):
-        experiment_of(BASE, zones, {"privacy.mechanism": "gradient"})
-
-
 def test_zones_have_no_table_where_their_noise_is_not_certain():
-    for changes, rows in (
-        ({**ZONES, "secure_aggregation.dropout": 0.3}, False),
-        (ZONES, True),
-    ):
+    for changes, rows in (({**ZONES, "secure_aggregation.dropout": 0.3}, False), (ZONES, True)):
         assert bool(len(experiment_of(BASE, changes).zones_table())) == rows

@@ -6,6 +6,7 @@
 from math import log, sqrt
 
 import pytest
+from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
 from m2fdp.core.privacy.accounting import least_noise, subsampled
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
@@ -16,7 +17,7 @@ EVERY_5 = {1: 5}
 
 
 @pytest.fixture(scope="module")
-def verified(network_of, plans_of, mechanism_of):
+def verified():
     """Epsilon at alpha = 1 and the alpha at which J's noise would meet epsilon = 1."""
 
     def compute(fanouts, untrusted, local_aggregation, batch, **privacy) -> tuple[float, float]:
@@ -47,25 +48,30 @@ def close(shown):
     return pytest.approx(shown, rel=0.02, abs=0.51 * 10**-digits)
 
 
-@pytest.mark.parametrize(
-    ("batch", "spent", "alpha"), [(8, 0.34, 0.38), (32, 0.33, 0.36), (64, 0.31, 0.34)]
-)
-def test_untrusted_parent(verified, batch, spent, alpha):
-    assert verified([10, 5], edge_servers(10), EVERY_5, batch) == (close(spent), close(alpha))
+# By minibatch: epsilon, and the alpha that epsilon 1 would take.
+TABLE = {
+    "untrusted parent": (
+        *([10, 5], edge_servers(10), EVERY_5),
+        {8: (0.34, 0.38), 32: (0.33, 0.36), 64: (0.31, 0.34)},
+    ),
+    "cloud about a trusted branch, local aggregation": (
+        *([10, 5], [], EVERY_5),
+        {8: (51.4, 9.94), 32: (13.4, 8.67), 64: (10.4, 7.54)},
+    ),
+    "cloud about a trusted branch, none": (
+        *([10, 5], [], {}),
+        {8: (3.12, 2.55), 32: (2.43, 2.21), 64: (2.03, 1.89)},
+    ),
+    "25 children": ([2, 25], [], EVERY_5, {8: (1976,), 32: (250,), 64: (111,)}),
+}
 
 
-@pytest.mark.parametrize(
-    ("batch", "spent", "alpha"), [(8, 51.4, 9.94), (32, 13.4, 8.67), (64, 10.4, 7.54)]
-)
-def test_cloud_about_a_trusted_branch_with_local_aggregation(verified, batch, spent, alpha):
-    assert verified([10, 5], [], EVERY_5, batch) == (close(spent), close(alpha))
-
-
-@pytest.mark.parametrize(
-    ("batch", "spent", "alpha"), [(8, 3.12, 2.55), (32, 2.43, 2.21), (64, 2.03, 1.89)]
-)
-def test_cloud_about_a_trusted_branch_without_local_aggregation(verified, batch, spent, alpha):
-    assert verified([10, 5], [], {}, batch) == (close(spent), close(alpha))
+@pytest.mark.parametrize("batch", [8, 32, 64])
+@pytest.mark.parametrize("case", TABLE)
+def test_the_table(verified, case, batch):
+    *system, by_batch = TABLE[case]
+    expected = by_batch[batch]
+    assert verified(*system, batch)[: len(expected)] == tuple(map(close, expected))
 
 
 @pytest.mark.parametrize(("batch", "alpha"), [(8, 1.22), (32, 1.11), (64, 1.11)])
@@ -74,11 +80,6 @@ def test_face_value(batch, alpha):
     q = batch / 1200
     z = least_noise(((subsampled(q), K * T),), 1.0, DELTA)
     assert z / (q * sqrt(K * T * log(1 / DELTA))) == close(alpha)
-
-
-@pytest.mark.parametrize(("batch", "spent"), [(8, 1976), (32, 250), (64, 111)])
-def test_25_children(verified, batch, spent):
-    assert verified([2, 25], [], EVERY_5, batch)[0] == close(spent)
 
 
 def test_four_tiers(verified):

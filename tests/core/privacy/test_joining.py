@@ -8,17 +8,15 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
+from tests.builders import premises_of
 
 from m2fdp.chance.joining import joined_unseen, of_those
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining
 from m2fdp.core.privacy.ledger_tables import ledger_table
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.participation import Participation
+from m2fdp.core.topology.network import Network, Participation, noise_plan
 from m2fdp.core.topology.trust import draw_trust
 
 H = {"mechanism": "upload", "unit": "device", "delta": 1e-5, "clipping_norm": 1.0}
@@ -42,11 +40,8 @@ def joined_at_most(rounds, times, n_devices=40):
 
 
 def built(network, rounds, attendance=None, threat=None, steps=5, **privacy):
-    sizes = np.full(network.tree.n_devices, 17)
     plans = Schedule(rounds, steps, {}, 0.02, "constant").round_plans()
-    config, threat = PrivacyConfig(**(H | privacy)), ThreatConfig(**(threat or {}))
-    rates = np.ones(len(sizes))
-    premises = Premises(network, sizes, rates, plans, config, threat)
+    premises = premises_of(network, plans, H | privacy, threat, 17)
     (mechanism,) = build_mechanisms([premises], lambda ledger: of_those(ledger, attendance))
     return mechanism
 
@@ -234,18 +229,6 @@ def test_the_clipped_estimator_moves_by_no_more_than_is_counted():
         network = ten_zones(rate, caps=caps, least_weight=least)
         counted = moved_by_joining(network)[0] * network.weights[1][0]
         assert supremum <= counted == pytest.approx(2 * own_weight / (rate * least))
-
-
-def test_capped_devices_move_less():
-    """Devices of weights 1 and 1/4 in each zone: the noise is for the heavier ones."""
-    caps = np.tile([1.0, 1.0, 0.25, 0.25], 10)
-    mechanism = built(ten_zones(0.25, caps=caps), 20, epsilon=8)
-    heavy, light = (line for line in mechanism.ledger.lines if line.kind == "cloud")
-    assert multiplier(light) == pytest.approx(4 * multiplier(heavy))
-    assert mechanism.ledger.epsilon(heavy, 20) == pytest.approx(8, rel=1e-2)
-    share = 1 / (0.25 * 2.5)
-    noise = mechanism.noise.messages[1][0]
-    assert noise == pytest.approx(multiplier(heavy) * share)
 
 
 @pytest.mark.parametrize(("least_weight", "moved"), [(None, 1 / (0.25 * 4)), (3.0, 2 / (0.25 * 3))])

@@ -1,4 +1,5 @@
-"""Which lines a ledger has, the noise of each by hand, and what it adds up to."""
+"""Which lines a ledger has, the noise of each by hand, and what it adds up to; one ledger for
+rounds that differ in who takes part."""
 
 from dataclasses import replace
 from math import inf, sqrt
@@ -6,48 +7,29 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from tests.builders import premises_of
+from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
+from m2fdp.core.privacy.calibration import build_mechanisms
 from m2fdp.core.privacy.ledger import _over_noise, build_ledger, undominated
 from m2fdp.core.privacy.ledger_tables import epsilon_over_rounds, ledger_table
-from m2fdp.core.privacy.positions import positions
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import AlikeRounds
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import tree_from_edges
 
-ALL = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+UPLOAD = {"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1}
 
 
-def lines_of(mechanism, is_device):
-    return {
-        line.kind: line for line in mechanism.ledger.lines if line.position.is_device == is_device
-    }
+def ledger_of(network, noise, plans, units=1.0, rates=0.1):
+    premises = premises_of(network, plans, UPLOAD, None, 1, rates)
+    return build_ledger(premises, noise, np.broadcast_to(units, network.tree.n_devices))
 
 
-def ledger_of(network, noise, plans, units=1.0, rates=0.1, threat=None, **privacy):
-    config = PrivacyConfig(
-        **({"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1} | privacy)
-    )
-    n = network.tree.n_devices
-    return build_ledger(
-        Premises(
-            network,
-            np.ones(network.tree.n_devices),
-            np.broadcast_to(rates, n),
-            plans,
-            config,
-            ThreatConfig(**(threat or {})),
-        ),
-        noise,
-        np.broadcast_to(units, n),
-    )
-
-
-def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
+def test_the_worked_example_of_the_rule_s_own_page():
     network = network_of([2, 3], ["server-1-0", "server-1-1"])
     noise = [np.zeros(1), np.zeros(2), np.full(6, 6.0)]
     ledger = ledger_of(network, noise, plans_of(4, 1), units=2.0, rates=1.0)
@@ -62,13 +44,7 @@ def test_the_worked_example_of_the_rule_s_own_page(network_of, plans_of):
 
 
 def _of_six(siblings, mean):
-    return {
-        "siblings": None if siblings is None else sqrt(siblings),
-        "cloud": sqrt(mean),
-    }
-
-
-# --- which lines, behind which noise -------------------------------------------------------
+    return {"siblings": None if siblings is None else sqrt(siblings), "cloud": sqrt(mean)}
 
 
 ROOT3, SIX = (
@@ -134,7 +110,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("case", LINES)
-def test_lines_by_hand(case, network_of, plans_of):
+def test_lines_by_hand(case):
     tree, untrusted, added, local_aggregation, device, expected = LINES[case]
     network = network_of(tree, untrusted)
     noise = [
@@ -147,26 +123,7 @@ def test_lines_by_hand(case, network_of, plans_of):
     assert {kind: found.get(kind) for kind in expected} == pytest.approx(expected)
 
 
-def test_weights_below_the_head_are_the_path_s(network_of, plans_of):
-    edges = [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
-    edges += [("a", "1"), ("b", "2"), ("b", "3"), ("d", "4")]
-    network = network_of(tree_from_edges(edges))
-    found = positions(
-        Premises(
-            network, np.ones(4), np.full(4, 0.1), plans_of(1, 1), PrivacyConfig(), ThreatConfig()
-        ),
-        network.noise,
-        np.ones(4),
-    )
-    assert {p.members: p.shares for p in found} == {
-        (0,): (0.5, 1.0),
-        (1, 2): (0.5, 0.5),
-        (3,): (1.0, 1.0),
-    }
-    assert all(p.head_layer == 1 and p.parent_is_cloud for p in found)
-
-
-def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mechanism_of):
+def test_synchronised_siblings_are_infinite_and_stay():
     network = network_of([2, 3])
     clear = ledger_table(mechanism_of(network, plans_of(2, 4, {1: 2})).ledger, 2)
     infinite = set(clear.kind[clear.epsilon == inf])
@@ -178,9 +135,7 @@ def test_synchronised_siblings_are_infinite_and_stay(network_of, plans_of, mecha
     assert not clear.epsilon.isna().any()
 
 
-def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
-    network_of, plans_of, mechanism_of
-):
+def test_cousins_are_devices_elsewhere_that_receive_un_noised_models():
     """Two servers below each trusted one of layer 1: whose model, in clear, reaches both."""
     network = network_of([2, 2, 5])
 
@@ -201,22 +156,7 @@ def test_cousins_are_devices_elsewhere_that_receive_un_noised_models(
     assert "cousins" not in mechanism_of(network_of([2, 5]), plans_of(1, 1)).ledger.by_kind(1)
 
 
-def test_gradient_has_every_observer_behind_one_noise(network_of, plans_of, mechanism_of):
-    network = network_of([2, 3], ["server-1-0"])
-    mechanism = mechanism_of(
-        network, plans_of(2, 4, {1: 2}), calibration="accountant", mechanism="gradient", threat=ALL
-    )
-    for is_device in (True, False):
-        lines = lines_of(mechanism, is_device)
-        in_clear = set() if is_device else {"uplinks", "trusted_servers"}
-        assert {kind for kind, line in lines.items() if line.deviation == 0} == in_clear
-        assert len({line.deviation for line in lines.values() if line.deviation}) == 1
-
-
-# --- what is verified ----------------------------------------------------------------------
-
-
-def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mechanism_of):
+def test_verified_is_the_largest_over_the_distrusted():
     network = network_of([4, 3], ["server-1-0"])
     plans = plans_of(5, 4, {1: 2})
     for kinds in (["cloud"], ["servers", "far_devices"], ["public"]):
@@ -230,7 +170,7 @@ def test_verified_is_the_largest_over_the_distrusted(network_of, plans_of, mecha
     assert siblings.verified(5) == inf
 
 
-def test_a_threat_of_nobody_is_refused(network_of, plans_of, mechanism_of):
+def test_a_threat_of_nobody_is_refused():
     """Epsilon over no observers would be 0."""
     threat = {"distrusted": ["servers"]}
     for calibration in ("paper", "accountant"):
@@ -238,7 +178,7 @@ def test_a_threat_of_nobody_is_refused(network_of, plans_of, mechanism_of):
             mechanism_of(network_of([5]), plans_of(2, 2), calibration=calibration, threat=threat)
 
 
-def test_rounds_of_changing_length_and_step_size(network_of):
+def test_rounds_of_changing_length_and_step_size():
     """The controller changes K and eta; each round's windows enter with their own law."""
     short, long = RoundPlan((None, 0), 0.1), RoundPlan((None, 1, None, None, 0), 0.05)
     network = network_of([2, 2], ["server-1-0", "server-1-1"])
@@ -253,7 +193,7 @@ def test_rounds_of_changing_length_and_step_size(network_of):
     assert spent == sorted(spent)
 
 
-def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of, mechanism_of):
+def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s():
     ledger = mechanism_of(network_of([3, 2], ["server-1-0"]), plans_of(30, 2)).ledger
     table = epsilon_over_rounds(ledger, 30)
     assert table["round"].iloc[[0, -1]].tolist() == [1, 30]
@@ -261,11 +201,8 @@ def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s(network_of, plans_of
     assert table["cloud"].iloc[-1] == ledger.by_kind(30)["cloud"]
 
 
-# --- classes -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
-def test_ten_thousand_devices_in_seconds(network_of, plans_of, mechanism_of, mechanism):
+def test_ten_thousand_devices_in_seconds(mechanism):
     network = network_of([100, 100], [f"server-1-{i}" for i in range(50)])
     start = perf_counter()
     built = mechanism_of(
@@ -296,7 +233,110 @@ def test_dominated_compositions_are_the_ones_left_out():
     [(0.0, 3, 0.0), (1.0, 0, 0.0), (1.0, 1, inf)],
     ids=["moved by nothing", "never released", "in clear"],
 )
-def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected, plans_of):
+def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected):
     (plan,) = plans_of(1, 1)
     shown = [AlikeRounds(plan, ((ShiftLaw((shift,), (1.0,)), 1),), times, 0.0)]
     assert epsilon(_over_noise(shown), 1e-5) == expected
+
+
+PAPER_UPLOAD = PrivacyConfig(
+    mechanism="upload", calibration="paper", epsilon=1, delta=1e-5, clipping_norm=1, alpha=10
+)
+VARIANTS = {
+    "gradient": PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1),
+    "device": PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1, unit="device"),
+    "upload": PAPER_UPLOAD.model_copy(update={"calibration": "accountant"}),
+}
+ONE_STEP, TWO_STEPS = (0,), (None, 0)
+
+
+def mechanisms_of(networks, plans, privacy, rate=0.1, sizes=100):
+    given = plans, privacy, None, sizes, rate
+    return build_mechanisms([premises_of(network, *given) for network in networks])
+
+
+def of_two(network, present):
+    return [network, replace(network, participants=np.array(present))]
+
+
+def line_of(ledger, device, kind="cloud"):
+    (line,) = [x for x in ledger.lines if x.kind == kind and device in x.position.members]
+    return line
+
+
+def test_each_round_enters_with_the_shares_and_the_noise_of_its_network():
+    """Devices 0…3 below a trusted server, 4…7 below an untrusted one; one round of all, then two
+    of two devices each, K = 2, q = 1/2. Prop. 1: sigma = alpha q Delta sqrt(K T ln(1/delta)),
+    Delta = 2 K G / s, with s = 4 and then 2 at the trusted server, and 1 at a device.
+
+    A record first drawn at step 1 moves the trusted server's model by 2·2G/s, at step 2 by 2G/s.
+    """
+    network = network_of([2, 4], ["server-1-1"])
+    networks = of_two(network, [2, 2])
+    plans = [RoundPlan(TWO_STEPS, 1.0, network) for network in (0, 1, 1)]
+    first, second = mechanisms_of(networks, plans, PAPER_UPLOAD, rate=0.5)
+    assert first.ledger is second.ledger
+    scale = 10 * 0.5 * np.sqrt(2 * 3 * np.log(1e5))
+    for mechanism, s in ((first, 4), (second, 2)):
+        assert mechanism.noise.messages[1].tolist() == pytest.approx([scale * 4 / s, 0])
+        assert mechanism.noise.messages[2].tolist() == pytest.approx([0] * 4 + [scale * 4] * 4)
+    ledger = first.ledger
+    # Shift and noise are both over s at the server, so all rounds share one law.
+    trusted = dict(ledger.composition(line_of(ledger, 0), 3))
+    assert sum(trusted.values()) == 3
+    for law in trusted:
+        assert law.shifts == pytest.approx((0, 0.5 / scale, 1 / scale))
+        assert law.probabilities == pytest.approx((0.25, 0.25, 0.5))
+    # The cloud sees the mean of the devices' models, whose noise is sqrt(s) of one device's.
+    line = line_of(ledger, 4)
+    for rounds, expected in ((1, {4: 1}), (3, {4: 1, 2: 2})):
+        found = {round(law.largest, 9): n for law, n in ledger.composition(line, rounds)}
+        assert found == {round(1 / (scale * np.sqrt(s)), 9): n for s, n in expected.items()}
+    own = dict(ledger.composition(line_of(ledger, 4, "servers"), 3))
+    assert [round(law.largest * scale, 9) for law in own] == [1.0]
+
+
+@pytest.mark.parametrize(
+    "name", ["gradient", "device", pytest.param("upload", marks=pytest.mark.full)]
+)
+def test_the_whole_run_meets_the_target_and_wastes_little(name):
+    tree = tree_from_edges(
+        [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
+        + [("a", "0"), ("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("d", "5"), ("d", "6")]
+    )
+    network = network_of(tree, ["B", "d"])
+    networks = of_two(network, [1, 2, 1])
+    plans = [RoundPlan((None,) * 4 + (0,), 1.0)] + [RoundPlan(TWO_STEPS, 1.0, 1)] * 8
+    mechanisms = mechanisms_of(networks, plans, VARIANTS[name], sizes=[100, 90, 80, 70, 60, 50, 40])
+    ledger = mechanisms[0].ledger
+    spent = [ledger.verified(t) for t in range(1, 10)]
+    assert spent == sorted(spent)
+    assert 0.98 < spent[-1] <= 1
+    for kind, value in ledger.by_kind(9).items():
+        assert value <= 1 or kind in {"siblings", "downlinks", "uplinks", "trusted_servers"}
+
+
+def test_noise_of_a_step_keeps_to_the_weights_of_those_who_take_part():
+    """K = 1 in all rounds; below the trusted server 1/4 becomes 1/2, a device's own stays."""
+    network = network_of([2, 4], ["server-1-1"])
+    plans = [RoundPlan(ONE_STEP, 1.0, n) for n in (0, 1, 1)]
+    first, second = mechanisms_of(of_two(network, [2, 3]), plans, VARIANTS["gradient"])
+    noise = dict(zip(map(tuple, first.lock_step.nodes.tolist()), first.noise.steps, strict=True))
+    later = dict(zip(map(tuple, second.lock_step.nodes.tolist()), second.noise.steps, strict=True))
+    assert later[1, 0] == pytest.approx(2 * noise[1, 0])
+    assert later[2, 4] == pytest.approx(noise[2, 4])
+    assert noise[1, 0] == pytest.approx(noise[2, 4] / 4)
+    composition = first.ledger.composition(line_of(first.ledger, 0), 3)
+    multiplier = noise[2, 4] / (1 / (0.1 * 100))
+    assert sum(n for _, n in composition) == 3
+    for law, _ in composition:
+        assert law.shifts == pytest.approx((0, 1 / multiplier))
+
+
+def test_what_is_in_clear_in_one_network_is_in_clear_in_the_run():
+    network = network_of([2, 2], ["server-1-1"])
+    plans = [RoundPlan((1, 0), 1.0, n) for n in (0, 1)]
+    ledger = mechanisms_of(of_two(network, [1, 1]), plans, PAPER_UPLOAD)[0].ledger
+    line = line_of(ledger, 0, "siblings")
+    assert ledger.composition(line, 2) == ((ShiftLaw((inf,), (1.0,)), 2),)
+    assert ledger.by_kind(1)["siblings"] == inf

@@ -19,10 +19,7 @@ from m2fdp.core.privacy.calibration import check_delta
 
 SOURCE = Path(m2fdp.__file__).parent
 ROOMS_OF_THE_CORE = ("privacy", "engine", "schedule", "topology", "algorithms", "experiment")
-ROOMS = (
-    *("core/" + room for room in ROOMS_OF_THE_CORE),
-    *("zones", "global_dp", "scaffold"),
-)
+ROOMS = (*("core/" + room for room in ROOMS_OF_THE_CORE), *("zones", "global_dp", "scaffold"))
 # Comparisons of whole numbers, which are numbers by their type.
 COUNTS = {
     "calls > 1",

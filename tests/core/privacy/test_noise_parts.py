@@ -1,86 +1,34 @@
-"""Noise as numbers per node: calibrations with any parts, several adders a path, sums, weights."""
+"""Noise as numbers per node: calibrations with any parts, several adders a path, sums, weights; and
+`calibration: multiplier`, every adder z times its sensitivity."""
 
 from dataclasses import replace
 from math import inf, sqrt
 
 import numpy as np
 import pytest
+from tests.builders import experiment_of, premises_of
+from tests.core.privacy.parts import epsilon_of, network_of, plans_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.core.privacy.multiplier import nominal_epsilon
+from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan, sample_weights, weighted
-from m2fdp.core.topology.sums import SecureSums
-from m2fdp.core.topology.trust import all_untrusted, draw_trust
+from m2fdp.core.topology.network import Network, SecureSums, noise_plan, sample_weights, weighted
+from m2fdp.core.topology.trust import all_trusted, all_untrusted
 
 DELTA = 1e-5
 MECHANISMS = ["gradient", "upload"]
 
 
-def privacy_of(mechanism, **more):
-    return PrivacyConfig(
-        **({"mechanism": mechanism, "epsilon": 2, "delta": DELTA, "clipping_norm": 1} | more)
-    )
-
-
 def calibrated(network, plans, distrusted, sizes=100, rate=1.0, **privacy):
-    n = network.tree.n_devices
-    return build_mechanism(
-        Premises(
-            network,
-            np.broadcast_to(sizes, n),
-            np.full(n, rate),
-            plans,
-            privacy_of(**privacy),
-            ThreatConfig(distrusted=distrusted),
-        )
-    )
+    usual = {"epsilon": 2, "delta": DELTA, "clipping_norm": 1}
+    threat = {"distrusted": distrusted}
+    return build_mechanism(premises_of(network, plans, usual | privacy, threat, sizes, rate))
 
 
-def once_more(network):
-    """Every server adds a full noise of its own, the plan's adders as planned."""
-    tree = network.tree
-    extra = tuple(np.maximum(part, 1.0) for part in network.noise[: tree.depth])
-    return replace(network, noise=(network.noise[0], *extra[1:], network.noise[-1]))
-
-
-# --- several adders on one path --------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_every_server_noises_once_more(network_of, plans_of, mechanism):
-    """Servers 1-0, 2-0 and 2-2 are untrusted; what they add is as large against what they send."""
-    network = network_of([2, 2, 2], ["server-1-0", "server-2-0", "server-1-1", "server-2-2"])
-    plans = plans_of(3, 2)
-    threat = ["servers", "cloud"]
-    plain = calibrated(network, plans, threat, mechanism=mechanism)
-    more = calibrated(once_more(network), plans, threat, mechanism=mechanism)
-    heads = {tuple(node) for node in plain.lock_step.nodes.tolist()}
-    if mechanism == "gradient":
-        assert more.noise.steps == pytest.approx(plain.noise.steps)
-        of_head = dict(
-            zip(map(tuple, plain.lock_step.nodes.tolist()), plain.noise.steps, strict=True)
-        )
-        assert heads == {(3, 0), (3, 1), (2, 1), (3, 4), (3, 5), (2, 3)}
-    else:
-        of_head = {(3, 0): plain.noise.messages[3][0], (2, 1): plain.noise.messages[2][1]}
-        assert more.noise.messages[3] == pytest.approx(plain.noise.messages[3])
-    # Half of a device's, a quarter of it or half of a trusted server's further up.
-    assert more.noise.messages[2][0] == pytest.approx(of_head[3, 0] / 2)
-    largest = max(of_head[3, 0] / 4, of_head[2, 1] / 2)
-    assert more.noise.messages[1][0] == pytest.approx(largest)
-    assert not more.noise.messages[0].any()
-    # It costs nobody anything, and under `upload` the cloud learns less.
-    for kind, value in more.ledger.by_kind(3).items():
-        assert value <= plain.ledger.by_kind(3)[kind] * (1 + 1e-9)
-    less = more.ledger.by_kind(3)["cloud"] < 0.95 * plain.ledger.by_kind(3)["cloud"]
-    assert less == (mechanism == "upload")
-
-
-def test_noise_below_a_trusted_head_is_as_large_against_its_message(network_of, plans_of):
+def test_noise_below_a_trusted_head_is_as_large_against_its_message():
     network = network_of([2, 4])
     inner = replace(network, noise=(network.noise[0], network.noise[1] / 4, np.ones(8)))
     mechanism = calibrated(inner, plans_of(3, 2), ["cloud"], mechanism="upload")
@@ -92,38 +40,9 @@ def test_noise_below_a_trusted_head_is_as_large_against_its_message(network_of, 
     assert not any(messages.any() for messages in gradient.noise.messages)
 
 
-# --- parts ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", range(30))
-def test_any_parts_end_within_the_target(number):
-    drawn = np.random.default_rng([15, number])
-    depth = int(drawn.integers(1, 4))
-    tree = tree_from_fanouts([int(n) for n in drawn.integers(2, 4, depth)])
-    trust = draw_trust(tree, drawn.choice([0, 0.5, 1], depth - 1), number)
-    parts = [
-        np.where(part > 0, drawn.choice([0.3, 1.0, 1.5], len(part)), drawn.choice([0, 0, 0.5]))
-        for part in noise_plan(tree, trust)
-    ]
-    parts[0] = np.zeros(1)
-    sizes = drawn.integers(10, 30, tree.n_devices)
-    rho = sample_weights(tree, sizes) if drawn.random() < 0.5 else None
-    network = Network(tree, trust, tuple(parts), rho=rho)
-    local = {layer: 2 for layer in range(1, depth) if drawn.random() < 0.5}
-    plans = Schedule(3, int(drawn.integers(1, 4)), local, 0.1, "constant").round_plans()
-    mechanism = calibrated(
-        network,
-        plans,
-        ["servers", "cloud"] if depth > 1 else ["cloud"],
-        sizes=sizes,
-        mechanism=MECHANISMS[number % 2],
-    )
-    assert 0.99 * 2 < mechanism.epsilon(3) <= 2
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("part", [1.0, 1 / sqrt(10)])
-def test_behind_a_sum_ten_devices_share_one_noise(network_of, plans_of, mechanism, part):
+def test_behind_a_sum_ten_devices_share_one_noise(mechanism, part):
     """Whatever their parts, what is left after calibration is 1/sqrt(10) of one full noise."""
     network = network_of([10])
     plans = plans_of(4, 1)  # under `gradient` every step ends in the sum
@@ -142,9 +61,6 @@ def test_behind_a_sum_ten_devices_share_one_noise(network_of, plans_of, mechanis
     assert found["uplinks"] == inf
 
 
-# --- weights ----------------------------------------------------------------------------------
-
-
 def test_weights_by_sample_count_are_shares_of_the_parent_s_records():
     tree = tree_from_fanouts([2, 2])
     rho = sample_weights(tree, np.array([10, 30, 20, 40]))
@@ -155,7 +71,7 @@ def test_weights_by_sample_count_are_shares_of_the_parent_s_records():
     assert weighted(network, np.ones(4), "uniform") is network
 
 
-def test_by_samples_every_record_moves_a_step_by_as_much(network_of, plans_of):
+def test_by_samples_every_record_moves_a_step_by_as_much():
     """omega_j C/(q D_j) with omega_j = D_j/D: C/(q D) for all records below a trusted server."""
     sizes = np.array([10, 30, 20, 40])
     network = weighted(network_of([1, 4]), sizes, "samples")
@@ -166,21 +82,128 @@ def test_by_samples_every_record_moves_a_step_by_as_much(network_of, plans_of):
     assert units == pytest.approx([1 / (0.5 * 100)] * len(units))
 
 
-def test_sensitivities_follow_the_weights(network_of, plans_of):
-    """Below a trusted server the heaviest device needs most noise."""
-    sizes = np.array([10, 30, 20, 40])
-    found = []
-    for kind in ("uniform", "samples"):
-        network = weighted(network_of([1, 4]), sizes, kind)
-        mechanism = calibrated(network, plans_of(2, 1), ["cloud"], sizes=sizes, mechanism="upload")
-        found.append(mechanism.noise.messages[1][0])
-        assert 1.98 < mechanism.epsilon(2) <= 2
-    assert found[1] / found[0] == pytest.approx(0.4 / 0.25)
-
-
-def test_weights_by_samples_are_refused_where_they_are_not_proven(network_of, plans_of):
+def test_weights_by_samples_are_refused_where_they_are_not_proven():
     network = weighted(network_of([2, 2]), np.array([10, 20, 30, 40]), "samples")
     with pytest.raises(InputError, match="topology.weights = 'samples': .*participants: null"):
         replace(network, participants=1)
     with pytest.raises(InputError, match="topology.weights = 'samples': .*calibration: paper"):
         calibrated(network, plans_of(1, 1), ["cloud"], mechanism="upload", calibration="paper")
+
+
+Z = 1.5
+
+
+EVERYBODY = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+
+
+def privacy_of(**changes):
+    usual = {"calibration": "multiplier", "noise_multiplier": Z, "clipping_norm": 0.5}
+    return PrivacyConfig(**(usual | {"delta": 1e-5} | changes))
+
+
+def multiplied(network, plans, privacy, sizes=100, rate=1.0):
+    return build_mechanism(premises_of(network, plans, privacy, EVERYBODY, sizes, rate))
+
+
+def everybody_noises(network):
+    """Devices, two servers and the cloud, each path with three adders; only the cloud trusted."""
+    tree = network.tree
+    noise = tuple(np.ones(tree.n_nodes(layer)) for layer in range(tree.depth + 1))
+    trust = (np.array([True]), *network.trust[1:])
+    return replace(network, noise=noise, trust=trust)
+
+
+def test_every_adder_takes_z_times_what_a_device_moves_its_message_by():
+    """A part of the noise that many share is that part of z."""
+    network = everybody_noises(network_of([2, 4], ["server-1-0", "server-1-1"]))
+    privacy, full = privacy_of(mechanism="upload", unit="device"), Z * 0.5
+    for part in (1.0, 0.5):
+        shared = replace(network, noise=tuple(part * of_layer for of_layer in network.noise))
+        noise = multiplied(shared, plans_of(3, 2), privacy).noise.messages
+        assert noise[2] == pytest.approx([part * full] * 8)
+        assert noise[1] == pytest.approx([part * full / 4] * 2)
+        assert noise[0] == pytest.approx([part * full / 8])
+
+
+def test_of_a_record_it_is_the_most_that_a_window_allows():
+    """K = 3 steps, each of which parts two runs by at most 2 G."""
+    network = network_of([2, 4], ["server-1-0"])
+    noise = multiplied(network, plans_of(2, 3), privacy_of(mechanism="upload")).noise.messages
+    assert noise[2][:4] == pytest.approx([Z * 3 * 2 * 0.5] * 4)
+    assert noise[1][1] == pytest.approx(Z * 3 * 2 * 0.5 / 4)
+
+
+def test_under_gradient_it_is_one_record_s_clipped_gradient():
+    """C / (q D) at a device, and of the smallest shard below a server, over four."""
+    network = network_of([2, 4], ["server-1-0"])
+    sizes = np.array([100, 100, 50, 100, 80, 100, 40, 100])
+    mechanism = multiplied(network, plans_of(2, 3), privacy_of(), sizes, rate=0.5)
+    own = [Z * 0.5 / (0.5 * size) for size in sizes[:4]]
+    assert mechanism.lock_step.nodes.tolist() == [[1, 1], [2, 0], [2, 1], [2, 2], [2, 3]]
+    assert mechanism.noise.steps == pytest.approx([Z * 0.5 / (0.5 * 40) / 4, *own])
+
+
+@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+def test_one_release_at_z_1_is_worth_4_377(mechanism):
+    network = network_of([10], [])
+    privacy = privacy_of(mechanism=mechanism, unit="device", noise_multiplier=1, epsilon=7)
+    dp = multiplied(network, plans_of(1, 1), privacy)
+    assert nominal_epsilon(dp.ledger, 1, privacy) == pytest.approx(4.377, abs=5e-4)
+    assert nominal_epsilon(dp.ledger, 1, privacy) == pytest.approx(epsilon_of(1.0), rel=1e-4)
+    assert dp.epsilon(1) == pytest.approx(4.377, abs=5e-4)
+    found = dp.ledger.by_kind(1)
+    # Sec. 1.3: the cloud's broadcast holds ten noises, a sibling knows one.
+    if mechanism == "upload":
+        assert found["public"] == pytest.approx(epsilon_of(1 / sqrt(10)), rel=1e-4)
+        assert found["siblings"] == pytest.approx(epsilon_of(1 / 3), rel=1e-4)
+
+
+def test_the_nominal_epsilon_is_that_of_one_adder_at_all_releases():
+    network = network_of([2, 4])
+    privacy = privacy_of(mechanism="upload", unit="device", epsilon=7)
+    dp = multiplied(network, plans_of(6, 2), privacy)
+    promised = summary(dp, 6, privacy)
+    assert promised["calibration"] == "multiplier"
+    assert promised["epsilon_nominal"] == pytest.approx(epsilon_of(sqrt(6) / Z), rel=1e-4)
+    # After fewer rounds it is less, and what the cloud reads is worth as much.
+    assert summary(dp, 3, privacy)["epsilon_nominal"] == pytest.approx(
+        epsilon_of(sqrt(3) / Z), rel=1e-4
+    )
+    assert dp.ledger.by_kind(6)["cloud"] == pytest.approx(promised["epsilon_nominal"], rel=1e-6)
+
+
+def test_less_noise_than_one_adder_s_is_said():
+    """Parts that nobody sums leave an observer more than one adder's noise would."""
+    network = network_of([2, 4], ["server-1-0", "server-1-1"])
+    halves = replace(network, noise=tuple(part / 2 for part in network.noise))
+    privacy = privacy_of(mechanism="upload", unit="device")
+    line, *_ = warnings(multiplied(halves, plans_of(3, 2), privacy), 3, privacy)
+    expected = epsilon_of(2 * sqrt(3) / Z), epsilon_of(sqrt(3) / Z)
+    assert line == "verified ε {:.3g} exceeds the nominal {:.3g}".format(*expected)
+
+
+def test_a_trusted_cloud_takes_z_times_too():
+    tree = network_of([2, 4]).tree
+    everybody = all_trusted(tree)
+    network = Network(tree, everybody, noise_plan(tree, everybody))
+    for mechanism in ("gradient", "upload"):
+        privacy = privacy_of(mechanism=mechanism, unit="device")
+        dp = multiplied(network, plans_of(2, 1), privacy)
+        drawn = dp.noise.steps if mechanism == "gradient" else dp.noise.messages[0]
+        assert drawn == pytest.approx([Z * 0.5 / 8])
+        assert dp.ledger.by_kind(2)["public"] == pytest.approx(epsilon_of(sqrt(2) / Z), rel=1e-4)
+
+
+def test_an_experiment_says_what_its_noise_is():
+    experiment = experiment_of(
+        {
+            "privacy.calibration": "multiplier",
+            "privacy.noise_multiplier": 2.0,
+            "training.rounds": 2,
+            "training.batch_size": None,
+        }
+    )
+    assert "gradient at 2 times the sensitivity" in repr(experiment)
+    steps = 2 * experiment.config.training.local_steps
+    nominal = experiment.summary()["epsilon_nominal"]
+    assert nominal == pytest.approx(epsilon_of(sqrt(steps) / 2), rel=1e-4)

@@ -110,10 +110,7 @@ def test_epsilon_is_conditional_on_it():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"privacy.mechanism": f"{OWN}:PART"},
-            "is no Mechanism but float",
-        ),
+        ({"privacy.mechanism": f"{OWN}:PART"}, "is no Mechanism but float"),
         ({"privacy.mechanism": f"{OWN}:NONE"}, "can't be imported"),
         ({"privacy.mechanism": "sum"}, "privacy.mechanism = 'sum': valid: 'gradient'"),
         ({"topology.fanouts": [2, 2], "topology.trust.ratios": [0.0]}, "is for stars"),
@@ -135,9 +132,6 @@ def test_an_audit_stays_below_the_ledger_and_catches_a_careless_one():
     }
     (found,) = experiment_of(STAR, one_step).audit().itertuples()
     assert 0.2 < found.epsilon_lower <= found.epsilon_upper <= 1.0
-    careless = {
-        "privacy.mechanism": f"{OWN}:CARELESS",
-        "audit.repetitions": 300,
-    }
+    careless = {"privacy.mechanism": f"{OWN}:CARELESS", "audit.repetitions": 300}
     (found,) = experiment_of(STAR, one_step, careless).audit().itertuples()
     assert found.epsilon_lower > found.epsilon_upper

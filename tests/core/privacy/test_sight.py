@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.core.privacy.parts import network_of
 
 from m2fdp.core.privacy.sight import KINDS, OBSERVERS, Message, lines_of, message_of
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import SecureSums
 
 PAGE = Path(__file__).parents[3] / "docs" / "who-reads-what.md"
 
@@ -54,7 +55,7 @@ def test_who_reads_a_message(message, readers):
         (SecureSums(frozenset({2}), "cloud"), ["sum", "sum", "alone"], [True, True, False]),
     ],
 )
-def test_messages_on_a_path(network_of, sums, forms, to_cloud):
+def test_messages_on_a_path(sums, forms, to_cloud):
     """From layers 1, 2 and 3 on the path of the first device, below whose two trusted servers the
     cloud alone is not."""
     network = replace(network_of([2, 2, 2]), sums=sums)
@@ -64,7 +65,7 @@ def test_messages_on_a_path(network_of, sums, forms, to_cloud):
     assert [message.trusted for message in found] == [not there for there in to_cloud]
 
 
-def test_who_is_trusted_is_who_reads(network_of):
+def test_who_is_trusted_is_who_reads():
     network = replace(network_of([2, 2], ["server-1-0"]), trust=(np.array([True]), np.ones(2) < 0))
     assert message_of(network, 1, 0).trusted
     assert not message_of(network, 2, 0).trusted

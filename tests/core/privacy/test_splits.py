@@ -6,33 +6,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
-from scipy.stats import norm
+from tests.builders import premises_of
+from tests.core.privacy.parts import epsilon_of
 
 from m2fdp.core.config import Config, load_config
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, build_trust
-from m2fdp.tiers.split_noise import (
-    activation_multiplier,
-    randomised_response,
-)
+from m2fdp.tiers.split_noise import randomised_response
 
 RECORDS, BATCH = 400, 20
-
-
-def balle_wang(mu: float, delta: float) -> float:
-    """Epsilon of a Gaussian moved by mu deviations (Balle and Wang 2018, eq. 6), on its own."""
-
-    def excess(eps: float) -> float:
-        return norm.cdf(mu / 2 - eps / mu) - exp(eps) * norm.cdf(-mu / 2 - eps / mu) - delta
-
-    return brentq(excess, 0.0, 600.0, xtol=1e-12)
 
 
 def config_of(**keys) -> Config:
@@ -60,10 +47,9 @@ def network_of(config: Config, splits: np.ndarray | None = None) -> Network:
 
 def mechanism_of(config: Config, splits: np.ndarray | None = None) -> CalibratedMechanism:
     network = network_of(config, splits)
-    n = network.tree.n_devices
     plans = build_schedule(config.training, network.tree.depth).round_plans()
-    rates, sizes = np.full(n, BATCH / RECORDS), np.full(n, RECORDS)
-    return build_mechanism(Premises(network, sizes, rates, plans, config.privacy, config.threat))
+    rate = BATCH / RECORDS
+    return build_mechanism(premises_of(network, plans, config.privacy, None, RECORDS, rate))
 
 
 def multipliers(mechanism: CalibratedMechanism, config: Config) -> tuple[float, float]:
@@ -81,13 +67,6 @@ def test_calibrated_noise_is_that_of_the_closed_form(epsilon, zeta):
     of_gradients, of_activations = multipliers(mechanism_of(config), config)
     assert of_gradients == pytest.approx(zeta, rel=5e-3)
     assert of_activations == pytest.approx(of_gradients)
-
-
-def test_a_replaced_record_needs_twice_the_noise():
-    config = config_of(**{"privacy.epsilon": 8.0})
-    twice = config_of(**{"privacy.epsilon": 8.0, "privacy.adjacency": "replace_one"})
-    expected = 2 * multipliers(mechanism_of(config), config)[0]
-    assert multipliers(mechanism_of(twice), twice)[0] == pytest.approx(expected, rel=2e-3)
 
 
 @settings(max_examples=8, deadline=None)
@@ -119,24 +98,12 @@ def test_every_line_is_balle_and_wang_at_the_joint_shift(
     assert 1 / activations**2 == pytest.approx(share / (1 - share) / gradients**2)
     factor = 2 if adjacency == "replace_one" else 1
     mu = factor * sqrt(rounds * epochs * (1 / gradients**2 + 1 / activations**2))
-    expected = balle_wang(mu, config.privacy.delta)
+    expected = epsilon_of(mu, config.privacy.delta)
     for line in mechanism.ledger.lines:
         value = mechanism.ledger.epsilon(line, rounds)
         assert value == inf if line.kind == "labels" else value == pytest.approx(expected, abs=1e-6)
     assert mechanism.epsilon(rounds) == pytest.approx(expected, abs=1e-6)
     assert not mechanism.noise.steps.any()
-
-
-def test_the_law_is_the_joint_shift_in_units_of_the_gradients():
-    config = config_of(**{"training.local_steps": 7, "privacy.activation_share": 0.3})
-    line, *_ = mechanism_of(config).ledger.lines
-    (plan, *_) = build_schedule(config.training, 1).round_plans()
-    ((law, count),) = line.laws(line.position, plan)
-    gradients = 2.0
-    activations = activation_multiplier(gradients, 0.3)
-    together = sqrt(1 / gradients**2 + 1 / activations**2)
-    assert law.largest / gradients == pytest.approx(together)
-    assert count == 7
 
 
 def test_who_sees_what():

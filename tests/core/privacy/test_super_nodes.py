@@ -16,8 +16,7 @@ from m2fdp.core.privacy.ledger_tables import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.zones.elections import draw_offices
-from m2fdp.zones.offices import Offices, in_office
+from m2fdp.zones.offices import Offices, draw_offices, in_office
 
 MECHANISMS = ["gradient", "upload"]
 SUMS = {"secure_aggregation.layers": [2], "secure_aggregation.noise": "shared"}
@@ -67,9 +66,6 @@ def line_of(ledger, kind, device=0):
 def alone(line, device):
     """The line of one device of its position."""
     return replace(line, position=replace(line.position, members=(device,)))
-
-
-# --- noise: a sum without the reader's own share ----------------------------------------------
 
 
 @pytest.mark.parametrize("rounds", [1, 200])
@@ -126,9 +122,6 @@ def test_who_adds_masked_vectors_reads_words_and_broadcasts():
     assert ledger.by_kind(3)["super_nodes"] == ledger.by_kind(3)["siblings"] > 0
 
 
-# --- rounds -----------------------------------------------------------------------------------
-
-
 def test_rounds_are_those_of_the_worst_pair():
     """Sizes differ, so that every device has a position of its own."""
     experiment = experiment_of(
@@ -172,29 +165,6 @@ def test_a_coalition_serves_in_the_rounds_of_all_its_members():
     assumption = ledger_table(ledger, 6).query("kind == 'super_nodes'").iloc[0]["assumption"]
     assert "1 others tell it what they draw" in assumption
     assert "serving in 3 of 6 rounds, the most that any 2 others did" in assumption
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_rounds_whose_laws_are_alike_are_counted_together(mechanism):
-    """Each round has a step size of its own; one device serves in no more than 2 of them."""
-    changes = {"privacy.mechanism": mechanism, "training.step_size": "inverse_sqrt"}
-    config = config_of(changes, rounds=6, fanouts=(1, 4))
-    ledger = mechanism_of(config, served([0, 1, 2] * 2)).ledger
-    assert [alike.times for alike in ledger.released(line_of(ledger, "super_nodes"), 6)] == [2, 4]
-
-
-def test_devices_that_join_by_chance_are_counted_when_they_join():
-    changes = {"training.participation": 0.5, "threat.distrusted": ["cloud", "super_nodes"]}
-    config = config_of(changes, rounds=6, fanouts=(1, 4))
-    present = np.array([[1, 1, 0, 0]] * 3 + [[0, 1, 1, 0]] * 2 + [[1, 0, 1, 1]])
-    offices = served([0, 0, 1, 2, 1, 3], present=present)
-    ledger = mechanism_of(config, offices).ledger
-    line = line_of(ledger, "super_nodes")
-    times = [
-        [alike.times for alike in ledger.released(alone(line, device), 6)] for device in range(4)
-    ]
-    # 0 joins four rounds, of which 1 serves one and 3 another; 1 five, two of them under 0.
-    assert times == [[1, 3], [2, 3], [1, 2], [1]]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -242,21 +212,6 @@ def test_the_largest_epsilon_is_that_of_the_largest_line(sums):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_all_other_lines_are_those_of_fixed_servers(mechanism):
-    noise = {"privacy.mechanism": mechanism, "privacy.calibration": "multiplier"}
-    noise |= {"privacy.noise_multiplier": 1.0}
-    elected = mechanism_of(config_of(noise, rounds=3)).ledger.by_kind(3)
-    fixed = mechanism_of(
-        config_of(noise, {"topology.super_nodes.kind": "fixed"}, rounds=3), drawn=False
-    ).ledger.by_kind(3)
-    assert elected.pop("super_nodes") <= fixed["servers"]
-    assert elected == fixed
-
-
-# --- trust ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("sums", [{}, {"secure_aggregation.layers": [2]}])
 def test_trusted_super_nodes_read_everything_from_their_first_round_on(mechanism, sums):
     """C2: the super-node adds the noise itself. 2 serves first, 0 next; each sees no other then."""
@@ -270,31 +225,6 @@ def test_trusted_super_nodes_read_everything_from_their_first_round_on(mechanism
         assert found == siblings[: first - 1] + [inf] * (5 - first)
     assert ledger.by_kind(4)["super_nodes"] == inf
     assert ledger.epsilon(line_of(ledger, "cloud"), 4) <= 1
-
-
-def test_devices_of_other_zones_know_what_they_add_when_they_serve_these():
-    """Of the noises of three trusted super-nodes a far device knows its own zone's."""
-    noise = {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 1.0}
-    changes = {"algorithm": "hdp", "privacy.mechanism": "upload", **noise}
-    kinds = {}
-    for kind in ("fixed", "elected"):
-        config = config_of(changes, {"topology.super_nodes.kind": kind}, fanouts=(3, 4))
-        ledger = mechanism_of(config, drawn=kind == "elected").ledger
-        kinds[kind] = line_of(ledger, "far_devices").deviation
-        assert line_of(ledger, "public").deviation == pytest.approx(kinds["fixed"])
-    assert kinds["elected"] == pytest.approx(kinds["fixed"] * (2 / 3) ** 0.5)
-
-
-@pytest.mark.parametrize("kind", ["super_nodes", "siblings"])
-@pytest.mark.parametrize("calibration", ["accountant", "multiplier"])
-def test_nobody_is_protected_from_those_whom_the_zone_trusts_by_turns(kind, calibration):
-    changes = {"algorithm": "hdp", "threat.distrusted": ["cloud", kind]}
-    if calibration == "multiplier":
-        changes |= {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 1.0}
-    with pytest.raises(InputError) as caught:
-        experiment_of({"topology.super_nodes.kind": "elected", "topology.fanouts": [3, 4]}, changes)
-    assert (caught.value.key, caught.value.value) == ("threat.distrusted", kind)
-    assert "zone server-1-0" in str(caught.value)
 
 
 def test_a_trusted_cloud_protects_from_peers_who_get_words_only():

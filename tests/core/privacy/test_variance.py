@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from m2fdp.core.privacy.variance import certain_inside, family_variance, mean_variances
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan, sample_weights
-from m2fdp.core.topology.sums import SecureSums, readers
+from m2fdp.core.topology.network import Network, SecureSums, noise_plan, readers, sample_weights
 from m2fdp.core.topology.trust import all_trusted, all_untrusted
 
 

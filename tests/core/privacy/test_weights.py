@@ -6,16 +6,14 @@ from math import inf, log, sqrt
 
 import numpy as np
 import pytest
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
+from tests.builders import premises_of
+from tests.core.privacy.parts import epsilon_of_releases as gaussian
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.ledger import behind_own_heads
 from m2fdp.core.privacy.ledger_tables import ledger_table
-from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, sample_weights
@@ -49,18 +47,8 @@ def plans_of(rounds=ROUNDS, steps=4, local=2, eta=0.5):
 
 def mechanism_of(network=None, plans=None, threat=None, sizes=1200, rate=1.0, **privacy):
     """G's case A (50 devices of 1,200 records below five edge servers), unless told otherwise."""
-    network = network or network_of()
-    sizes = np.broadcast_to(sizes, network.tree.n_devices).astype(int)
-    return build_mechanism(
-        Premises(
-            network,
-            sizes,
-            np.full(len(sizes), rate),
-            plans or plans_of(),
-            PrivacyConfig(**(PAPER | privacy)),
-            ThreatConfig(**(threat or {})),
-        )
-    )
+    asked = network or network_of(), plans or plans_of(), PAPER | privacy
+    return build_mechanism(premises_of(*asked, threat, sizes, rate))
 
 
 def drawn(mechanism):
@@ -74,21 +62,6 @@ def drawn(mechanism):
         noise.messages[0],
     )
     return [float(of_layer[0]) for of_layer in arrays]
-
-
-def gaussian(*releases, delta=1e-5):
-    """Epsilon of (shift, deviation, count), by the curve of one Gaussian (Balle and Wang 2018)."""
-    mu = sqrt(sum(count * (shift / deviation) ** 2 for shift, deviation, count in releases))
-    if mu > 1e3:
-        return mu**2 / 2 + mu * sqrt(2 * log(1 / delta))
-
-    def left(eps):
-        return ndtr(mu / 2 - eps / mu) - np.exp(eps + log_ndtr(-mu / 2 - eps / mu)) - delta
-
-    return brentq(left, 0, mu**2 / 2 + mu * sqrt(2 * log(1 / delta)))
-
-
-# --- G's rule ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -120,10 +93,7 @@ def test_the_papers_noise_is_equations_4_10_and_4_11(exposures, expected):
             {"servers": 8.1586e4, "cloud": 7925.3, "downlinks": 2459.2, "siblings": 2653.6},
         ),
         (
-            {
-                "network": network_of(trusted=True),
-                "exposures": {"uplinks": 0, "cloud_rounds": 0},
-            },
+            {"network": network_of(trusted=True), "exposures": {"uplinks": 0, "cloud_rounds": 0}},
             {"cloud": 2.631e6, "downlinks": 1.350e6, "siblings": 1.350e6, "uplinks": inf},
         ),
     ],
@@ -177,9 +147,6 @@ def test_weights_by_sample_count_move_the_rule_and_the_ledger():
     assert mechanism.ledger.epsilon(of_third, ROUNDS) == pytest.approx(expected, rel=1e-6)
 
 
-# --- the ledger ----------------------------------------------------------------------------------
-
-
 def test_every_line_is_what_its_observer_sees_written_out():
     """An independent computation of all lines of one device, G's equations but for the rule."""
     mechanism = mechanism_of(exposures=ONE, threat={"colluding": 2})
@@ -229,16 +196,6 @@ def test_the_cloud_takes_the_smaller_of_two_counts():
         for one in counts
     ]
     assert loud.ledger.epsilon(both, ROUNDS) == min(alone) < max(alone)
-
-
-def test_what_an_edge_server_draws_does_not_protect_from_it():
-    """Ten times the edge server's noise changes what the cloud learns, and nothing of its own."""
-    plain = mechanism_of(exposures=ONE)
-    loud = mechanism_of(exposures=ONE | {"edge_uplinks": 10}, downlink="full")
-    assert drawn(loud)[2] == pytest.approx(10 * drawn(plain)[2])
-    for kind in ("servers", "uplinks"):
-        assert loud.ledger.by_kind(ROUNDS)[kind] == plain.ledger.by_kind(ROUNDS)[kind]
-    assert loud.ledger.by_kind(ROUNDS)["cloud"] < plain.ledger.by_kind(ROUNDS)["cloud"]
 
 
 def tree_of(children) -> Tree:
@@ -369,19 +326,6 @@ def test_who_pools_knows_all_but_the_noise_on_the_path():
     assert ledger.pooled(ROUNDS) > ledger.verified(ROUNDS)
 
 
-def test_the_summary_shows_both_nominal_epsilons_beside_the_verified_one():
-    privacy = PrivacyConfig(**PAPER)
-    told = summary(mechanism_of(), ROUNDS, privacy)
-    assert (told["epsilon_nominal"], told["epsilon_nominal_cloud"]) == (20, 25)
-    assert told["epsilon_verified"] == pytest.approx(1.8625e6, rel=1e-3)
-    assert "verified ε 1.86e+06 exceeds the nominal 20 and 25" in warnings(
-        mechanism_of(), ROUNDS, privacy
-    )
-
-
-# --- the accountant ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("target", "multiplier"), [(1.0, 18.281), (8.0, 2.9412), (20.0, 1.4213)])
 def test_the_least_noise_of_24_releases(target, multiplier):
     mechanism = mechanism_of(calibration="accountant", epsilon=target, epsilon_cloud=None)
@@ -410,23 +354,6 @@ def test_where_broadcasts_alone_are_heard_servers_noise_them_and_devices_nothing
     # As many releases, each over the same multiple of what it moves by.
     assert (at_edge, at_cloud) == pytest.approx((3 * 18.281, 0.6 * 18.281), rel=1e-3)
     assert 0.99 < mechanism.epsilon(ROUNDS) <= 1
-
-
-def test_a_quieter_cloud_alone_needs_less():
-    everybody, cloud = (
-        mechanism_of(
-            calibration="accountant",
-            epsilon=1.0,
-            epsilon_cloud=None,
-            threat={"distrusted": distrusted},
-        )
-        for distrusted in (["servers", "cloud"], ["cloud"])
-    )
-    assert drawn(cloud)[0] == pytest.approx(drawn(everybody)[0] / sqrt(10), rel=2e-3)
-    assert 0.99 < cloud.epsilon(ROUNDS) <= 1
-
-
-# --- what is refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

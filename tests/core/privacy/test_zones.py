@@ -9,7 +9,7 @@ import pytest
 from tests.builders import experiment_of
 
 from m2fdp.core.privacy.accounting import epsilon, least_noise, subsampled
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import SecureSums
 from m2fdp.zones.table import COLUMNS
 from m2fdp.zones.views import Releases, Zones, views, zone_epsilons
 
@@ -143,9 +143,6 @@ def test_colluding_super_nodes_tell_their_parts_of_a_shared_noise(colluding, exp
     assert found(zones, EVERYWHERE, own)[SERVERS] == inf
 
 
-# --- the one rule, by linear algebra ------------------------------------------------------------
-
-
 class Forms:
     """Messages of a round as linear forms: column 0 how far the record of `owner` moves them, then
     sources."""
@@ -261,21 +258,18 @@ def test_nobody_learns_more_than_the_lowest_message_tells(seed):
             assert shift == pytest.approx(line, rel=1e-6), observer
 
 
-# --- of a run -----------------------------------------------------------------------------------
+RUN = {
+    "privacy.mechanism": "upload",
+    "privacy.unit": "device",
+    "privacy.calibration": "multiplier",
+    "privacy.noise_multiplier": 1.0,
+    "training.local_aggregation": None,
+}
 
 
 def table_of(**changes):
-    base = {
-        "algorithm": "hdp_mixed",
-        "topology.fanouts": [S, M],
-        "privacy.mechanism": "upload",
-        "privacy.unit": "device",
-        "privacy.calibration": "multiplier",
-        "privacy.noise_multiplier": 1.0,
-        "training.rounds": 1,
-        "training.local_aggregation": None,
-    }
-    return experiment_of(base | changes).zones_table()
+    once = {"algorithm": "hdp_mixed", "topology.fanouts": [S, M], "training.rounds": 1}
+    return experiment_of(RUN, once, changes).zones_table()
 
 
 @pytest.mark.parametrize(
@@ -284,10 +278,7 @@ def table_of(**changes):
         ("C1", {"algorithm": "ldp"}),
         ("C2", {"algorithm": "hdp"}),
         ("C4", {"algorithm": "cdp"}),
-        (
-            "C7",
-            {"zones.device_noise": 0.4, "zones.server_noise": 0.4, "zones.cloud_noise": True},
-        ),
+        ("C7", {"zones.device_noise": 0.4, "zones.server_noise": 0.4, "zones.cloud_noise": True}),
     ],
 )
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
@@ -312,17 +303,11 @@ def test_a_run_s_table_is_of_the_noise_that_it_adds(name, changes, mechanism):
 
 def test_the_ledger_never_says_less_than_the_table():
     """It reads the mean of the head's parent, where the table has all zones' noise."""
-    changes = {"training.rounds": 3, "training.local_steps": 3, "topology.trust.ratios": [0.5]}
+    changes = {"training.rounds": 3, "training.local_steps": 3, "training.batch_size": None}
+    changes |= {"topology.fanouts": [4, 3], "topology.trust.ratios": [0.5]}
     for unit in ("record", "device"):
-        config = {"algorithm": "m2fdp", "privacy.unit": unit, "training.batch_size": None} | changes
-        experiment = experiment_of(
-            {
-                "privacy.mechanism": "upload",
-                "topology.fanouts": [4, 3],
-                "training.local_aggregation": None,
-            }
-            | config
-        )
+        kept = {key: RUN[key] for key in ("privacy.mechanism", "training.local_aggregation")}
+        experiment = experiment_of(kept, changes, {"privacy.unit": unit})
         table = experiment.zones_table().set_index("observer")["epsilon"]
         ledger = experiment.ledger().groupby("kind")["epsilon"].max()
         assert table["cloud"].max() <= ledger["cloud"] * (1 + 1e-6)
@@ -358,19 +343,15 @@ def test_steps_that_the_cloud_noises_are_releases_of_everybody_s():
 
 def chance_of(algorithm, **changes):
     """An experiment of 4 zones of 40 devices of which a tenth joins each of 20 rounds."""
-    base = {
-        "algorithm": algorithm,
-        "topology.fanouts": [4, 40],
-        "privacy.mechanism": "upload",
-        "privacy.unit": "device",
-        "privacy.calibration": "multiplier",
-        "privacy.noise_multiplier": 1.0,
-        "partition.scheme": "iid",
-        "training.rounds": 20,
-        "training.participation": 0.1,
-        "training.local_aggregation": None,
-    }
-    return experiment_of(base | changes)
+    chance = {"training.rounds": 20, "training.participation": 0.1, "partition.scheme": "iid"}
+    chance |= {"algorithm": algorithm, "topology.fanouts": [4, 40]}
+    return experiment_of(RUN, chance, changes)
+
+
+def told_by(experiment):
+    """The zones' table by observer, and the ledger's epsilons by kind."""
+    epsilons = experiment.ledger().groupby("kind")["epsilon"].max()
+    return experiment.zones_table().set_index("observer"), epsilons
 
 
 def joins_of(experiment):
@@ -436,8 +417,7 @@ def test_who_joins_takes_back_what_came_with_it():
         "training.estimator": "fixed",
     }
     experiment = chance_of("ldp", **changes)
-    table = experiment.zones_table().set_index("observer")
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    table, ledger = told_by(experiment)
     for ours, kind in (("devices of the zone", "siblings"), ("devices elsewhere", "far_devices")):
         assert table.loc[ours, "noise_over_shift"] == pytest.approx(1.2)
         assert table.loc[ours, "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
@@ -449,8 +429,7 @@ def test_where_no_chance_is_proven_rounds_are_counted_as_the_ledger_counts_them(
     experiment = chance_of(
         "cdp", **steps, **{"privacy.mechanism": "gradient", "topology.fanouts": [3, 4]}
     )
-    table = experiment.zones_table().set_index("observer")
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    table, ledger = told_by(experiment)
     assert table.loc["public", "epsilon"] == pytest.approx(ledger["public"], rel=1e-6)
 
 
@@ -485,8 +464,7 @@ def test_who_reads_words_is_handed_the_broadcast(algorithm):
     experiment = chance_of(
         algorithm, **sums, **{"topology.fanouts": [3, 4], "training.participation": None}
     )
-    table = experiment.zones_table().set_index("observer")
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
+    table, ledger = told_by(experiment)
     kind = "servers" if algorithm == "ldp" else "public"
     assert table.loc["super-node", "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
     assert table.loc["super-node", "sees"] == "uniformly random words, and broadcasts"

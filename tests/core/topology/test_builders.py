@@ -75,13 +75,26 @@ def test_edges_that_are_no_tree(edges, words):
         tree_from_edges(edges)
 
 
-def test_edge_files(tmp_path):
-    listed = tmp_path / "edges.csv"
-    listed.write_text("parent,child\ncloud,A\nA,1\nA,2\n")
-    assert build_tree(TopologyConfig(edges=str(listed))).names[2] == ("1", "2")
-    nested = tmp_path / "edges.yml"
-    nested.write_text("- [cloud, A]\n- [A, 1]\n- [A, 2]\n")
-    assert build_tree(TopologyConfig(edges=str(nested))).names[2] == ("1", "2")
+CSV = "parent,child\ncloud,A\nA,1\nA,2\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("edges.csv", CSV.encode()),
+        ("EDGES.CSV", CSV.encode()),
+        ("edges.yml", b"- [cloud, A]\n- [A, 1]\n- [A, 2]\n"),
+        # As spreadsheets write them: a byte-order mark, spaces about the comma, blank lines.
+        ("edges.csv", b"\xef\xbb\xbf" + CSV.encode()),
+        ("edges.csv", CSV.replace(",", " , ").encode()),
+        ("edges.csv", b"\n  \n" + CSV.encode()),
+    ],
+)
+def test_edge_files(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert read_edges(path) == [("cloud", "A"), ("A", "1"), ("A", "2")]
+    assert build_tree(TopologyConfig(edges=str(path))).names[2] == ("1", "2")
 
 
 def test_siblings_are_in_the_order_of_their_names_whatever_that_of_the_rows():
@@ -90,50 +103,31 @@ def test_siblings_are_in_the_order_of_their_names_whatever_that_of_the_rows():
         assert tree_from_edges([("c", name) for name in rows]).names[1] == tuple(names)
 
 
-def test_the_end_of_a_file_s_name_may_be_in_capitals(tmp_path):
-    path = tmp_path / "EDGES.CSV"
-    path.write_text(CSV)
-    assert read_edges(path) == PAIRS
-
-
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "content", "words"),
     [
         ("missing.csv", None, "no such file"),
-        ("a.csv", "from,to\na,b\n", "columns parent,child"),
-        ("a.yml", "just text", "holds no edges"),
-        ("a.yml", "- [a, b, c]", "no pair"),
-        ("a.yml", "[a: {", "no YAML"),
-        ("a.txt", "a b", "must end in"),
+        ("a.csv", b"from,to\na,b\n", "columns parent,child"),
+        ("a.yml", b"just text", "holds no edges"),
+        ("a.yml", b"- [a, b, c]", "no pair"),
+        ("a.yml", b"[a: {", "no YAML"),
+        ("a.txt", b"a b", "must end in"),
+        ("a.csv", CSV.replace("A", "Ä").encode("latin-1"), "byte 19 is not UTF-8"),
+        ("a.yml", "- [cloud, Ä]".encode("latin-1"), "not UTF-8"),
+        ("a.csv", CSV.encode() + b"A,\0\n", "no pair"),
+        ("a.csv", CSV.encode() + b"A\n", "no pair"),
+        ("a.csv", CSV.encode() + b'A,"3\n', "no CSV"),
+        ("a.yml", b"- [cloud, {a: 1}]", "no pair"),
+        ("a.yml", b"- [cloud, !x a]", "a tag"),
     ],
 )
-def test_bad_edge_files(tmp_path, name, text, words):
+def test_edge_files_that_hold_something_else(tmp_path, name, content, words):
     path = tmp_path / name
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(InputError, match=words):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
         build_tree(TopologyConfig(edges=str(path)))
-
-
-CSV = "parent,child\ncloud,A\nA,1\nA,2\n"
-PAIRS = [("cloud", "A"), ("A", "1"), ("A", "2")]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"\xef\xbb\xbf" + CSV.encode(), CSV.replace(",", " , ").encode(), b"\n  \n" + CSV.encode()],
-    ids=["a byte-order mark", "spaces about the comma", "blank lines"],
-)
-def test_edges_as_spreadsheets_write_them_are_read(tmp_path, content):
-    path = tmp_path / "edges.csv"
-    path.write_bytes(content)
-    assert read_edges(path) == PAIRS
-
-
-def test_names_may_be_numbers(tmp_path):
-    path = tmp_path / "edges.yml"
-    path.write_text("- [cloud, 0]\n- [0, 1]\n")
-    assert read_edges(path) == [("cloud", "0"), ("0", "1")]
+    assert "\n" not in str(caught.value)
 
 
 AS_WRITTEN = ["007", "008", "010", "1_0", "1:30", "1.50", "yes", "null", "0x1F", "2020-01-01"]
@@ -149,26 +143,6 @@ def test_names_of_nodes_stay_as_they_are_written(tmp_path, suffix):
     assert read_edges(path) == [("cloud", name) for name in AS_WRITTEN]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("a.csv", CSV.replace("A", "Ä").encode("latin-1"), "byte 19 is not UTF-8"),
-        ("a.yml", "- [cloud, Ä]".encode("latin-1"), "not UTF-8"),
-        ("a.csv", CSV.encode() + b"A,\0\n", "no pair"),
-        ("a.csv", CSV.encode() + b"A\n", "no pair"),
-        ("a.csv", CSV.encode() + b'A,"3\n', "no CSV"),
-        ("a.yml", b"- [cloud, {a: 1}]", "no pair"),
-        ("a.yml", b"- [cloud, !x a]", "a tag"),
-    ],
-)
-def test_edge_files_that_hold_something_else(tmp_path, name, content, words):
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=words) as caught:
-        read_edges(path)
-    assert "\n" not in str(caught.value)
-
-
 def test_more_nodes_than_fit_in_memory_are_refused_before_any_is_made():
     with pytest.raises(InputError, match="make 10,000,000,100,000,000 nodes; at most 1,000,000"):
         tree_from_fanouts([100_000_000, 100_000_000])
@@ -176,7 +150,7 @@ def test_more_nodes_than_fit_in_memory_are_refused_before_any_is_made():
 
 def test_fanouts_must_match_the_edge_list(tmp_path):
     path = tmp_path / "edges.csv"
-    path.write_text("parent,child\ncloud,A\nA,1\nA,2\n")
+    path.write_text(CSV)
     assert build_tree(TopologyConfig(edges=str(path), fanouts=[1, 2])).n_devices == 2
     with pytest.raises(InputError, match="topology.fanouts"):
         build_tree(TopologyConfig(edges=str(path), fanouts=[2, 1]))

@@ -1,4 +1,5 @@
-"""Where noise is added: against brute force on small trees, and as properties on any tree."""
+"""Who is trusted, and where noise is added: against brute force on small trees, and as properties
+on any tree."""
 
 from dataclasses import replace
 from itertools import product
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m2fdp.core.config import TopologyConfig, TrustConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import (
@@ -15,12 +17,11 @@ from m2fdp.core.topology.network import (
     check_network,
     exposed_devices,
     heads_of,
-    no_noise,
     noise_plan,
 )
 from m2fdp.core.topology.tables import network_table
 from m2fdp.core.topology.tree import Tree
-from m2fdp.core.topology.trust import all_untrusted, draw_trust, explicit_trust
+from m2fdp.core.topology.trust import all_untrusted, build_trust, draw_trust, explicit_trust
 
 
 def ragged(children_by_layer):
@@ -187,13 +188,6 @@ def test_table_says_who_is_who():
     assert table["kind"].tolist() == ["cloud", "server", "server", "device", "device"]
 
 
-def test_without_noise_each_device_stands_for_itself():
-    tree = tree_from_fanouts([2, 2])
-    trust = (np.array([False]), np.array([True, True]))
-    adders = heads_of(Network(tree, trust, no_noise(tree)))
-    assert adders.tolist() == [[2, 0], [2, 1], [2, 2], [2, 3]]
-
-
 def test_numbers_of_participants_by_server():
     """Servers of 3, 1 and 4 devices; at most so many of each take part."""
     tree = ragged([(3,), (3, 1, 4)])
@@ -218,3 +212,56 @@ def test_what_no_network_may_be_is_told_in_one_line(changes, words):
     check_network("own", network)
     with pytest.raises(InputError, match=f"^algorithm = 'own': .*{words}"):
         check_network("own", replace(network, **changes))
+
+
+FANOUTS = st.lists(st.integers(1, 4), min_size=2, max_size=4)
+
+
+@given(FANOUTS, st.data(), st.integers(0, 99))
+def test_ratios_give_closed_trust_with_the_asked_shares(fanouts, data, seed):
+    tree = tree_from_fanouts(fanouts)
+    share = st.floats(0, 1)
+    ratios = data.draw(st.lists(share, min_size=tree.depth - 1, max_size=tree.depth - 1))
+    trust = draw_trust(tree, ratios, seed)
+    assert not trust[0][0]
+    for layer, ratio in enumerate(ratios, start=1):
+        for parent, parent_trusted in enumerate(trust[layer - 1]):
+            children = trust[layer][tree.parents[layer - 1] == parent]
+            if parent_trusted:
+                assert children.all()
+            else:
+                assert children.sum() == int(ratio * len(children) + 0.5)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(0, 99))
+def test_trusted_sets_are_nested_in_p(p, other, seed):
+    tree = tree_from_fanouts([7, 2])
+    low, high = (draw_trust(tree, [ratio], seed)[1] for ratio in sorted((p, other)))
+    assert not (low & ~high).any()
+
+
+def test_names():
+    tree = tree_from_fanouts([2, 2, 1])
+    trust = explicit_trust(tree, ["server-1-0", "server-2-1"])
+    assert trust[1].tolist() == [False, True]
+    assert trust[2].tolist() == [True, False, True, True]
+    for name, words in (
+        ("server-2-3", "server-2-3.*server-1-1"),  # below a trusted server
+        ("device-0", "no server of this tree"),
+    ):
+        with pytest.raises(InputError, match=words):
+            explicit_trust(tree, [name])
+
+
+def test_wrong_lengths():
+    with pytest.raises(InputError, match="needs 1 number"):
+        draw_trust(tree_from_fanouts([2, 2]), [0.5, 0.5], seed=0)
+    with pytest.raises(InputError, match=r"needs 0 numbers, .*; write none as \[\]$"):
+        draw_trust(tree_from_fanouts([4]), [0.5], seed=0)
+
+
+def test_no_trust_configured_means_nobody_is_trusted():
+    trust = build_trust(
+        tree_from_fanouts([2, 2]), TopologyConfig(trust=TrustConfig(ratios=None)), 0
+    )
+    assert not any(of_layer.any() for of_layer in trust)

@@ -7,7 +7,7 @@ from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.topology.sums import OPEN, SecureSums
+from m2fdp.core.topology.network import OPEN, SecureSums
 from m2fdp.secure_aggregation.config import SecureAggregationConfig
 from m2fdp.secure_aggregation.shared_noise import secure_sums
 
@@ -46,15 +46,11 @@ def test_heads_share_one_noise(changes, certain):
     assert set(devices) <= {0.0, 1.0}
 
 
-def test_all_devices_share_where_the_cloud_decodes():
+def test_devices_share_where_the_cloud_decodes_by_zone_and_by_who_takes_part():
     for changes in ({"algorithm": "hfl_dp"} | CLOUD, {"algorithm": "pedpfl"} | SHARED):
         more = {"secure_aggregation.noise": "shared", "threat.colluding": 16}
         assert parts(changes, more)[-1] == pytest.approx(1 / np.sqrt(34 - 16))
-
-
-def test_devices_share_by_zone_and_by_who_takes_part():
-    zones = {"algorithm": "hfl_dp", "secure_aggregation.layers": [2]}
-    zones |= {"secure_aggregation.noise": "shared"}
+    zones = SHARED | {"algorithm": "hfl_dp", "secure_aggregation.layers": [2]}
     assert parts(zones)[2] == pytest.approx(1 / np.sqrt(5))
     assert parts(zones, {"training.participants": 3})[2] == pytest.approx(1 / np.sqrt(3))
 
@@ -116,8 +112,3 @@ def test_what_hides_nothing_is_told_in_one_line(changes, words):
     with pytest.raises(InputError, match=f"^secure_aggregation.{words}") as found:
         check_config(load_config(BASE, changes))
     assert "\n" not in str(found.value)
-
-
-def test_groups_of_one_hide_nothing():
-    with pytest.raises(InputError, match=r"layers = 1: adds up 1 message below cloud"):
-        parts({"topology.fanouts": [1, 5]}, {"secure_aggregation.layers": [1]})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from m2fdp.core import own_code
-from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan
-from m2fdp.core.algorithms.checking import checked_plan
+from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan, checked_plan
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config, ServerConfig, parse_block
 from m2fdp.core.engine.server_rules import TakeAggregate, server_rule_of
@@ -103,11 +103,7 @@ def _with_server_rule(plan: Plan, server: ServerConfig) -> Plan:
 
 
 def _participants(participants: int | None, tree: Tree, trust: Trust, planned: Tree) -> int | None:
-    """How many devices of a lowest server of the algorithm's own tree take part.
-
-    Raises:
-        InputError: more than there are.
-    """
+    """How many devices of a lowest server of the algorithm's own tree take part."""
     if participants is None:
         return None
     most = int(tree.n_children(tree.depth - 1).max())
@@ -124,9 +120,7 @@ def _participants(participants: int | None, tree: Tree, trust: Trust, planned: T
 
 def _plan_of(name: str, given: Given) -> Plan:
     algorithm = get_algorithm(name)
-    if own_code.is_own(name):
-        with own_code.guarded("algorithm", name, "can't plan"):
-            plan = algorithm.plan(given)
-    else:
+    own = own_code.guarded("algorithm", name, "can't plan")
+    with own if own_code.is_own(name) else nullcontext():
         plan = algorithm.plan(given)
     return checked_plan(name, algorithm, plan)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import numpy as np
 
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config
+from m2fdp.core.engine.clipping import try_clip_factor
+from m2fdp.core.engine.local_rules import ProximalStep
 from m2fdp.core.engine.rules import Rules
-from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.network import Network
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import counted
+from m2fdp.core.schedule.schedule import Schedule, check_schedule
+from m2fdp.core.topology.network import Network, check_network, exposed_devices
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import Trust
 
@@ -92,3 +98,69 @@ class Algorithm:
         Raises:
             InputError: they draw none.
         """
+
+
+_PARTS = {"network": Network, "schedule": Schedule, "private": bool, "rules": Rules}
+
+
+def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
+    """The plan that an algorithm has made, once nothing speaks against it.
+
+    Checks read the plan, as the engine will run it, and never the configuration that it came from.
+    The ledger takes its premises from the same objects.
+
+    Args:
+        name: the algorithm's name in the configuration, for errors.
+
+    Returns:
+        The plan, whose schedule tells the pull of every proximal term.
+
+    Raises:
+        InputError: a part can't be run, or noise leaves a device in clear or is not drawn.
+    """
+    if type(plan) is not Plan:
+        raise InputError("algorithm", name, f"must plan a Plan, not {type(plan).__name__}")
+    for part, kind in _PARTS.items():
+        # No subclass either: what it overrides is code, and checks read the attributes.
+        if type(value := getattr(plan, part)) is not kind:
+            problem = f"plans {part} of type {type(value).__name__}; valid: {kind.__name__}"
+            raise InputError("algorithm", name, problem)
+    plan = _with_its_pull(name, plan)
+
+    def refuse(attribute: str, value: object, problem: str) -> InputError:
+        return InputError("algorithm", name, f"plans Schedule.{attribute} = {value!r}, {problem}")
+
+    check_schedule(plan.schedule, plan.network.tree.depth, refuse)
+    check_network(name, plan.network)
+    if plan.private:
+        algorithm.check_private(name)
+        _check_noise(name, plan.network)
+        try_clip_factor(plan.rules.clip_factor, name)
+    return replace(plan, rules=plan.rules.named(name))
+
+
+def _with_its_pull(name: str, plan: Plan) -> Plan:
+    """The plan with the pull of a `ProximalStep` told by its schedule, where the ledger and all
+    checks look for it."""
+    rule = plan.rules.local
+    if type(rule) is not ProximalStep:
+        return plan
+    if plan.schedule.proximal or type(rule.local) is ProximalStep:
+        problem = "plans two proximal terms; valid: one, ProximalStep or Schedule.proximal"
+        raise InputError("algorithm", name, problem)
+    schedule = replace(plan.schedule, proximal=rule.mu, center="received")
+    return replace(plan, schedule=schedule, rules=replace(plan.rules, local=rule.local))
+
+
+def _check_noise(name: str, network: Network) -> None:
+    """Every device is behind noise before an untrusted server sees anything of it, and somebody
+    draws that noise."""
+    exposed = np.flatnonzero(exposed_devices(network))
+    if exposed.size:
+        raise InputError(
+            "algorithm",
+            name,
+            f"is private, but {counted(exposed.size, 'device')}, such as "
+            f"{network.tree.names[-1][exposed[0]]}, would reach an untrusted server without noise; "
+            "noise_plan(tree, trust) places it where it belongs",
+        )

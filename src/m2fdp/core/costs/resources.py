@@ -2,25 +2,58 @@
 
 A message's delay is its bits over the rate of its link and its energy power times delay. Only
 uplinks count. Links into the cloud are wired, all others wireless. How many bits a message has
-stands in `m2fdp.core.costs.messages`.
+stands in `m2fdp.core.costs.resources`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from m2fdp.core.config import ResourcesConfig
-from m2fdp.core.costs.clock import Cost
-from m2fdp.core.costs.messages import Bits, message_bits
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.trust import trusted_branch
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Energy in joules and delay in seconds."""
+
+    energy_j: float
+    delay_s: float
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.energy_j + other.energy_j, self.delay_s + other.delay_s)
+
+
+def totals(costs: Sequence[Cost]) -> list[Cost]:
+    """What rounds have cost together after each of t = 1…T, from what each costs.
+
+    Where all cost the same these are multiples, so that rounding does not add up.
+    """
+    if len(set(costs)) == 1:
+        (each,) = set(costs)
+        return [Cost(t * each.energy_j, t * each.delay_s) for t in range(1, len(costs) + 1)]
+    return list(accumulate(costs))
+
+
+# For layer l = 1…L (index l-1), float64 (N_l,).
+Bits = tuple[np.ndarray, ...]
+
+
+def message_bits(network: Network, n_parameters: int, config: ResourcesConfig) -> Bits:
+    """Of every node's message, with what it hands on of others'."""
+    tree, plain = network.tree, float(n_parameters * config.bits_per_parameter)
+    bits = tuple(np.full(tree.n_nodes(layer), plain) for layer in range(1, tree.depth + 1))
+    for with_more in brought("sent"):
+        bits = with_more(network, n_parameters, bits)
+    return bits
 
 
 def watts(dbm: float) -> float:
@@ -39,10 +72,8 @@ def link_cost(layer: int, bits: float, config: ResourcesConfig) -> Cost:
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """Who sends what over which links.
-
-    In a lock-step group every device's gradient travels to the group's head at every local
-    step; the head has the group's model already, so an aggregation starts there.
+    """Messages over links. In a lock-step group every device's gradient travels to the group's head
+    at every local step; the head has the group's model already, so an aggregation starts there.
 
     Attributes:
         network: nodes and links, and who takes part.
@@ -57,8 +88,7 @@ class Links:
     config: ResourcesConfig
 
     def round(self, layers: Sequence[int | None], reports: int = 0) -> Cost:
-        """Cost of one round: what precedes its steps, local steps, lock-step gradients, local,
-        global aggregations.
+        """Cost of one round: what precedes its steps, local steps, gradients, aggregations.
 
         A step ends when its slowest group has. Where devices join by chance these are the costs of
         the expected numbers: for energy its expectation, for delay a little less.
@@ -74,7 +104,7 @@ class Links:
         )
         for bits_of in brought("before_steps"):
             if (bits := bits_of(network)) is not None:
-                energy, delays = self._hop(network.tree.depth, present, bits)
+                energy, delays = self.hop(network.tree.depth, present, bits)
                 spent += Cost(energy, float(delays.max()))
         return sum(self._journeys(layers, present, reports), spent)
 
@@ -82,86 +112,10 @@ class Links:
         """Of `round` what servers send: their own messages up, without devices' and their steps."""
         return sum(self._journeys(layers, np.zeros(self.network.tree.n_devices)), Cost(0.0, 0.0))
 
-    def grid(
-        self,
-        aggregate_every: int | None,
-        local_steps: np.ndarray,
-        sizes: tuple[np.ndarray, np.ndarray],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """`round` as a function of K and participation (E and Gamma of J Sec. V-B for one round).
-
-        Local aggregations are at layer 1 only. J sums the delays of the local aggregations of all
-        servers; here, as in `round`, different servers receive side by side. The network has depth
-        L >= 2; its own participation plays no part.
-
-        Args:
-            aggregate_every: local steps between local aggregations; None = there are none.
-            local_steps: int (k,), the values of K.
-            sizes: int (a,) and (b,), the values of s_T and s_U: how many devices take part, at
-                most, below a lowest server whose ancestor at layer 1 is trusted, and is not.
-
-        Returns:
-            Joules and seconds for every K, s_T and s_U, float64 (k, a, b) each.
-        """
-        network, config = self.network, self.config
-        # A step by itself, a step that ends at layer 1, and the last one.
-        journeys = [self._senders(top) for top in (None, 1, 0)]
-        trusted = trusted_branch(network.tree, network.trust)[1:]
-        untrusted = [~mask for mask in trusted]
-        (below_trusted, n_trusted), (below_untrusted, n_untrusted) = (
-            self._branch(branch, values, journeys)
-            for branch, values in zip((trusted, untrusted), sizes, strict=True)
-        )
-        # Axes: journey, K, s_T, s_U.
-        a, b = below_trusted[:, :, None, :, None], below_untrusted[:, :, None, None, :]
-        energy, delay = a[0] + b[0], np.maximum(a[1], b[1])
-        delay = delay + (a[2] + b[2] if config.uplinks == "sequential" else np.maximum(a[2], b[2]))
-
-        steps = np.asarray(local_steps)[:, None, None]
-        locally = np.zeros_like(steps)
-        if aggregate_every is not None:
-            locally = (steps - 1) // aggregate_every
-        times = np.stack([steps - 1 - locally, locally, np.ones_like(steps)])
-        present = n_trusted[:, None] + n_untrusted[None, :]
-        return (
-            (times * energy).sum(axis=0) + steps * present * config.step_energy_j,
-            (times * delay).sum(axis=0) + steps * config.step_delay_s,
-        )
-
-    def _branch(
-        self,
-        branch: Sequence[np.ndarray],
-        sizes: np.ndarray,
-        journeys: Sequence[Sequence[np.ndarray]],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
-        to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
-        tree = self.network.tree
-        rank = tree.sibling_rank()
-        costs = np.zeros((3, len(journeys), len(sizes)))
-        present = np.zeros(len(sizes), dtype=np.int64)
-        for i, size in enumerate(sizes):
-            taking_part = (*branch[:-1], branch[-1] & (rank < size))
-            present[i] = taking_part[-1].sum()
-            network = replace(self.network, participants=max(int(size), 1))
-            bits = message_bits(network, self.n_parameters, self.config)
-            for journey, masks in enumerate(journeys):
-                first, *others = (
-                    mask & part for mask, part in zip(masks, taking_part, strict=True)
-                )
-                energy, delays = self._hop(1, first, bits[0])
-                cost = self._journey((np.zeros_like(first), *others), bits)
-                costs[:, journey, i] = cost.energy_j + energy, cost.delay_s, delays[0]
-        return costs, present
-
     def _journeys(
         self, layers: Sequence[int | None], present: np.ndarray, reports: int = 0
     ) -> Iterator[Cost]:
-        """What is sent after each local step.
-
-        Args:
-            present: (N_L,), which devices send any, or how often each does.
-        """
+        """What is sent after each local step."""
         bits = message_bits(self.network, self.n_parameters, self.config)
         longer = message_bits(self.network, self.n_parameters * (1 + reports), self.config)
         # What is sent inside a lock-step group is a gradient, whatever its head reports.
@@ -169,10 +123,10 @@ class Links:
             np.where(*each) for each in zip(self._inside_groups, bits, longer, strict=True)
         )
         for top in layers:
-            *servers, devices = self._senders(top)
-            yield self._journey((*servers, devices * present), last if top == 0 else bits)
+            *servers, devices = self.senders(top)
+            yield self.journey((*servers, devices * present), last if top == 0 else bits)
 
-    def _senders(self, top: int | None) -> list[np.ndarray]:
+    def senders(self, top: int | None) -> list[np.ndarray]:
         """For layer l = 1…L, bool (N_l,): which nodes send a message up after a local step that
         ends at a layer, or at none."""
         return [
@@ -189,7 +143,7 @@ class Links:
             mask[tree.ancestors[layer][head_layer < layer]] = True
         return masks
 
-    def _journey(self, sending: Sequence[np.ndarray], bits: Bits) -> Cost:
+    def journey(self, sending: Sequence[np.ndarray], bits: Bits) -> Cost:
         """The messages of the sending nodes of layer l = 1…L, from the devices up; `sending` is
         whether each does, or how often.
 
@@ -202,7 +156,7 @@ class Links:
         for layer in range(tree.depth, 0, -1):
             senders = np.flatnonzero(sending[layer - 1])
             parents = tree.parents[layer - 1][senders]
-            joules, delays = self._hop(layer, sending[layer - 1], bits[layer - 1])
+            joules, delays = self.hop(layer, sending[layer - 1], bits[layer - 1])
             energy += joules
             arrived = np.zeros(tree.n_nodes(layer - 1))
             np.maximum.at(arrived, parents, ready[senders])
@@ -210,7 +164,7 @@ class Links:
             delay = max(delay, float(ready.max()))
         return Cost(float(energy), delay)
 
-    def _hop(self, layer: int, sending: np.ndarray, bits: np.ndarray) -> tuple[float, np.ndarray]:
+    def hop(self, layer: int, sending: np.ndarray, bits: np.ndarray) -> tuple[float, np.ndarray]:
         """What the nodes of a layer send to the next, of so many bits (N_l,) each; `sending` (N_l,)
         is whether each does, or how often. Joules of all, and of each parent the seconds until the
         last of its children's messages is there, float64 (N_{l-1},)."""

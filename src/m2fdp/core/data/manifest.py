@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from m2fdp.core.data.partitioners import (
     partition,
     stratified_position,
 )
+from m2fdp.core.data.sources import N_CLASSES
 from m2fdp.core.errors import InputError, among, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
@@ -88,8 +91,7 @@ def check_manifest(
     held_out_by: str = "cloud",
     names: Names | None = None,
 ) -> pd.DataFrame:
-    """A split, which may be the user's own, as `make_manifest` returns it, once it is found to be
-    one of this data set for these devices.
+    """A split, maybe the user's own, as `make_manifest` returns it, once it is checked.
 
     Args:
         manifest: one row a record, in any order; `device` may be a number or a name.
@@ -97,9 +99,7 @@ def check_manifest(
         names: the devices' and servers' names; None = nobody has named them.
 
     Raises:
-        InputError: no such table, another data set, records or labels that it does not have, one
-            record twice, other devices, one without records, or records that others hold; it names
-            the manifest's file.
+        InputError: the table is none of this data set for these devices; it names the file.
     """
     names = names or Names.numbered([0] * n_devices)
     table = _typed(manifest, dataset.name, names)
@@ -107,8 +107,8 @@ def check_manifest(
     sample, label = table["sample"].to_numpy(), table["label"].to_numpy()
     strange = sample[(sample < 0) | (sample >= len(dataset.labels))]
     if len(strange):
-        valid = f"{name} has 0 to {len(dataset.labels) - 1}"
-        raise refuse(int(strange[0]), f"is no sample; {valid}")
+        last = len(dataset.labels) - 1
+        raise refuse(int(strange[0]), f"is no sample; {name} has 0 to {last}")
     twice = table[table["sample"].duplicated(keep=False)]
     if len(twice):
         repeated = int(twice["sample"].iloc[0])
@@ -161,11 +161,7 @@ def _check_holders(
 
 
 def _typed(manifest: pd.DataFrame, name: str, names: Names) -> pd.DataFrame:
-    """The columns of a manifest with their types, its rows as `make_manifest` sorts them.
-
-    Raises:
-        InputError: no table, other columns, no rows, or a value that is none of its column's.
-    """
+    """The columns of a manifest with their types, its rows as `make_manifest` sorts them."""
     if not isinstance(manifest, pd.DataFrame):
         raise InputError("manifest", type(manifest).__name__, "is no DataFrame of pandas")
     refuse = partial(InputError, file_of(manifest))
@@ -200,11 +196,7 @@ def _typed(manifest: pd.DataFrame, name: str, names: Names) -> pd.DataFrame:
 
 
 def _whole(name: str, values: list[Any], refuse: Callable[[str, str], InputError]) -> np.ndarray:
-    """The whole numbers of a column, int64; pandas makes floats of them where one has been absent.
-
-    Raises:
-        InputError: another value is among them.
-    """
+    """A column's whole numbers; pandas makes floats of them where one has been absent."""
     for value in values:
         is_number = isinstance(value, (int, float, np.integer, np.floating))
         # NaN differs from whatever it is compared with.
@@ -274,7 +266,7 @@ def held_by_cloud(manifest: pd.DataFrame, split: str) -> np.ndarray:
 
 
 def held_out(manifest: pd.DataFrame, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """The records of a split that nobody trains on, and who holds them: (n,) int64 both."""
+    """The records of a split and who holds them: (n,) int64 both."""
     rows = manifest[manifest["split"] == split]
     return rows["sample"].to_numpy(dtype=np.int64), rows["device"].to_numpy(dtype=np.int64)
 
@@ -290,3 +282,53 @@ def label_counts(manifest: pd.DataFrame) -> pd.DataFrame:
         columns=pd.RangeIndex(manifest["label"].max() + 1, name="label"), fill_value=0
     )
     return table if train["device"].dtype.kind == "i" else table.loc[train["device"].unique()]
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """How many records of a split are equal to others, pixel by pixel.
+
+    Attributes:
+        held_out: held-out records that are trained on as well.
+        n_held_out: all held-out records.
+        on_devices: training records that another device holds too.
+    """
+
+    held_out: int = 0
+    n_held_out: int = 0
+    on_devices: int = 0
+
+
+def count_repeats(dataset: Dataset, manifest: pd.DataFrame) -> Repeats:
+    """The repeats of a checked split. None are counted where most training records are like others
+    anyway, nor in published data sets, which are as they are.
+
+    Raises:
+        InputError: every record that is held out is trained on too.
+    """
+    if dataset.name in (*N_CLASSES, "synthetic"):
+        return Repeats()
+
+    def digests(rows: pd.DataFrame) -> list[bytes]:
+        images = (dataset.images[sample] for sample in rows["sample"])
+        return [blake2b(image.tobytes(), digest_size=16).digest() for image in images]
+
+    is_training = manifest["split"] == "train"
+    trained = digests(manifest[is_training])
+    times = Counter(trained)
+    if 2 * sum(count == 1 for count in times.values()) < len(trained):
+        return Repeats()
+    holders: dict[bytes, set[int]] = {}
+    for digest, device in zip(trained, manifest.loc[is_training, "device"], strict=True):
+        holders.setdefault(digest, set()).add(device)
+    others = digests(manifest[~is_training])
+    seen = sum(digest in times for digest in others)
+    if others and seen == len(others):
+        raise InputError(
+            "dataset.name",
+            dataset.name,
+            f"has {seen} records to test on, each of which is trained on as well: accuracy would "
+            "be that of a memory; valid: test records that are no training records",
+        )
+    on_devices = sum(times[digest] for digest, devices in holders.items() if len(devices) > 1)
+    return Repeats(seen, len(others), on_devices)

@@ -17,7 +17,7 @@ import numpy as np
 from m2fdp.core.config import PartitionConfig
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
-from m2fdp.core.own_code import guarded, is_own, keywords_of, load, n_positional
+from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.streams import generator
 
 CLOUD = -1
@@ -39,11 +39,7 @@ class Names:
 
     @staticmethod
     def numbered(edges: Sequence[int]) -> Names:
-        """Those of devices that nobody has named.
-
-        Args:
-            edges: (n_devices,), the edge server above each device.
-        """
+        """Names of devices that nobody has named, from the edge server above each."""
         devices = tuple(f"device-{j}" for j in range(len(edges)))
         return Names(devices, tuple(f"server-{edge}" for edge in edges), given=False)
 
@@ -75,7 +71,7 @@ def partition(
             f"at most one device a training record, here {len(labels)}; use fewer devices "
             "or a larger data set",
         )
-    deal = _by_own_code if is_own(config.scheme) else _by_affinity
+    deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
     device = deal(labels, n_classes, config, edges, seed, names)
     if config.samples_per_device is not None:
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
@@ -116,56 +112,6 @@ def _by_affinity(
     return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
 
 
-def _by_own_code(
-    labels: np.ndarray,
-    n_classes: int,
-    config: PartitionConfig,
-    edges: np.ndarray,
-    seed: int,
-    names: Names,
-) -> np.ndarray:
-    """The devices (n,) that the user's function `partition.scheme` deals the records to.
-
-    It takes labels (n,), the number of classes, the edge server above each device (n_devices,) and
-    a NumPy generator. A fifth argument gets the block `partition`. Keywords `devices` and `servers`
-    get the names of devices and of the server above each. It returns the device of each record, by
-    number or by name, -1 for one that is left out.
-    """
-    key, name = "partition.scheme", config.scheme
-    refuse = partial(InputError, key, name)
-    function = load(key, name)
-    takes_block = n_positional(function) == 5
-    told = {word: getattr(names, word) for word in {"devices", "servers"} & keywords_of(function)}
-
-    def dealt() -> np.ndarray:
-        rng = generator(seed, "partition-own")
-        arguments = labels.copy(), n_classes, edges.copy(), rng, config
-        with guarded(key, name, f"can't deal {len(labels)} records"):
-            return np.asarray(function(*arguments[: 5 if takes_block else 4], **told))
-
-    found, n_devices = dealt(), len(edges)
-    by_name = found.dtype.kind in "UOT"
-    if found.shape != labels.shape or not (by_name or found.dtype.kind in "iu"):
-        kind = f"{found.dtype} of shape {found.shape}"
-        raise refuse(f"returns {kind}; valid: a whole number or a name a record, {labels.shape}")
-    if names.given and not by_name and not told:
-        raise refuse(
-            "deals by numbers, and topology.edges has names; valid: it returns names, or takes "
-            "`*, devices` or `*, servers`, which tell it whose the numbers are"
-        )
-    device = numbers_of(found.tolist(), names, by_name_alone=True) if by_name else found
-    if device.min() < CLOUD or device.max() >= n_devices:
-        wrong = found[(device < CLOUD) | (device >= n_devices)][0]
-        valid = f"0 to {n_devices - 1}, and -1 = left out"
-        if names.given:
-            valid = f"-1 = left out, {some_of(names.devices)}{did_you_mean(wrong, names.devices)}"
-        raise refuse(f"deals a record to device {wrong}; valid: {valid}")
-    if not np.array_equal(found, dealt()):
-        remedy = "draw from the generator that it is given"
-        raise refuse(f"deals otherwise when it is called again; {remedy}")
-    return device.astype(np.int64)
-
-
 def stratified_position(
     group: np.ndarray, label: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
@@ -204,11 +150,8 @@ def _label_count(config: PartitionConfig, n_classes: int) -> int:
 def _labels_per_group(
     k: int, group_sizes: np.ndarray, n_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """0/1 rows with k classes each, every class held by as equal a number of devices as possible.
-
-    Like dealing from a shuffled deck of classes: each group takes the k classes that the fewest
-    devices hold so far, large groups first, ties at random.
-    """
+    """0/1 rows of k classes: a group takes those that the fewest devices hold so far, large groups
+    first, ties at random."""
     refuse = partial(InputError, "partition.labels_per_device", k)
     if k > n_classes:
         raise refuse(f"valid: 1 to {n_classes}, the number of classes")
@@ -216,7 +159,7 @@ def _labels_per_group(
         raise refuse(
             f"{counted(len(group_sizes), 'label set')} of {k} leave some of the "
             f"{n_classes} classes without a holder; "
-            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}",
+            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}"
         )
     rows = np.zeros((len(group_sizes), n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)
@@ -230,11 +173,7 @@ def _labels_per_group(
 def _dirichlet_labels(
     alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Rows drawn from Dir(alpha, …, alpha) over the classes (Hsu et al. 2019, uniform prior).
-
-    Unlike there, every record is dealt: a class goes to the groups in proportion to their draws,
-    so that shard sizes vary with the draws.
-    """
+    """Rows of Dir(alpha, …, alpha) over the classes (Hsu et al. 2019); all records are dealt."""
     rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
     # A class whose draws all underflow at a tiny alpha is shared equally.
     return rows + np.finfo(np.float64).tiny
@@ -243,11 +182,7 @@ def _dirichlet_labels(
 def _ordered(
     table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
 ) -> list[list[float]]:
-    """The rows of `partition.table`, one for each of some named groups, in the order of these.
-
-    Args:
-        given: whether the names are the user's own, so that rows need them.
-    """
+    """The rows of `partition.table`, one for each of some named groups, in the order of these."""
     if not isinstance(table, Mapping):
         if given:
             problem = "is for names that topology.edges has; valid: name: row, for each of "
@@ -263,11 +198,7 @@ def _ordered(
 
 
 def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
-    """The rows of `partition.table`, each shared equally by the devices of its group.
-
-    D's Table 7 is one, of ten clients. Where a table's columns are the sizes of the classes, as
-    there, its counts are dealt to the record.
-    """
+    """The rows of `partition.table` (D's Table 7 is one), each shared equally by its group."""
 
     def refuse(has: str, valid: str) -> InputError:
         return InputError("partition.table", has, f"valid: {valid}")
@@ -286,11 +217,8 @@ def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) ->
 
 
 def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Deal each stratum's records at random, in numbers proportional to its column.
-
-    What rounding leaves over goes to the devices that it has shorted most so far, so equal
-    shares stay within one or two records of each other over all strata.
-    """
+    """Deal each stratum's records at random, in numbers proportional to its column. What rounding
+    leaves over goes to the devices that it has shorted most so far."""
     device = np.empty(len(strata), dtype=np.int64)
     order = rng.permutation(len(strata))
     order = order[np.argsort(strata[order], kind="stable")]
@@ -315,10 +243,11 @@ def _check(
     held, n_devices = device >= 0, len(names.devices)
     sizes = np.bincount(device[held], minlength=n_devices)
     if not sizes.all():
+        alpha = "a larger partition.alpha, "
         remedy = {
             "labels_per_device": "a larger partition.labels_per_device, ",
-            "dirichlet": "a larger partition.alpha, ",
-            "quantity": "a larger partition.alpha, ",
+            "dirichlet": alpha,
+            "quantity": alpha,
             "table": "a row of partition.table that is not zero, ",
         }.get(config.scheme, "")
         raise InputError(
@@ -342,11 +271,8 @@ def _check(
 
 
 def numbers_of(values: Sequence[object], names: Names, by_name_alone: bool = False) -> np.ndarray:
-    """The devices' numbers, int64 (n,), of their names or numbers; -1 for the cloud, and -2 for
-    what is neither.
-
-    Numbers count only where no name looks like one.
-    """
+    """The devices' numbers, int64 (n,), of names or numbers; -1 for the cloud, -2 for what is
+    neither. Numbers count only where no name looks like one."""
     number_of = {name: j for j, name in enumerate(names.devices)}
     if not by_name_alone and not any(map(_is_number, names.devices)):
         number_of |= {str(j): j for j in range(len(names.devices))}

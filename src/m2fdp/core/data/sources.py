@@ -1,4 +1,4 @@
-"""Where records come from: scikit-learn's digits, a file, a function, or what rooms bring."""
+"""Where records come from: scikit-learn's digits, or what rooms bring."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig
-from m2fdp.core.data.arrays import make_own, read_npz
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.own_code import is_own
+from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.rooms import Catalogue
 
 # Functions from the block `dataset` and a folder to unpack archives in.
-SOURCES: Catalogue[Callable[[DatasetConfig, Path], Dataset]] = Catalogue("datasets", {})
+SOURCES: Catalogue[Callable[[DatasetConfig, Path], Dataset]] = Catalogue(
+    "datasets", {"digits": "m2fdp.core.data.sources:digits"}
+)
 # The number of classes of every data set that has a fixed one.
 N_CLASSES = {
     "digits": 10,
@@ -34,36 +35,25 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
     """The data set that the configuration names, training records first.
 
     Args:
-        unpack_root: folder that archives of a root that may not be written to are unpacked in.
+        unpack_root: folder for unpacked archives where the root may not be written to.
 
     Raises:
-        InputError: for files that are missing, damaged or not what the name promises, and for
-            own code that makes no data set.
+        InputError: files are missing, damaged or not what the name promises, or own code makes no
+            data set.
     """
-    if is_own(config.name):
-        return make_own(config)
-    match config.name:
-        case "digits":
-            return _digits()
-        case "npz":
-            return read_npz(config.root)
-        case name:
-            return SOURCES[name](config, unpack_root)
+    read = OWN["dataset.name"] if is_own(config.name) else SOURCES[config.name]
+    dataset: Dataset = read(config, unpack_root)
+    return dataset
 
 
-def _digits() -> Dataset:
+def digits(config: DatasetConfig, unpack_root: Path) -> Dataset:
     """scikit-learn's 8x8 digits, 17 grey levels; every fifth record is a test record."""
     table = _read_digits()
     is_test = np.arange(len(table)) % 5 == 4
     order = np.argsort(is_test, kind="stable")
-    return Dataset(
-        name="digits",
-        images=(table[order, :-1].reshape(-1, 8, 8, 1) / 16).astype(np.float32),
-        labels=table[order, -1].astype(np.int64),
-        n_train=int((~is_test).sum()),
-        n_classes=N_CLASSES["digits"],
-        known_scale=True,
-    )
+    images = (table[order, :-1].reshape(-1, 8, 8, 1) / 16).astype(np.float32)
+    labels, n_train = table[order, -1].astype(np.int64), int((~is_test).sum())
+    return Dataset("digits", images, labels, n_train, N_CLASSES["digits"], known_scale=True)
 
 
 @cache
@@ -73,17 +63,14 @@ def _read_digits() -> np.ndarray:
     To import scikit-learn for it takes longer than one round of training.
     """
     package = find_spec("sklearn")
+    table = None
     if package is not None and package.origin is not None:
         file = Path(package.origin).parent.joinpath(*_DIGITS)
         if file.is_file():
-            return _fixed(np.loadtxt(file, delimiter=","))  # numpy unpacks it
-    from sklearn.datasets import load_digits  # a version that keeps them elsewhere
+            table = np.loadtxt(file, delimiter=",")  # numpy unpacks it
+    if table is None:
+        from sklearn.datasets import load_digits  # a version that keeps them elsewhere
 
-    images, labels = load_digits(return_X_y=True)
-    return _fixed(np.column_stack([images, labels]))
-
-
-def _fixed(table: np.ndarray) -> np.ndarray:
-    """It, for all who are handed the same one."""
-    table.setflags(write=False)
+        table = np.column_stack(load_digits(return_X_y=True))
+    table.setflags(write=False)  # all share it
     return table

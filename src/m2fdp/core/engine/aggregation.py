@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.topology.network import Network
@@ -29,7 +28,7 @@ class Aggregator:
     weights: tuple[Tensor, ...]
 
     def nothing_received(self, top: int, n_parameters: int) -> dict[int, Tensor]:
-        """Zeros (N_l, M) for each layer l = top…L-1: the sums before any message is there."""
+        """Sums before any message: zeros (N_l, M) for each layer l = top…L-1."""
         weights = self.weights[0]
         return {
             layer: weights.new_zeros(self.sizes[layer], n_parameters)
@@ -37,10 +36,7 @@ class Aggregator:
         }
 
     def receive(self, sums: dict[int, Tensor], layer: int, nodes: Tensor, messages: Tensor) -> None:
-        """Add what some nodes int64 (n,) of a layer send, (n, M), to their parents' sums.
-
-        The messages are weighed in place.
-        """
+        """Weigh messages (n, M) of nodes int64 (n,) of a layer and add them to parents' sums."""
         weights, parents = self.weights[layer - 1][nodes], self.parents[layer - 1][nodes]
         weighed_sum(sums[layer - 1], messages, weights, parents)
 
@@ -70,15 +66,10 @@ def summed_noise(
     present: np.ndarray,
     top: int,
 ) -> np.ndarray:
-    """Deviations of all noise of the last step and of the messages below each model of layer `top`,
-    which is drawn as one: float64 (N_top,).
+    """Deviations float64 (N_top,) of all noise below each model of layer `top`: of the last step,
+    float64 (G,) or None where models have it, and of messages from present devices.
 
-    Independent noises that nobody sees one by one only ever feed their sum, whose law is that of
-    one Gaussian with the summed variance.
-
-    Args:
-        steps: float64 (G,), deviations of the step's noise; None where it is in the models.
-        present: bool (N_L,), the devices that send.
+    Nobody sees these independent noises one by one, so their sum is drawn as one Gaussian.
     """
     lock_step = mechanism.lock_step
     steps = np.zeros(len(lock_step.nodes)) if steps is None else steps
@@ -88,3 +79,23 @@ def summed_noise(
         nodes, of_layer = lock_step.nodes[in_layer, 1], deviations[layer]
         of_layer[nodes] = np.hypot(of_layer[nodes], steps[in_layer])
     return np.sqrt(mean_variances(weighing, deviations, present, top)[0])
+
+
+def weighed_sum(
+    sums: Tensor, messages: Tensor, weights: Tensor | None = None, parents: Tensor | None = None
+) -> None:
+    """Add the weighed messages of children to their parents' sums (J eqs 8, 9, 13), in place.
+
+    They are added one after the other, so calls with single messages, in order, give equal bytes.
+
+    Args:
+        sums: (N, M), one for each parent; (1, M) of a server alone.
+        messages: (n, M), in the tree's order, weighed in place to save memory.
+        weights: (n, 1), the messages' factors; None = they are weighed already.
+        parents: int64 (n,), the sum of each message; None = the first.
+    """
+    if weights is not None:
+        messages.mul_(weights)
+    if parents is None:
+        parents = messages.new_zeros(len(messages), dtype=torch.int64)
+    sums.index_add_(0, parents, messages)

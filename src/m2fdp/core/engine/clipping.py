@@ -1,8 +1,4 @@
-"""Clipping: factors that bound norms, whatever the gradients are.
-
-An algorithm's plan names its clip factor, and a plan that is refused needs no torch: functions here
-import it.
-"""
+"""Clipping: factors that bound norms. Functions import torch: a refused plan needs none."""
 
 from __future__ import annotations
 
@@ -33,11 +29,8 @@ def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
 
 @dataclass(frozen=True)
 class OneByOne:
-    """A clip factor of an algorithm's own, which sees one norm at a time (`torch.func.vmap`).
-
-    So no record's factor depends on another's norm. Whatever the factor is, it is cut so that no
-    norm times it is above C; one that is below 0, or not finite, counts as 0.
-    """
+    """A user's own clip factor. It sees one norm at a time (`torch.func.vmap`): none depends on
+    another record. No norm times it is above C; a factor below 0, or not finite, counts as 0."""
 
     factor: ClipFactor
 
@@ -49,23 +42,20 @@ class OneByOne:
         return factors.minimum(limits).where((factors > 0) & factors.isfinite(), 0.0)
 
     def uncapped(self, norms: Tensor, clipping_norm: float) -> Tensor:
-        """What the own code makes of each of the norms (n,)."""
+        """The own code's factors (n,) of norms (n,)."""
         import torch
 
         return torch.func.vmap(lambda norm: self.factor(norm, clipping_norm))(norms.clone())
 
 
 def bounded(factor: ClipFactor) -> ClipFactor:
-    """The clip factor, as it is if it is this package's, and else as all of privacy needs it."""
+    """The clip factor; a user's own as `OneByOne`."""
     return factor if factor is flat_clip or isinstance(factor, OneByOne) else OneByOne(factor)
 
 
 def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
-    """Which gradients no clip factor can bound; None where there is none, as there should be.
-
-    Their norm is not finite, or so large that the factor has hardly a digit left. They count as
-    zero, but not by a factor of 0: that leaves what is not finite as it is.
-    """
+    """The gradients that no clip factor can bound, bool (…), or None: their norm is not finite, or
+    too large for a factor in float32. They are made zero; a factor of 0 would keep NaN."""
     import torch
 
     largest = clipping_norm / torch.finfo(norms.dtype).tiny
@@ -77,8 +67,7 @@ def unbounded(norms: Tensor, clipping_norm: float) -> Tensor | None:
 def clip_factors(
     norms: Tensor, clipping_norm: float, factor: ClipFactor
 ) -> tuple[Tensor, Tensor | None]:
-    """The factors (…) of gradients with these norms (…), and which of them are `unbounded`, to be
-    made zero."""
+    """The factors (…) of gradients with norms (…), and the `unbounded` ones, to be made zero."""
     lost = unbounded(norms, clipping_norm)
     if lost is not None:
         norms = norms.masked_fill(lost, 0.0)
@@ -86,7 +75,7 @@ def clip_factors(
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """The norms (n,) of vectors (n, M), those too whose squares vanish in float32."""
+    """The norms (n,) of vectors (n, M), exact even if squares vanish in float32."""
     norms = vectors.norm(dim=1)
     short = norms < _SMALLEST
     if bool(short.any()):
@@ -95,8 +84,7 @@ def lengths(vectors: Tensor) -> Tensor:
 
 
 def squared_norms_of_products(ones: Tensor, others: Tensor) -> Tensor:
-    """The squared norms (n,) of the outer products of vectors (n, A) and (n, B), those too of short
-    vectors and long ones."""
+    """The squared norms (n,) of the outer products of vectors (n, A) and (n, B), short or long."""
     one, other = ones.square().sum(1), others.square().sum(1)
     products = one * other
     short = one.minimum(other) < _SMALLEST**2
@@ -107,7 +95,7 @@ def squared_norms_of_products(ones: Tensor, others: Tensor) -> Tensor:
 
 
 def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
-    """The vectors (n, M), each clipped to a norm, or zero if nothing bounds it: in place."""
+    """Clip each of the vectors (n, M) to a norm, in place; to zero if nothing bounds it."""
     factors, lost = clip_factors(vectors.norm(dim=1, keepdim=True), norm, factor)
     if lost is not None:
         vectors.masked_fill_(lost, 0.0)
@@ -117,9 +105,8 @@ def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
 def clip_layers(
     vectors: Tensor, norm: float, factor: ClipFactor, layers: Sequence[slice] | None
 ) -> Tensor:
-    """The vectors (n, M), each of their n layers clipped to norm / sqrt(n), or zero if nothing
-    bounds it: in place. So the whole is at most of that norm (McMahan et al. 2018, PerLayerClip).
-    Without layers, their places in a vector, it is clipped as a whole."""
+    """Clip vectors (n, M) to a norm, in place: each of L layers to norm / sqrt(L) (McMahan et al.
+    2018, PerLayerClip), or without layers the whole."""
     if layers is None:
         return clip_rows(vectors, norm, factor)
     for layer in layers:
@@ -128,8 +115,8 @@ def clip_layers(
 
 
 def try_clip_factor(factor: ClipFactor, algorithm: str) -> None:
-    """Call an algorithm's own clip factor once, before anything is written. What it answers is not
-    judged: `OneByOne` bounds it.
+    """Try a user's own clip factor, before anything is written. Its values are not judged:
+    `OneByOne` bounds them.
 
     Raises:
         InputError: it can't be given one norm at a time, or gives no factor a norm.

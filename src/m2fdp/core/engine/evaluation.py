@@ -37,11 +37,11 @@ def evaluate(
     workers: Workers | None = None,
     metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
-    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,), which workers may
-    share with the same result.
+    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
 
     Args:
-        metrics: the user's own, of `m2fdp.core.metrics.own_metrics`; None = none.
+        workers: processes that share the records; the result is the same.
+        metrics: the user's own (`m2fdp.core.metrics.own_metrics`).
 
     Raises:
         InputError: one of these metrics fails, or makes no finite number.
@@ -63,31 +63,21 @@ def evaluate(
 
 @torch.no_grad()
 def _score(model: Model, weights: Tensor, features: Tensor, scores: Tensor, part: range) -> None:
-    """The scores (R, C) of some of the records, in place."""
     for start in range(part.start, part.stop, _RECORDS_AT_A_TIME):
         rows = slice(start, min(start + _RECORDS_AT_A_TIME, part.stop))
         scores[rows] = model.scores(weights, features[rows])
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) -> pd.DataFrame:
-    """How many records there are of each true label (rows) and each predicted one (columns).
-
-    Args:
-        labels: int64 (R,).
-        predicted: int64 (R,).
-    """
+    """The number of records of each true label (rows) and predicted label (columns)."""
+    classes = pd.RangeIndex(n_classes)
     counts = np.bincount(labels * n_classes + predicted, minlength=n_classes**2)
-    counts, classes = counts.reshape(n_classes, n_classes), pd.RangeIndex(n_classes)
-    return pd.DataFrame(counts, index=classes.rename("label"), columns=classes)
+    return pd.DataFrame(counts.reshape(n_classes, -1), classes.rename("label"), classes)
 
 
 def one_class_only(counts: np.ndarray) -> str | None:
-    """What a model answers that answers one class whatever it is shown, in words; None where it
-    tells classes apart, or no record is of another.
-
-    Args:
-        counts: int64 (C, C), the values of `confusion_matrix`.
-    """
+    """A warning, if a model answers one class only and some record is of another; counts are those
+    of `confusion_matrix`, int64 (C, C)."""
     (answered,), of_class = counts.sum(axis=0).nonzero(), counts.sum(axis=1)
     if len(answered) > 1 or np.count_nonzero(of_class) == 1:
         return None

@@ -74,9 +74,12 @@ class Heard(Round):
         self.noise.add(step, "message-noise", layer, scales * sends, noise)
         return noise
 
-    def hand_down(self, top: int, models: Tensor) -> None:
-        self.tap("down", top, models)
-        super().hand_down(top, models)
+    def hand_down(self, step: int, top: int, models: Tensor) -> None:
+        super().hand_down(step, top, models)
+        if top > 0:
+            self.tap("down", top, models)
+        elif isinstance(self.tap, Ear):
+            self.tap.inside("cloud", 0, np.zeros(1, dtype=np.int64), models)
 
     def at_cloud(self, sums: Tensor) -> Tensor:
         model = super().at_cloud(sums)

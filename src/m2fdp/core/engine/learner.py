@@ -1,6 +1,6 @@
-"""What one learner does between two aggregations: local steps, and a clip of where they lead.
+"""One learner between two aggregations: local steps, and a clip of where they lead.
 
-Pure functions of values: an engine calls them for many learners at once, a device for itself.
+An engine calls these pure functions for many learners at once, a device for itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from m2fdp.core.engine.local_rules import LocalRule
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.privacy.mechanisms import Clipping
 
-# So many numbers, or a multiple, are a multiple of 64 bytes.
-_ALIGNED = 16
+_ALIGNED = 16  # numbers of 64 bytes
 
 # Takes models (n, M) one clipped gradient step down, in place, on the minibatches of local step k.
 DescendOn = Callable[[int, Minibatches, Tensor], None]
@@ -32,31 +31,21 @@ AddNoise = Callable[[int, Tensor], None]
 
 @dataclass(frozen=True)
 class Clip:
-    """What bounds a learner's gradients, updates and models.
-
-    Attributes:
-        norms: and what each of them bounds.
-        layers: places of the layers in a vector, where norms bound by layer; else None.
-        factor: how norms are bounded.
-    """
+    """Bounds of a learner's gradients, updates and models; `layers` are the places of layers in a
+    vector, where norms bound each layer."""
 
     norms: Clipping
     layers: Sequence[slice] | None = None
     factor: ClipFactor = flat_clip
 
     def clip(self, vectors: Tensor, norm: float) -> Tensor:
-        """Gradients, updates or models (n, M), each clipped to a norm, in place."""
         return clip_layers(vectors, norm, self.factor, self.layers)
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What sums one gradient each, where it is not the learners themselves: their devices.
-
-    Attributes:
-        owners: int64 (u,), the place of each unit's learner.
-        shares: float64 (u,), the weight of each unit's gradient in the learner's.
-    """
+    """Units of learners: the places int64 (u,) of their learners, and the weights float64 (u,) of
+    their gradients."""
 
     owners: np.ndarray
     shares: np.ndarray
@@ -67,11 +56,10 @@ class StepRules:
     """What stays the same from one local step to the next.
 
     Attributes:
-        rule: one step, as the algorithm has it.
-        eta: the step size.
-        noised_inside: whether a step is noised within the rule, right after the gradient step;
-            else after the rule.
-        longest: the length that a model may have before a step; see `Rules.longest`.
+        rule: the algorithm's local step.
+        noised_inside: whether noise comes within the rule, right after the gradient step; else
+            after the rule.
+        longest: length that a model may have before a step (`Rules.longest`).
     """
 
     rule: LocalRule
@@ -90,17 +78,12 @@ def local_steps(
     minibatches: Sequence[Minibatches],
     first: int = 1,
 ) -> None:
-    """Take the models (n, M) of some learners through local steps, and clip their updates or the
-    models as the mechanism says, in place.
-
-    Args:
-        anchors: see `LocalRule.step`.
-        minibatches: each step's.
-        first: the number k of the first step.
+    """Take the models (n, M) of some learners through local steps k = first, …, and clip their
+    updates or the models as the mechanism says, in place.
 
     Raises:
-        TooLongError: rounding a model would tell of a record; it tells the first that would, which
-            no model since has a part in. Nobody has been sent one.
+        TooLongError: float32 rounding could reveal a record. Raised for the first such model;
+            nothing derived from it has been sent.
     """
     norms, eta = rules.clip.norms, rules.eta
     lengths = []
@@ -134,12 +117,8 @@ def gradient_step(
     models: Tensor,
     units: Units | None = None,
 ) -> None:
-    """One clipped gradient step (J eq. 6) of some learners' models (n, M), in place.
-
-    Args:
-        minibatches: those of each unit.
-        units: None = the learners themselves.
-    """
+    """One clipped gradient step (J eq. 6) of some learners' models (n, M), in place, on the
+    minibatches of their units; None = the learners themselves."""
     if clip.norms.batch_norm is None:
         backend.add_gradients(models, -eta, models, minibatches, clip.norms)
         return
@@ -152,10 +131,8 @@ def gradient_step(
 def unit_gradients(
     backend: Backend, clip: Clip, minibatches: Minibatches, models: Tensor, units: Units
 ) -> Tensor:
-    """The clipped gradient of every unit times its share, (u, M), at its learner's model of
-    (n, M)."""
+    """Each unit's clipped gradient times its share, (u, M), at its learner's model of (n, M)."""
     owners = torch.as_tensor(units.owners, device=models.device)
-    # However many units there are: kernels round by where matrices lie.
     unit_models = torch.index_select(models, 0, owners, out=_apart(models, len(owners)))
     gradients = _apart(models, len(owners)).zero_()
     backend.add_gradients(gradients, 1.0, unit_models, minibatches, clip.norms)
@@ -167,6 +144,6 @@ def unit_gradients(
 
 
 def _apart(models: Tensor, n: int) -> Tensor:
-    """Room for n vectors like these (…, M), each of which begins at a multiple of 64 bytes."""
+    """Room for n vectors like these (…, M), each at a multiple of 64 bytes: sums round by that."""
     size = models.shape[-1]
     return models.new_empty(n, -(-size // _ALIGNED) * _ALIGNED)[:, :size]

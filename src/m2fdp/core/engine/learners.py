@@ -1,7 +1,7 @@
 """Who computes in a round: learners, and the records that each uses in a step.
 
-A learner is a lock-step group of the mechanism: a device alone, or a trusted server with all
-devices below it, which is one learner with the data of all its devices.
+A learner is a lock-step group of the mechanism: a device alone, or a trusted server with the data
+of all devices below it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from m2fdp.core.topology.network import Network
 
 @dataclass(frozen=True, eq=False)
 class Learners:
-    """The learners of one round, those whose head is nearest the cloud first.
+    """The learners of one round, by the layers of their heads.
 
-    A unit is what sums one gradient: a learner, or, where the mechanism clips the gradient of
-    every device, or devices mask what they send, each device of the learners.
+    A unit sums one gradient. It is a learner; or a device, where the mechanism clips each device's
+    gradient or devices mask what they send.
 
     Attributes:
         present: bool (N_L,), the devices that take part.
@@ -61,12 +61,9 @@ def form_learners(
     present: np.ndarray,
     by_device: bool = False,
 ) -> Learners:
-    """The learners of a round, some devices of which take part.
-
-    A server with all devices below it is one whoever does: that nobody came would tell.
+    """The learners of a round, in which some devices take part, bool (N_L,).
 
     Args:
-        present: bool (N_L,), the devices that do.
         by_device: whether every device sums a gradient of its own, whatever is clipped.
     """
     lock_step = mechanism.lock_step
@@ -103,12 +100,8 @@ def form_learners(
 
 
 def learning_groups(lock_step: LockStep, present: np.ndarray, depth: int) -> np.ndarray:
-    """The lock-step groups that are learners of a round: int64 (n,).
-
-    Args:
-        present: bool (N_L,), the devices that take part.
-        depth: L.
-    """
+    """The lock-step groups that learn in a round: int64 (n,). A server's does even without devices
+    that are present, bool (N_L,): its absence would tell that nobody came."""
     head_layers = lock_step.nodes[lock_step.group_of, 0]
     return np.unique(lock_step.group_of[present | (head_layers < depth)])
 
@@ -122,13 +115,12 @@ def draw_minibatches(
     taking_part: Sequence[np.ndarray],
     first_record: int = 0,
 ) -> tuple[Minibatches, ...]:
-    """The records that every unit uses in each local step k = 1…K, with weights such that their
-    sum is the unit's gradient.
+    """The records that every unit uses in local steps k = 1…K, weighed so that their gradients sum
+    up to the unit's.
 
     Args:
-        taking_part: bool (N_L,), for every step: the devices whose gradients count, all of them
-            learners'.
-        first_record: place of the first of these shards' records among all.
+        taking_part: bool (N_L,) for every step, the devices whose gradients count.
+        first_record: place of the shards' first record among all.
     """
     n_devices = len(shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
@@ -167,7 +159,7 @@ def draw_minibatches(
 
 
 def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance, float64 (u,), of the records that a unit uses, if all take part."""
+    """Mean and variance, float64 (u,), of the records of a unit in a step, if all take part."""
     means = shards.rates * shards.sizes
     variances = means * (1 - shards.rates)
     if mechanism.clipping.batch_norm is not None:
@@ -177,7 +169,6 @@ def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np
 
 
 def _device_weights(mechanism: Protection, shards: Shards, drawn: np.ndarray) -> np.ndarray:
-    """The weight of each device's records: over the minibatch size, times the device's share."""
     if mechanism.clipping.divide_by == "expected":
         sizes = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)
     else:

@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 
 class TooLongError(ArithmeticError):
-    """A model is so long that rounding it comes near what one record does to it, or has no length
-    at all."""
+    """A model is so long that float32 rounding could reveal a record, or it has no length."""
 
     def __init__(self, when: str, step_size: float, length: float) -> None:
-        super().__init__(when, step_size, length)  # as it is pickled by
+        super().__init__(when, step_size, length)  # for pickle
         self.when, self.step_size, self.length = when, step_size, length
 
     def __str__(self) -> str:
@@ -30,16 +29,12 @@ class TooLongError(ArithmeticError):
 
 
 def any_length(step_size: float) -> float:
-    """The length of models in a run that promises nothing by theirs."""
+    """No bound: rounding reveals nothing that the run protects."""
     return math.inf
 
 
 def refuse_too_long(length: float, longest: float, step_size: float, when: str) -> None:
-    """Refuse to go on with a model that is too long, or whose length is no number.
-
-    Raises:
-        TooLongError: it is.
-    """
+    """Raise `TooLongError` if a length is above the longest, or no number."""
     if longest != math.inf and not length <= longest:
         raise TooLongError(when, step_size, length)
 
@@ -47,14 +42,8 @@ def refuse_too_long(length: float, longest: float, step_size: float, when: str) 
 def refuse_longest(
     models: Tensor, longest: float, looked_at: Callable[[], np.ndarray], step_size: float
 ) -> None:
-    """Refuse to begin local steps from models (n, M) one of which is too long.
-
-    Args:
-        looked_at: tells which may be looked at, bool (n,): those that noise covers.
-
-    Raises:
-        TooLongError: one is.
-    """
+    """Raise `TooLongError` if one of the models (n, M) is too long, of those that noise covers:
+    `looked_at` gives bool (n,)."""
     if longest != math.inf and (covered := looked_at()).any():
         import torch
 

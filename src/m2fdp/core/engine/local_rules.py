@@ -1,4 +1,4 @@
-"""Local rules: what one local step makes of a model, besides how its gradient is clipped."""
+"""Local rules: what one local step makes of a model around its clipped gradient."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ KEEPING_MEMBERS = ("reports", "first", "of", "report")
 class LocalRule(Protocol):
     """One local step of several learners.
 
-    Records may enter through `descend` alone: what it adds is clipped, and, where noise comes at
-    every step, noised. What else a rule does then follows from what is released anyway. Where
-    noise comes later (`upload`), what two runs differ by must spread no further than by plain
-    steps.
+    Records may enter through `descend` alone, which clips them and, if every step is noised, adds
+    the noise. All else is post-processing. Where noise comes later (`upload`), a step must part two
+    models no further than a plain step does.
     """
 
     @property
@@ -39,37 +38,30 @@ class LocalRule(Protocol):
         """Take models (n, M) one step further, in place.
 
         Args:
-            anchors: (n, M), the models that the learners last received; None unless `anchored`.
-                Below a proximal term that is centred elsewhere, the models that it is centred at.
+            anchors: (n, M), the models that learners last received, or the proximal term's centre;
+                None unless `anchored`.
             eta: the step size.
         """
 
 
 class KeepingRule(LocalRule, Protocol):
-    """A rule with slots: what it keeps of every learner from step to step and round to round.
-
-    A lock-step group is one learner, whose slots its head keeps. Noise is inside `descend`, so all
-    that is kept, and reported, follows from noised steps.
-    """
+    """A rule with slots, which it keeps for every learner (at its head) from step to step and round
+    to round. Noise is inside `descend`, so all that is kept follows from noised steps."""
 
     @property
     def reports(self) -> frozenset[str]:
-        """What each learner sends up beside its model at a round's end: a vector (M,) a name."""
+        """Names of vectors (M,) that each learner sends up beside its model at a round's end."""
 
     def first(self, weights: Tensor) -> Named:
-        """What a learner has before its first round, (M,) each; of what `report` does not keep,
-        before every round. Weights are a global model (M,)."""
+        """A learner's slots, (M,) each, before its first round, from a global model (M,). Slots
+        that `report` does not keep begin each round like that."""
 
     def of(self, device: Named, server: Named) -> LocalRule:
-        """The rule of some learners in a round.
-
-        Args:
-            device: their slots, (n, M) each, which a step writes in place.
-            server: the server rule's, which have travelled down with the model.
-        """
+        """The rule of some learners in a round, from their slots (n, M), which a step writes in
+        place, and from the server's, which have come down with the model."""
 
     def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
-        """What learners keep, and what they report, (n, M) each, after a round of so many steps."""
+        """The slots that learners keep, and their reports, (n, M) each, after a round's steps."""
 
 
 @dataclass(frozen=True)
@@ -84,14 +76,10 @@ class GradientStep:
 
 @dataclass(frozen=True)
 class ProximalStep:
-    """A rule's step, and the proximal term's: - eta mu (w - anchor), of the model before it.
+    """A rule's step, less eta mu (w - anchor) with w before the step.
 
-    G Alg. 1 line 6 and FedProx (Li et al. 2020) add mu/2 ||w - anchor||^2 to a device's loss. Only
-    the loss's own gradient, in `local`, is clipped: the anchor and the model are known already.
-
-    Attributes:
-        mu: its factor; eta mu is at most 1, so that no step goes past the anchor.
-        local: the rule whose step it is.
+    G Alg. 1 line 6 and FedProx (Li et al. 2020) add mu/2 ||w - anchor||^2 to a device's loss. This
+    term is not clipped: anchor and model are known already. eta mu is at most 1.
     """
 
     mu: float
@@ -106,17 +94,14 @@ class ProximalStep:
 
 @dataclass(frozen=True)
 class OwnRule:
-    """A user's own rule (`Rules` makes one of it), on which epsilon is conditional.
+    """A user's own rule (`Rules` wraps it), called for one learner at a time, with noise inside
+    `descend`.
 
-    The engine calls it for one learner at a time, with noise inside `descend`. What the rule then
-    does to the model is post-processing of a noised step, if records enter by `descend` alone. That
-    is a rule's promise; what is refused here are mistakes.
+    Epsilon is conditional on it: records must enter by `descend` alone. Here mistakes are refused.
 
     Attributes:
-        rule: the user's.
-        name: its own or its algorithm's, for errors.
-        longest: the length that a model may have at a step of size eta, before which rounding it
-            would tell of a record; None = any.
+        name: name of the rule or its algorithm, for errors.
+        longest: length that a model may have at a step of size eta; None = any.
     """
 
     rule: LocalRule
@@ -147,9 +132,8 @@ class OwnRule:
         """The rule's step of one learner, models and anchors (1, M).
 
         Raises:
-            InputError: it fails, calls `descend` with anything but a model like the one that it
-                is given, with one that is too long, or not exactly once. A second call would
-                release the records again.
+            InputError: it fails, or does not call `descend` once, with a model of the same kind
+                that is not too long. A second call would release the records again.
         """
         calls = 0
 
@@ -189,8 +173,8 @@ def _miscalled(name: str, how: str) -> InputError:
 
 
 def try_local_rule(rule: LocalRule, model: Tensor, eta: float, server: Named) -> None:
-    """One step of a rule of a user's own (`OwnRule.step`), on nobody's records, before anything is
-    written: of the model (1, M), in place; `server` is what the server rule begins with."""
+    """Try one step of a user's own rule without records, before anything is written, on the model
+    (1, M), in place, with the server rule's first slots."""
     if not isinstance(rule, OwnRule):
         return
     slots, with_slots = {}, keeping(rule)
@@ -209,18 +193,15 @@ def keeping(rule: LocalRule) -> KeepingRule | None:
 
 
 def is_known(rule: LocalRule) -> bool:
-    """Whether it is the project's own all through, and so may step many learners at once."""
+    """Whether all of it is this package's, so that it may step many learners at once."""
     if type(rule) is ProximalStep:
         return is_known(rule.local)
     return type(rule) is not OwnRule and own_code.is_ours(rule)
 
 
 def adds_up(rule: LocalRule) -> bool:
-    """Whether a step's noise is the same before and after it: the rule adds the gradient step to
-    what depends on no record, so that noise may be drawn later, with that of others.
-
-    Known of the project's own rules alone, whatever others say of themselves.
-    """
+    """Whether the rule only adds the gradient step to what depends on no record, so that a step's
+    noise may be drawn later, summed with others'. Known of this package's rules alone."""
     if type(rule) is ProximalStep:
         return adds_up(rule.local)
     return type(rule) is GradientStep

@@ -21,10 +21,9 @@ class Shards:
         labels: int64 (R,).
         sizes: int64 (N_L,), D_j; their sum is R.
         rates: float64 (N_L,), q_j.
-        nominal: (N_L,), the public D_j that a mechanism divides by, where some of those records are
-            not there; None = sizes.
-        absent: int64 (a,), places of records that are drawn as ever and add nothing: a neighbour's,
-            of a simulation that is computed as a whole; None = nobody's.
+        nominal: (N_L,), the public D_j that a mechanism divides by; None = sizes.
+        absent: int64 (a,), places of records that are drawn and add nothing, for a neighbouring
+            data set; None = no record.
     """
 
     features: Tensor
@@ -37,16 +36,14 @@ class Shards:
 
 @dataclass(frozen=True, eq=False)
 class Minibatches:
-    """The records that n learners use in one step, each with its weight in the learner's sum.
-
-    Nothing is copied before a backend asks for the records of a learner.
+    """The records that n learners use in one step, copied only when a backend asks for them.
 
     Attributes:
-        features: (R, C, H, W), all records there are.
+        features: (R, C, H, W), all records.
         labels: int64 (R,).
-        positions: int64 (m + 1,), of the records that are used, learner after learner; the last
-            is what learners with few records are padded with.
-        weights: (m + 1,), of these records; the last is zero, and that of all padding.
+        positions: int64 (m + 1,), places of the records in use, learner after learner; the last
+            pads learners with few records.
+        weights: (m + 1,), weights of these records in their learners' sums; the last is zero.
         offsets: int64 (n + 1,); learner i uses positions[offsets[i]:offsets[i + 1]].
         consecutive: whether the positions of every learner follow one another.
     """
@@ -60,7 +57,7 @@ class Minibatches:
 
     @property
     def counts(self) -> np.ndarray:
-        """int64 (n,), how many records each learner uses; zero is legal."""
+        """int64 (n,), the number of each learner's records; zero is legal."""
         return np.diff(self.offsets)
 
     def select(self, part: slice) -> Minibatches:
@@ -70,12 +67,8 @@ class Minibatches:
     def records(
         self, learner: int, skip: int = 0, buffer: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Features (b, C, H, W), labels (b,) and weights (b,) of one learner's records.
-
-        Args:
-            skip: leave out so many of the first.
-            buffer: (at least b, C, H, W), to write the features into where they are scattered.
-        """
+        """Features (b, C, H, W), labels (b,) and weights (b,) of a learner's records after the
+        first `skip`. Scattered features are written into a buffer (at least b, C, H, W)."""
         start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
         weights = self._on_device(self.weights[start:stop])
         rows = self.rows(learner, skip)
@@ -86,7 +79,7 @@ class Minibatches:
         return features, self.labels.index_select(0, rows), weights
 
     def rows(self, learner: int, skip: int = 0) -> Rows:
-        """Where one learner's records are among all."""
+        """Places of one learner's records among all."""
         start, stop = int(self.offsets[learner]) + skip, int(self.offsets[learner + 1])
         if self.consecutive and stop > start:
             first = int(self.positions[start])
@@ -96,14 +89,11 @@ class Minibatches:
     def padded(
         self, width: int, buffer: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Features (n, width, C, H, W) of the first records, and (n, width) their labels, their
-        weights and where they are among all.
+        """Features (n, width, C, H, W) of the first records, in a buffer (at least n * width, C, H,
+        W), and (n, width) their labels, weights and places.
 
-        Learners with fewer are padded with records of weight zero: their own, or zeros where they
-        have none. A record without a finite gradient, which no weight mends, reaches no other.
-
-        Args:
-            buffer: (at least n * width, C, H, W), to write the features into.
+        Padding has weight zero and repeats the learner's own records, or zeros where it has none:
+        a record with an infinite gradient must not reach another learner.
         """
         ends = self.offsets[1:, None]
         places = self.offsets[:-1, None] + np.arange(width)

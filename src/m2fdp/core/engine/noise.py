@@ -13,22 +13,19 @@ from torch import Tensor
 from m2fdp.core.engine.philox import WORDS, random_words
 from m2fdp.core.streams import Streams
 
-# Vectors are made several at a time: so many numbers save calls and stay near the processor, or
-# fit a GPU's memory.
+# Numbers drawn at a time: they save calls and stay in the cache, or fit a GPU's memory.
 _NUMBERS_AT_A_TIME = 2**16
 _NUMBERS_ON_A_GPU = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class RoundNoise:
-    """The noise of a round: a stream for each purpose, step and layer, and in it a place for each
-    node.
+    """The noise of round t = `number`: a stream for each purpose, step and layer, and in it a place
+    for each node.
 
     Attributes:
-        streams: those of the mechanism.
-        number: t.
-        unit: what a deviation of 1 is in a model.
-        first: place of the first node of each layer l = 0…L; 0 but for a part of a tree.
+        unit: factor from the mechanism's deviations to a model's.
+        first: place of the first node of each layer l = 0…L; 0 except in a part of a tree.
     """
 
     streams: Streams
@@ -37,7 +34,6 @@ class RoundNoise:
     first: tuple[int, ...]
 
     def of_round(self, number: int) -> RoundNoise:
-        """That of another round."""
         return replace(self, number=number)
 
     def add(
@@ -49,12 +45,11 @@ class RoundNoise:
         models: Tensor,
         nodes: np.ndarray | None = None,
     ) -> None:
-        """Add independent Gaussian noise to models (n, M), in place.
+        """Add independent Gaussian noise of a local step to models (n, M), in place.
 
         Args:
-            step: the local step that it belongs to.
-            scales: float64 (n,), its standard deviations, in the unit of the mechanism's noise.
-            nodes: int64 (n,), the nodes of the layer that draw it; all of them, unless given.
+            scales: float64 (n,), standard deviations in the mechanism's unit.
+            nodes: int64 (n,), the nodes of the layer that draw it; None = all.
         """
         rows = np.flatnonzero(scales)
         if not len(rows):
@@ -74,8 +69,8 @@ def add_noise(
     """Add to some rows int64 (n,) of models (N, M) Gaussian noise of deviations (n,), in place.
 
     Args:
-        stream: generator at its start; nodes share it, each with a part of its own.
-        nodes: int64 (n,), whose noise it is, row by row.
+        stream: generator at its start, of which each node has its own part.
+        nodes: int64 (n,), the node of each row.
     """
     device = models.device
     on_cpu = device.type == "cpu"
@@ -93,11 +88,8 @@ def add_noise(
 
 
 def standard_normals(stream: np.random.Generator, nodes: np.ndarray, models: Tensor) -> Tensor:
-    """A standard normal vector for each of some nodes, (n, M), as `add_noise` draws it.
-
-    Args:
-        models: (…, M), on a CPU; drawn in float64 if it is, else in float32.
-    """
+    """A standard normal vector for each of some nodes, (n, M), as `add_noise` draws it for models
+    (…, M) on a CPU: in float64 if they are, else in float32."""
     drawn, _ = _standard_normals(_philox(stream), 0, nodes, models)
     return torch.from_numpy(drawn)
 
@@ -105,9 +97,8 @@ def standard_normals(stream: np.random.Generator, nodes: np.ndarray, models: Ten
 def standard_normals_on_device(
     stream: np.random.Generator, nodes: np.ndarray, models: Tensor
 ) -> Tensor:
-    """The same where `models` are, from the same random words; equal up to the rounding of
-    logarithms and cosines. On a GPU it takes about 3 ms, however many vectors
-    (benchmarks/README.md)."""
+    """The same vectors where `models` are, up to the rounding of logarithms and cosines. A GPU
+    takes about 3 ms for any number of vectors (benchmarks/README.md)."""
     itemsize, size = _drawn_in(models).itemsize, models.shape[-1]
     blocks = -(-size * itemsize // (8 * WORDS))
     firsts = torch.as_tensor(nodes * blocks, device=models.device)
@@ -133,11 +124,8 @@ def _philox(stream: np.random.Generator) -> np.random.Philox:
 def _standard_normals(
     bits: np.random.Philox, place: int, nodes: np.ndarray, models: Tensor
 ) -> tuple[np.ndarray, int]:
-    """The vectors, and the value of the counter after them.
-
-    Args:
-        place: the counter's value before. Node i's part starts at i times what one vector takes.
-    """
+    """The vectors and the counter after them; `place` is the counter before. Node i's part starts
+    at i times the length of one vector."""
     dtype, size = _drawn_in(models), models.shape[-1]
     blocks = -(-size * dtype.itemsize // (8 * WORDS))
     uniform = np.empty((2, len(nodes), blocks * WORDS * 4 // dtype.itemsize), dtype)
@@ -152,11 +140,10 @@ def _standard_normals(
 
 
 def _box_muller(radii: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """Standard normal numbers (n, 2 m) from two arrays (n, m), which are used up, of uniform signed
-    integers of the width of their type, as floats.
+    """Standard normal numbers (n, 2 m) from two arrays (n, m) of uniform signed integers, as floats
+    of their width, which are overwritten.
 
-    NumPy's own method takes twice the time: it has no vectorised loop. No number is beyond 6.7 in
-    float32 and 9.4 in float64.
+    NumPy's own method takes twice the time. No number is beyond 6.7 in float32, 9.4 in float64.
     """
     dtype, bits = radii.dtype.type, 8 * radii.dtype.itemsize
     np.abs(radii, out=radii)

@@ -1,8 +1,8 @@
-"""NumPy's Philox on another device: the same random words, all of a layer's in one go.
+"""NumPy's Philox on another device: the same random words, a layer's at once.
 
 Philox (4x64, 10 rounds; Salmon et al. 2011, "Parallel Random Numbers: As Easy as 1, 2, 3") makes
-four words of every value of a counter, whatever comes before. Torch's integers have 64 bits and a
-sign; their products wrap around, as those of the definition do.
+four words of every value of a counter. Products of torch's signed 64-bit integers wrap around, as
+the definition asks.
 """
 
 from __future__ import annotations
@@ -20,12 +20,8 @@ _LOW = 0xFFFFFFFF
 
 
 def random_words(key: Sequence[int], places: Tensor) -> Tensor:
-    """What a generator at the start of its stream gives, from some places on: int64 (…, 4).
-
-    Args:
-        key: two words.
-        places: int64 (…), how many values of the counter come before.
-    """
+    """The words int64 (…, 4) of a stream, with a key of two words, at values int64 (…) of the
+    counter."""
     multipliers = torch.tensor([_signed(m) for m in _MULTIPLIERS], device=places.device)
     multipliers = multipliers.view(2, *[1] * places.dim())
     halves = multipliers & _LOW, (multipliers >> 32) & _LOW
@@ -50,11 +46,9 @@ def _high(halves: tuple[Tensor, Tensor], factors: Tensor) -> Tensor:
 
 
 def _upper(words: Tensor) -> Tensor:
-    """The upper half of each; torch's shift keeps the sign."""
-    return (words >> 32).bitwise_and_(_LOW)
+    return (words >> 32).bitwise_and_(_LOW)  # the shift keeps the sign
 
 
 def _signed(word: int) -> int:
-    """The same 64 bits as torch's integers have them."""
     word &= 2**64 - 1
     return word - 2**64 if word >= 2**63 else word

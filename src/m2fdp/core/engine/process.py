@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-# Called with what travels, for somebody who listens: the direction, the layer l of the senders,
-# and the models (N_l, M) as they are sent.
+# A listener, called with the direction, the layer l of the senders, and the models (N_l, M) sent.
 Tap: TypeAlias = "Callable[[Literal['up', 'down'], int, Tensor], None]"
 
 
 @runtime_checkable
 class Ear(Protocol):
-    """A tap that hears, besides messages, what is noised where no message is sent."""
+    """A tap that hears also models that are noised and not sent."""
 
     def __call__(self, direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
         """See `Tap`."""
@@ -27,9 +26,9 @@ class Ear(Protocol):
     def inside(
         self, what: Literal["step", "cloud"], layer: int, nodes: np.ndarray, models: Tensor
     ) -> None:
-        """Hear the models (n, M) of nodes int64 (n,) of a layer: learners', after a local step and
-        its noise, or the cloud's, after its noise and before its server rule. What is written into
-        them is what the round goes on with."""
+        """Hear the models (n, M) of nodes int64 (n,) of a layer: of learners after a noised local
+        step, or of the cloud before its server rule. The round goes on with what is written into
+        them."""
 
 
 # Does some items of a piece of work.
@@ -40,12 +39,8 @@ Named: TypeAlias = "Mapping[str, Tensor]"
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """What rules keep from round to round, besides the global model.
-
-    Attributes:
-        server: the server rule's, such as moments.
-        device: the local rule's, (G, M) each: row g is what the head of lock-step group g keeps.
-    """
+    """Tensors that rules keep from round to round: the server rule's, such as moments, and the
+    local rule's (G, M), row g at the head of lock-step group g."""
 
     server: Named = field(default_factory=dict)
     device: Named = field(default_factory=dict)
@@ -53,13 +48,8 @@ class Slots:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where a run stands between two rounds; with the configuration, all there is to know.
-
-    Attributes:
-        round: how many rounds are finished.
-        weights: the global model, (M,).
-        slots: what rules keep from round to round.
-    """
+    """Where a run stands after so many rounds: the global model (M,), and what rules keep. With the
+    configuration it is all there is to know."""
 
     round: int
     weights: Tensor
@@ -67,7 +57,7 @@ class State:
 
 
 class SitesLostError(RuntimeError):
-    """Nobody is left who computes rounds; the state before the round is as good as ever."""
+    """Nobody is left who computes rounds; the state before the round is still good."""
 
 
 class Process(Protocol):
@@ -77,23 +67,17 @@ class Process(Protocol):
         """w^(1), before the first round."""
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """The state after one more round.
-
-        Args:
-            plan: this round's.
-            tap: hears every message, if it is given. The two rounds are then equal in
-                distribution, not to the bit.
+        """The state after one more round; a tap that hears it changes the draws, not their law.
 
         Raises:
-            SitesLostError: where others compute rounds, none of them is left.
+            SitesLostError: nobody is left who computes rounds.
         """
 
 
 def run_rounds(
     process: Process, plans: Sequence[RoundPlan], state: State | None = None
 ) -> Iterator[State]:
-    """The states after each of the planned rounds t = 1…T that are left, in order, from the given
-    state or the start."""
+    """The states after the planned rounds t = 1…T that are left, from a state or the start."""
     state = process.start() if state is None else state
     for plan in plans[state.round :]:
         state = process.round(state, plan)

@@ -1,8 +1,7 @@
 """A round of J Algorithm 1 on any tree, from top to bottom: `draw`, `below`, `at_cloud`.
 
-Learners who take part take local steps. Then models travel up to a layer, weighed, and down again;
-at the end of the round they travel up to the cloud. Algorithms differ by network, mechanism, rules
-and schedule, never by code here.
+Learners take local steps; their models travel up to a layer, weighed, and down again, and at the
+end up to the cloud. Algorithms differ by network, mechanism, rules and schedule, not by code here.
 """
 
 from __future__ import annotations
@@ -13,16 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.aggregation import Aggregator, summed_noise
+from m2fdp.core.engine.aggregation import Aggregator, summed_noise, weighed_sum
 from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps
-from m2fdp.core.engine.learners import draw_minibatches
 from m2fdp.core.engine.lengths import refuse_longest
 from m2fdp.core.engine.local_rules import is_known
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.seams import Drawn, Seams, Step, Stretch
-from m2fdp.core.engine.server_sums import weighed_sum
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import Rows, stepped
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -42,13 +39,9 @@ class Round(Seams):
         return Drawn(number, plan, state.weights, state.slots.server, present, steps)
 
     def below(self) -> Tensor:
-        """Local steps and local aggregations: what each block of subtrees adds to the cloud's sum,
-        (n, M)."""
+        """Local steps and aggregations: the blocks' parts of the cloud's sum, (n, M)."""
         drawn, heads, ranges = self.drawn, self.learners.heads, self.learners.ranges
-        shards, streams = self.simulation.shards, self.simulation.randomness.sampling
-        counting, first_record = [s.devices for s in drawn.steps], self.means.place.first_record
-        who = self.learners, self.mechanism
-        batches = draw_minibatches(*who, shards, streams, drawn.number, counting, first_record)
+        batches = self.minibatches()
         begun = {
             layer: Rows(drawn.model[None], np.zeros(len(of_layer), dtype=np.int64))
             for layer, of_layer in ranges.items()
@@ -72,12 +65,12 @@ class Round(Seams):
             own = {layer: torch.cat(parts) for layer, parts in kept.items()}
             # 2. Models travel up, weighed.
             arrived = self.climb(aggregator, sums, last, top)
-            if top == 0:
+            if last == len(self.plan.layers):
                 break
             # 3. Models travel down; whoever is below starts from there.
-            broadcast = self.mechanism.noise.broadcasts[top]
-            self.noise.add(last, "downlink-noise", top, broadcast, arrived)
-            self.hand_down(top, arrived)
+            if top == 0:
+                arrived = self.merged(last, arrived)
+            self.hand_down(last, top, arrived)
             for layer, of_layer in ranges.items():
                 if layer > top:
                     above = self.tree.ancestors_of(layer, top)
@@ -90,18 +83,23 @@ class Round(Seams):
 
     def at_cloud(self, sums: Tensor) -> Tensor:
         """The model (1, M) that the blocks' sums (n, M) make, with the cloud's noise."""
-        last, model = len(self.plan.layers), sums[:1].clone()
+        last, noise = len(self.plan.layers), self.mechanism.noise.messages[0]
+        model = self.merged(last, sums)
+        self.noise.add(last, "cloud-noise", 0, noise, model)
+        return model
+
+    def merged(self, step: int, sums: Tensor) -> Tensor:
+        """The same, before the cloud's noise."""
+        model = sums[:1].clone()
         weighed_sum(model, sums[1:])
-        self.complete(last, 0, model)
-        self.noise_sum(last, 0, model)
-        self.noise.add(last, "cloud-noise", 0, self.mechanism.noise.messages[0], model)
+        self.complete(step, 0, model)
+        self.noise_sum(step, 0, model)
         return model
 
     def step(self, stretch: Stretch, tile: range, models: Tensor, anchors: Tensor | None) -> None:
         """Take the models (n, M) of some learners through the steps of a stretch, in place."""
         descend, noise = partial(self.descend, tile), partial(self.noise_step, stretch, tile)
-        longest = self.simulation.rules.longest(self.eta)
-        inside = self.noised_inside
+        inside, longest = self.noised_inside, self.simulation.rules.longest(self.eta)
         steps = StepRules(self.rule, self.eta, self.clip, descend, noise, inside, longest)
         local_steps(steps, models, anchors, stretch.batches, stretch.first)
 
@@ -113,7 +111,7 @@ class Round(Seams):
         gradient_step(self.means.backend, self.clip, self.eta, of_tile, models, owners)
 
     def noise_step(self, stretch: Stretch, tile: range, step: int, models: Tensor) -> None:
-        """Add a local step's noise; the last one's is in `noise_sum`, where it only feeds a sum."""
+        """Add a local step's noise; `noise_sum` adds the last step's, where it feeds only a sum."""
         (layer, *_), nodes = self.learners.heads[tile.start : tile.stop].T
         apart = self.heard or self.noised_inside or layer <= stretch.top
         if apart or step < stretch.last:
@@ -121,8 +119,7 @@ class Round(Seams):
             self.noise.add(step, "step-noise", int(layer), scales, models, nodes)
 
     def climb(self, aggregator: Aggregator, sums: dict[int, Tensor], step: int, top: int) -> Tensor:
-        """The models (N_top, M) of a layer, once all that learners send is in the sums; the
-        cloud's are its blocks' sums."""
+        """The models (N_top, M) of a layer, from sums of what learners send."""
         for layer in range(self.tree.depth - 1, top, -1):
             self.complete(step, layer, sums[layer])
             self.send(step, top, layer, sums[layer])
@@ -134,15 +131,19 @@ class Round(Seams):
         return sums[top]
 
     def noise_sum(self, step: int, top: int, models: Tensor) -> None:
-        """Add all noise that has only fed the sums (N_top, M), in place, as one Gaussian."""
+        """Add all noise that feeds only the sums (N_top, M), in place, as one Gaussian."""
         if self.mechanism.private:
             noise = None if self.noised_inside else self.drawn.steps[step - 1].noise
             sent = self.weighing(step), self.drawn.present
             scales = summed_noise(self.mechanism, noise, *sent, top)
             self.noise.add(step, "summed-noise", top, scales, models)
 
-    def hand_down(self, top: int, models: Tensor) -> None:
-        """Models (N_top, M) travel down; training ends where one is too long (`TooLongError`)."""
+    def hand_down(self, step: int, top: int, models: Tensor) -> None:
+        """Models (N_top, M) travel down; one that is too long ends training (`TooLongError`)."""
+        if top == 0:
+            return
+        broadcast = self.mechanism.noise.broadcasts[top]
+        self.noise.add(step, "downlink-noise", top, broadcast, models)
         longest = self.simulation.rules.longest_received(self.eta)
         covered = partial(self.mechanism.noise.covers, self.tree, top)
         refuse_longest(models, longest, covered, self.eta)

@@ -27,11 +27,10 @@ class Rules:
     Attributes:
         local: one local step.
         server: the step from the aggregate to the next global model.
-        clip_factor: how norms are bounded; one's own sees each alone, see `clipping.OneByOne`.
-        longest: the length that a model may have before a local step of size eta, which is noised,
-            lest rounding tells of a record.
-        longest_received: that of a model that servers broadcast within a round, where all that it
-            follows from is noised.
+        clip_factor: factor that bounds norms; a user's own sees one at a time (`OneByOne`).
+        longest: length that a model may have before a noised local step of size eta. Rounding a
+            longer one could reveal a record.
+        longest_received: the same of a noised model that servers broadcast within a round.
     """
 
     local: LocalRule = GradientStep()
@@ -47,25 +46,25 @@ class Rules:
             object.__setattr__(self, "local", local)
 
     def within(self, longest: Callable[[float], float], noised: bool) -> Rules:
-        """The rules, by which nobody takes a step of a model that is too long.
+        """The rules with a longest length of a model at a step of size eta.
 
         Args:
-            longest: the length that a model may have at a step of size eta.
-            noised: whether every step is. Else models between two steps are none that one may look
-                at: where training ends would tell of them.
+            noised: whether every step is noised. Else nothing may depend on the length of models
+                between two steps: the end of training would reveal it.
         """
-        rules = replace(self, longest_received=longest)
-        if noised:
-            rules = replace(rules, longest=longest)
-        if not isinstance(rules.local, OwnRule):
-            return rules
-        return replace(rules, local=replace(rules.local, longest=longest))
+        own = isinstance(self.local, OwnRule)
+        return replace(
+            self,
+            longest_received=longest,
+            longest=longest if noised else self.longest,
+            local=replace(self.local, longest=longest) if own else self.local,
+        )
 
     def named(self, algorithm: str) -> Rules:
-        """The rules, whose errors name the algorithm that brings them.
+        """The rules, with the algorithm's name for errors.
 
         Raises:
-            InputError: a local rule of the user's own is none.
+            InputError: a user's own local rule lacks a member.
         """
         if not isinstance(self.local, OwnRule):
             return self

@@ -21,11 +21,11 @@ def sampling_rates(sizes: np.ndarray, batch_size: float | None) -> np.ndarray:
 def poisson_draw(
     rates: np.ndarray, streams: Streams, round_: int, step: int, first: int = 0
 ) -> np.ndarray:
-    """The records that one local step uses: int64 (m,), positions in order. Each enters
-    independently with its probability in rates, float64 (R,).
+    """The records of one local step: int64 (m,), positions in order. Each enters independently with
+    its probability in rates, float64 (R,).
 
-    A step has a stream of its own; a record's number in it is its position in the concatenated
-    shards, whoever takes part. Of a part of all, `first` is that of its first record.
+    A step has its own stream; a record's number there is its position among all records. `first` is
+    that of the part's first record.
     """
     if ((rates == 0.0) | (rates == 1.0)).all():
         return np.flatnonzero(rates)
@@ -37,10 +37,8 @@ def poisson_draw(
 
 
 def draw_participants(network: Network, streams: Streams, round_: int) -> np.ndarray:
-    """The devices that take part in a round: bool (N_L,).
-
-    So many below each lowest server, uniformly drawn; or each by its own chance.
-    """
+    """The devices that take part in a round, bool (N_L,): a number below each lowest server, drawn
+    uniformly, or each with a probability."""
     if network.participation is not None:
         rate, n_devices = network.participation.rate, network.tree.n_devices
         return streams.generator("participation", round_).random(n_devices) < rate

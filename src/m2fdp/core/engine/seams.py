@@ -1,7 +1,7 @@
 """What a round knows while it is computed, and where rooms do something their own way.
 
-A room brings a subclass of `m2fdp.core.engine.round.Round` (`Room.rounds`) that overrides some of
-these methods, or of the round's own, and calls `super()`: so several rooms can be in one round.
+A room brings a subclass of `m2fdp.core.engine.round.Round` (`Room.rounds`). It overrides methods
+and calls `super()`, so that several rooms can be in one round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from m2fdp.core.engine.aggregation import Aggregator
 from m2fdp.core.engine.learner import Clip
-from m2fdp.core.engine.learners import Learners, form_learners
+from m2fdp.core.engine.learners import Learners, draw_minibatches, form_learners
 from m2fdp.core.engine.local_rules import LocalRule, ProximalStep, adds_up
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.noise import RoundNoise
@@ -67,13 +67,7 @@ class Drawn:
 
 
 class Stretch(NamedTuple):
-    """Local steps up to an aggregation.
-
-    Attributes:
-        first, last: the numbers k of its steps.
-        top: the layer that models travel up to afterwards.
-        batches: each step's.
-    """
+    """Local steps k = first…last, with their minibatches; then models travel up to layer `top`."""
 
     first: int
     last: int
@@ -82,11 +76,8 @@ class Stretch(NamedTuple):
 
 
 class Seams:
-    """A round of a simulation, or of some of its subtrees.
-
-    Args:
-        slots: what local rules keep of learners, (G, M) each; steps write it in place.
-    """
+    """A round of a simulation, or of some of its subtrees; steps write the local rule's slots,
+    (G, M) each, in place."""
 
     # The noises that are drawn, by the names of `Noise`.
     draws = frozenset({"steps", "messages", "local_messages", "broadcasts"})
@@ -109,9 +100,16 @@ class Seams:
         """Those who compute: devices alone, or trusted servers with all devices below them."""
         return form_learners(self.network, self.mechanism, self.drawn.present, self.by_device)
 
+    def minibatches(self) -> tuple[Minibatches, ...]:
+        """The records of each local step."""
+        drawn, shards = self.drawn, self.simulation.shards
+        streams, first_record = self.simulation.randomness.sampling, self.means.place.first_record
+        who, counting = (self.learners, self.mechanism), [step.devices for step in drawn.steps]
+        return draw_minibatches(*who, shards, streams, drawn.number, counting, first_record)
+
     @cached_property
     def clip(self) -> Clip:
-        """What bounds gradients, updates and models."""
+        """Bounds of gradients, updates and models."""
         clipping, rules = self.mechanism.clipping, self.simulation.rules
         layers = self.simulation.model.layers if clipping.by_layer else None
         return Clip(clipping, layers, rules.clip_factor)

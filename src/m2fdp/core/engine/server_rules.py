@@ -1,4 +1,4 @@
-"""Server rules: what the cloud makes of the model that a round ends in."""
+"""Server rules: from a round's aggregate to the next global model."""
 
 from __future__ import annotations
 
@@ -15,37 +15,30 @@ if TYPE_CHECKING:
 
 
 class ServerRule(Protocol):
-    """From the last global model and the aggregate to the next: it sees no record.
-
-    What it computes follows from models that the cloud has received, so it costs no privacy.
-    """
+    """From the last global model and the aggregate to the next: post-processing of what the cloud
+    has received, which costs no privacy."""
 
     def start(self, weights: Tensor) -> Named:
-        """What it keeps from round to round, before the first; weights are w^(1), (M,)."""
+        """The slots before the first round, from w^(1), (M,)."""
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
-        """The next global model (M,), and what is kept.
-
-        Args:
-            weights: the global model that the round began with, (M,).
-            aggregate: the mean that it ended in, (M,).
-        """
+        """The next global model (M,) and the slots, from the round's first global model (M,) and
+        its aggregate (M,)."""
 
 
 class HearingRule(ServerRule, Protocol):
     """A server rule for a local rule whose learners report (`KeepingRule`)."""
 
     def hear(self, slots: Named, reported: Named) -> Named:
-        """What is kept once the cloud has what learners report: the sum (M,) over all of them by
-        their weight in the global model, nothing of those who stay away. `step` comes next."""
+        """The slots after the learners' reports, (M,) each: sums over learners who take part, by
+        their weight in the global model. `step` comes next."""
 
 
 class AddingRule(ServerRule, Protocol):
     """A server rule under which what aggregates bring adds up."""
 
     def carried(self, rounds: int) -> np.ndarray:
-        """How many times what the aggregate of round t = 1…T brings is in the model after round T:
-        (T,)."""
+        """The factors (T,) of the updates of rounds t = 1…T in the model after round T."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,6 @@ class TakeAggregate:
     """The aggregate is the next global model (J eq. 13)."""
 
     def carried(self, rounds: int) -> np.ndarray:
-        """Once, whatever the round: (T,)."""
         return np.ones(rounds)
 
     def start(self, weights: Tensor) -> Named:
@@ -66,11 +58,7 @@ class TakeAggregate:
 @dataclass(frozen=True)
 class Momentum:
     """FedAvgM (Hsu et al. 2019): v <- beta v + D, w <- w + v, with D the aggregate
-    less w, and v = 0 at first. With one local step a round it is the heavy ball.
-
-    Attributes:
-        momentum: beta.
-    """
+    less w, and v = 0 at first. With one local step a round it is the heavy ball."""
 
     momentum: float
 
@@ -79,7 +67,6 @@ class Momentum:
         return np.cumsum(self.momentum ** np.arange(rounds))[::-1]
 
     def start(self, weights: Tensor) -> Named:
-        """The velocity v, (M,)."""
         return {"velocity": weights.new_zeros(weights.shape)}
 
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
@@ -102,7 +89,6 @@ class Yogi:
     tau: float = 1e-3
 
     def start(self, weights: Tensor) -> Named:
-        """The moments m and v, (M,) each."""
         return {
             "m": weights.new_zeros(weights.shape),
             "v": weights.new_full(weights.shape, self.tau**2),
@@ -118,7 +104,7 @@ class Yogi:
 
 
 def adding(rule: ServerRule) -> AddingRule | None:
-    """The rule, if what aggregates bring adds up under it."""
+    """The rule, if updates add up under it."""
     return rule if isinstance(rule, TakeAggregate | Momentum) else None
 
 

@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """A run, up to when its rounds happen and how its steps are executed.
+    """A run, but for when its rounds happen and how its steps are executed.
 
     Attributes:
-        networks: networks that differ in who takes part only; a round's plan names its own.
+        networks: networks that differ only in who takes part; a round's plan gives the number.
         mechanisms: one for each network.
-        randomness: its noise must not be that of another simulation, nor of other records.
-        parts: what rooms add, at most one of a type; see `part`.
+        randomness: streams of this simulation; another's noise must not be equal.
+        parts: objects that rooms add, at most one of a type.
     """
 
     networks: tuple[Network, ...]
@@ -42,17 +42,18 @@ class Simulation:
     parts: tuple[object, ...] = ()
 
     def part(self, kind: type[T]) -> T | None:
-        """What a room has added of a type; None = nothing."""
+        """The part of a type that a room has added, or None."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     def having(self, part: object) -> Simulation:
-        """The same with a room's part, instead of another of its type."""
+        """The simulation with a room's part, which replaces another of its type."""
         others = (other for other in self.parts if type(other) is not type(part))
         return replace(self, parts=(*others, part))
 
 
 class Workers(Protocol):
-    """Who shares work that writes into memory of theirs; no result depends on how many they are."""
+    """Processes that share work, and the memory that it writes; no result depends on their number.
+    The methods' bodies are for this process alone."""
 
     def share(
         self,
@@ -65,44 +66,28 @@ class Workers(Protocol):
         """Call `work` with ranges that together are range(n).
 
         Args:
-            kind: names the work.
+            kind: name of the work.
             costs: float64 (n,), of each item, in any unit.
-            multiple: all ranges start at a multiple of it.
-            fixed: what `work` refers to and never changes.
+            multiple: number such that all ranges start at a multiple of it.
+            fixed: objects that `work` refers to and never changes.
         """
+        work(range(len(costs)))
 
     def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         """Memory (rows, columns) that work writes."""
+        return shared_tensor(rows, columns, dtype)
 
     def end(self) -> None:
         """No more work comes for now."""
 
 
-class Alone:
-    """This process only (`Workers`)."""
-
-    def share(
-        self,
-        kind: str,
-        costs: np.ndarray,
-        work: Work,
-        multiple: int = 1,
-        fixed: Sequence[object] = (),
-    ) -> None:
-        work(range(len(costs)))
-
-    def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-        return shared_tensor(rows, columns, dtype)
-
-    def end(self) -> None:
-        """Nothing."""
+class Alone(Workers):
+    """This process only."""
 
 
 def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Zeros (rows, columns) that forked processes write for their parent to read.
-
-    They begin at a page, wherever that is: convolutions round by where numbers lie.
-    """
+    """Zeros (rows, columns), from the start of a page on, that forked processes write for their
+    parent: where rows lie decides how sums round."""
     size = rows * columns * torch.empty((), dtype=dtype).element_size()
     return torch.frombuffer(mmap(-1, max(size, 1)), dtype=dtype, count=rows * columns).view(
         rows, columns

@@ -1,8 +1,7 @@
-"""How the learners of a part of a simulation are stepped: in tiles that fit the memory.
+"""How learners are stepped: in tiles that fit the cache.
 
-Between two aggregations no learner hears of another, so learners are stepped in tiles that fit the
-cache, and only sums of their models are kept. Models are added in the order of the learners, so no
-result depends on the size of tiles.
+Between two aggregations no learner hears of another, and only sums of models are kept. Models are
+added in the order of the learners, so no result depends on the size of tiles.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ _TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
 _SMALLEST_TILE = 8
 # Models kept between two sums.
 _RESULT_BYTES = 2**26
-# A learner's model has its place among the results up to a multiple of so many rows, whatever part
-# it is stepped in: convolutions round by where their filters lie.
+# A learner's row among the results, modulo this number, is the same whatever part it is stepped in:
+# sums round by where they lie, modulo 64 bytes.
 ALIGNED_ROWS = 16
 
 
@@ -33,7 +32,7 @@ class ExecutionSettings:
     """How a simulation is executed; no result depends on it.
 
     Attributes:
-        backend: see `m2fdp.core.engine.backends.build_backend`.
+        backend: name of a backend (`build_backend`).
         chunk_size: learners stepped at a time; None = as many as fit the cache, or keep a GPU busy.
         workers: processes that share the steps, on a CPU.
     """
@@ -49,8 +48,7 @@ class Place:
 
     Attributes:
         first: place of the part's first node of each layer l = 0…L among all.
-        blocks: int64 (n_1,), for each node of layer 1, the part's block of subtrees that it is in.
-            What blocks send the cloud adds up itself.
+        blocks: int64 (n_1,), the block of each node of layer 1; the cloud adds up the blocks' sums.
         law: mean and variance of the records that each unit of the whole uses in a step.
         first_record: place of the part's first record among all.
     """
@@ -67,9 +65,9 @@ class Means:
 
     Attributes:
         tile: learners stepped at a time.
-        results: (n, M), the models of the learners that are stepped between two sums; used again
-            and again, since fresh memory costs more than a step reads.
-        aggregators: those of the part's networks.
+        results: (n, M), the models of learners between two sums. The memory is used again, since
+            fresh memory costs more than a step reads.
+        aggregators: one for each network.
     """
 
     place: Place
@@ -87,13 +85,13 @@ class Rows:
     rows: np.ndarray
 
     def of(self, part: slice, room: Tensor | None = None) -> Tensor:
-        """(n, M), copies of those of some learners; into a given tensor, if there is one."""
+        """Copies (n, M) of some learners' models, into a given tensor, if there is one."""
         places = torch.as_tensor(self.rows[part], device=self.models.device)
         return torch.index_select(self.models, 0, places, out=room)
 
 
 def build_means(simulation: Simulation, place: Place, settings: ExecutionSettings) -> Means:
-    """What a part is computed by; the same arithmetic for all parts."""
+    """What a part is computed by; all parts round alike."""
     features, model = simulation.shards.features, simulation.model
     factor, device = simulation.rules.clip_factor, features.device
     backend = build_backend(model, settings.backend, place.law, device, factor)
@@ -119,24 +117,21 @@ def stepped(
     at_once: bool,
     step: Callable[[range, Tensor, Tensor | None], None],
 ) -> Iterator[tuple[int, range, Tensor]]:
-    """The learners after some steps: of one head layer, so many (n, M) at a time, in order.
-
-    The next ones overwrite those before.
+    """The learners after some steps, in order: head layer, learners, their models (n, M), which the
+    next ones overwrite.
 
     Args:
         ranges: {head layer: the range of its learners}.
         before: {head layer: learners of the whole before the part's}.
-        starts: where learners start by head layer, and what they are pulled to.
-        at_once: whether a step may see several learners; else it sees one, so that a rule that is
-            not known carries nothing from one to another.
-        step: takes a tile's models (n, M) through the steps, in place; with the tile, and what
-            they are pulled to.
+        starts: models that learners start from by head layer, and models that pull them.
+        at_once: whether a step may see several learners. An unknown rule sees one, so that it
+            carries nothing from one to another.
+        step: a function of a tile, its models (n, M), stepped in place, and models that pull them.
     """
     results, group = means.results, means.backend.group
     room, size = (len(results) - ALIGNED_ROWS) // group * group, means.tile if at_once else 1
     begun, anchors = starts
     for layer, of_layer in ranges.items():
-        # A learner's place in memory is the same, up to a multiple, whatever part it is in.
         row = before.get(layer, 0) % ALIGNED_ROWS
         for first in range(of_layer.start, of_layer.stop, room):
             wave = range(first, min(first + room, of_layer.stop))

@@ -21,23 +21,15 @@ from m2fdp.core.metrics import KEY
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
 
-# So many times the loss of the classes' shares is no longer a bad model, but none.
-_DIVERGED = 10.0
-# What a loss counts as whose scores overflow: the largest number of float32.
-_LARGEST_LOSS = float(torch.finfo(torch.float32).max)
+_DIVERGED = 10.0  # times the loss of the classes' shares: no longer a bad model, but none
+_LARGEST_LOSS = float(torch.finfo(torch.float32).max)  # stands for a loss that overflows
 
-# What decides the rounds keeps here what it has seen; nobody else looks into it.
-CourseState = Named
+CourseState = Named  # what a round policy has seen; nobody else looks into it
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What is decided of the next round.
-
-    Attributes:
-        plan: the round's.
-        logged: what it rests on and what was chosen, by the name of the metric.
-    """
+    """The next round's plan; `logged` says why, as values by the name of the metric."""
 
     plan: RoundPlan
     logged: Mapping[str, float] = field(default_factory=dict)
@@ -45,15 +37,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One evaluated round: the metrics of `m2fdp.core.metrics.EVALUATED`, and the user's own.
-
-    Attributes:
-        round: t.
-        accuracy, loss: on the records the cloud holds.
-        energy_j, delay_s: cumulative, joules and seconds.
-        epsilon: verified so far, or NaN without privacy.
-        own: values of the user's own metrics by name, on the same records.
-    """
+    """One evaluated round t: the metrics of `m2fdp.core.metrics.EVALUATED`, and the user's own."""
 
     round: int
     accuracy: float
@@ -65,7 +49,6 @@ class RoundRecord:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its row of the table of metrics."""
         values = asdict(self)
         return values | values.pop("own")
 
@@ -76,11 +59,11 @@ class Measures:
 
     Attributes:
         every: rounds between two evaluations.
-        evaluate: evaluation of a global model (M,).
-        spent: joules and seconds after t rounds.
-        epsilon: verified after t rounds; NaN where nothing is promised.
-        private: whether it is evaluated on records that ε covers: whether a run has diverged then
-            follows from its model alone, and tells nothing of them.
+        evaluate: a function from a global model (M,) to its evaluation.
+        spent: a function from t to the joules and seconds of the first t rounds.
+        epsilon: a function from t to the verified epsilon, NaN without privacy.
+        private: whether epsilon covers the records of the evaluation. Divergence is then judged by
+            the model alone.
         own: names of the user's own metrics, by the names that the configuration gives.
     """
 
@@ -92,7 +75,7 @@ class Measures:
     own: Mapping[str, str] = field(default_factory=dict)
 
     def diverged(self, weights: Tensor, loss: float) -> bool:
-        """Whether a model (M,) with that loss is no longer made of numbers."""
+        """Whether a model (M,), or its loss, is no longer finite."""
         if self.private:
             return not bool(torch.isfinite(weights).all())
         return not math.isfinite(loss)
@@ -100,12 +83,8 @@ class Measures:
 
 @dataclass(frozen=True)
 class Listener:
-    """What a caller wants to know while training goes on.
-
-    Attributes:
-        on_round: (t, what was decided for the round, its wall seconds), after every round.
-        on_evaluation: (its record), after every evaluated round.
-    """
+    """Functions that a caller is called by: `on_round` with t, what was logged of the decision and
+    the wall seconds, after every round; `on_evaluation` with the record of an evaluated round."""
 
     on_round: Callable[[int, Mapping[str, float], float], None]
     on_evaluation: Callable[[RoundRecord], None]
@@ -116,14 +95,8 @@ SILENT = Listener(lambda round_, logged, seconds: None, lambda record: None)
 
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """What a run has reached.
-
-    Attributes:
-        state: the state after the last finished round.
-        records: one for each evaluated round.
-        decisions: what was logged of every round's decision.
-        course_state: what decides the rounds has seen it.
-    """
+    """The state after a run's last round, the records of evaluated rounds, the logged values of all
+    decisions, and the round policy's own state."""
 
     state: State
     records: tuple[RoundRecord, ...] = ()
@@ -146,11 +119,8 @@ class RoundPolicy(Protocol):
 
 @dataclass(frozen=True)
 class FixedRounds:
-    """Every round as planned, t = 1…T (a `RoundPolicy`).
-
-    Attributes:
-        told: whether the step size is logged, as it is not what the configuration has.
-    """
+    """Every round as planned, t = 1…T (a `RoundPolicy`); `told` logs the step size, where it is not
+    the configured one."""
 
     rounds: tuple[RoundPlan, ...]
     told: bool = False
@@ -168,7 +138,7 @@ class FixedRounds:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """Keep what a run has reached every so many rounds, and when it is interrupted."""
+    """What a run has reached is saved every so many rounds, and when it is interrupted."""
 
     every: int
     save: Callable[[Progress], None]
@@ -184,12 +154,8 @@ class DivergenceError(ArithmeticError):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run that is put together, to be trained for so many rounds.
-
-    Attributes:
-        longest: the length that a model may have before and after a round of step size eta; see
-            `m2fdp.core.privacy.rounding`.
-    """
+    """A run that is put together; `longest` is the length that a model may have before and after a
+    round of step size eta (`m2fdp.core.privacy.rounding`)."""
 
     process: Process
     policy: RoundPolicy
@@ -198,11 +164,7 @@ class Run:
     longest: Callable[[float], float] = any_length
 
     def check_length(self, state: State, step_size: float) -> None:
-        """Refuse to go on where rounding would tell of a record.
-
-        Raises:
-            TooLongError: the model is too long for that step size.
-        """
+        """Raise `TooLongError` if rounding the model could reveal a record."""
         length, longest = float(state.weights.double().norm()), self.longest(step_size)
         refuse_too_long(length, longest, step_size, f"by round {state.round}")
 
@@ -213,20 +175,17 @@ def train(
     start: Progress | None = None,
     checkpointing: Checkpointing | None = None,
 ) -> tuple[State, pd.DataFrame]:
-    """Train all rounds, evaluating every so many and after the last.
-
-    Args:
-        start: what the run has reached before; its tensors may be on any device.
+    """Train all rounds, from what the run has reached before; evaluate every so many and the last.
 
     Returns:
-        The final state, and a table with a row a `RoundRecord` and what was logged of its round.
+        The final state, and a table: a row is a `RoundRecord` and what was logged of its round.
 
     Raises:
         DivergenceError: the model is no longer made of numbers.
-        TooLongError: rounding a model would tell of a record.
-        SitesLostError: where others compute rounds, none of them is left.
-        InputError: a metric of the user's own fails, or has the name of a decision; the rounds
-            before are kept.
+        TooLongError: rounding a model could reveal a record.
+        SitesLostError: nobody is left who computes rounds.
+        InputError: a metric of the user's own fails, or has the name of a decision. The rounds
+            before it are saved.
     """
     reached = _start(run, start)
     measures = run.measures
@@ -277,13 +236,8 @@ def train(
 
 
 def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None:
-    """What is wrong where a run ended far above the loss of knowing nothing but the classes'
-    shares, and above that of equal scores, at which many a model begins.
-
-    Args:
-        shares: float64 (C,), of the classes among the records that the loss is of; equal ones where
-            nothing may be said of these.
-    """
+    """A warning, if the last loss is far above that of a model that knows only the classes' shares,
+    float64 (C,). Many models begin at equal scores, so it must be above their loss too."""
     equal, by_shares = model.loss_of_equal_scores(len(shares)), model.loss_of_shares(shares)
     if last_loss <= max(equal, _DIVERGED * by_shares):
         return None

@@ -19,16 +19,16 @@ from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.tree import Tree
 
-# The subtrees whose messages are added up before others', or the devices where the cloud's children
-# are devices; where there are no more, each is a block: then the messages are added as they come.
+# Subtrees in a block, or devices below a cloud without servers. Where there are no more, each is a
+# block, and messages are added as they come.
 _SERVERS, _DEVICES = 16, 64
 
 
 class Executor(Execution, Protocol):
-    """Who computes rounds."""
+    """The processes that compute rounds."""
 
     def below(self, whole: Round) -> Tensor:
-        """`Round.below` of the whole, whoever computes which of its blocks."""
+        """`Round.below` of the whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,14 +43,7 @@ class OneProcess:
 
 @dataclass(frozen=True, eq=False)
 class TreeProcess:
-    """The rounds of a simulation (a `SimulationProcess`).
-
-    Attributes:
-        settings: how it is to be executed.
-        means: what all of it is computed by.
-        kind: what a round is.
-        executor: who computes it.
-    """
+    """The rounds of a simulation (a `SimulationProcess`), each of a kind."""
 
     simulation: Simulation
     settings: ExecutionSettings
@@ -68,7 +61,7 @@ class TreeProcess:
         steps_at_cloud = any(
             (of.lock_step.nodes[:, 0] == 0).any() for of in self.simulation.mechanisms
         )
-        # Kernels that take several learners at once round by which they are.
+        # Kernels for several learners at once round by which learners they are.
         return self.means.backend.group == 1 and self.kind.in_blocks and not steps_at_cloud
 
     def start(self) -> State:
@@ -76,10 +69,7 @@ class TreeProcess:
         return State(0, weights, Slots(self.simulation.rules.server.start(weights)))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """One round of J Alg. 1: K local steps, local aggregations, the global aggregation.
-
-        `tap` sees every message up, and every broadcast down of a local aggregation.
-        """
+        """One round of J Alg. 1; `tap` hears messages up, and broadcasts of local aggregations."""
         simulation, kind = self.simulation, self.kind if tap is None else heard_by(self.kind, tap)
         drawn = kind.draw(simulation, plan, state)
         slots = kind.slots_in_use(simulation, state, self.executor.workers)
@@ -93,10 +83,7 @@ class TreeProcess:
 def build_process(
     simulation: Simulation, settings: ExecutionSettings | None = None, sites: Any = None
 ) -> TreeProcess:
-    """The rounds of a simulation, with the means to run them.
-
-    Args:
-        sites: who computes the blocks; None = processes of this machine.
+    """The rounds of a simulation, computed by sites; None = processes of this machine.
 
     Raises:
         InputError: there are sites, and the simulation can't be cut into blocks.
@@ -119,13 +106,13 @@ def build_process(
 
 
 def kind_of(simulation: Simulation, settings: ExecutionSettings) -> type[Round]:
-    """What a round of a simulation is."""
+    """The kind of a simulation's rounds."""
     kinds = (way(simulation, settings) for way in brought("rounds"))
     return round_of([kind for kind in kinds if kind is not None])
 
 
 def round_of(kinds: Sequence[type[Round]]) -> type[Round]:
-    """A round in which rooms do some things their own way; a later one's is around an earlier's."""
+    """A round with the rooms' kinds around it, a later kind around an earlier one."""
     kinds = tuple(kinds)
     return type("RoomsRound", (*reversed(kinds), Round), {"kinds": kinds}) if kinds else Round
 

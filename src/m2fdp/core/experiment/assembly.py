@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from math import nan
+from functools import cached_property, partial
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
 
-from m2fdp.core.costs.clock import Cost, totals
-from m2fdp.core.costs.resources import LinkClock, Links
+from m2fdp.core.algorithms import Plan
+from m2fdp.core.config import Config, ThreatConfig, released
+from m2fdp.core.costs.resources import Cost, LinkClock, Links, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.lengths import TooLongError, any_length
-from m2fdp.core.engine.local_rules import keeping
+from m2fdp.core.engine.local_rules import adds_up, keeping
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
@@ -23,26 +25,28 @@ from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.training import DivergenceError, FixedRounds, Measures, RoundPolicy, Run
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import steps
-from m2fdp.core.experiment.calibrating import calibrate, ledger_behind
 from m2fdp.core.experiment.parts import Parts
-from m2fdp.core.experiment.randomness import randomness_of
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
+from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.rounding import Rounding, rounding
+from m2fdp.core.privacy.scores import score_deviation, with_scores
+from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.streams import Randomness, digest_of
+from m2fdp.core.streams import KeyedStreams, Randomness, digest_of, seeded
+from m2fdp.core.topology.network import Network
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Assembly(Parts):
-    """All that follows from a run's parts, up to the run itself, each made when it is first asked
-    for. What is done with it is `m2fdp.core.experiment.experiment`.
+    """All that follows from a run's parts, up to the run itself, each made when first asked for.
 
     A room that changes a part of the run has a subclass, whose property or method asks `super()`
     for the plain one. `m2fdp.experiment` puts the rooms' subclasses together.
@@ -82,8 +86,35 @@ class Assembly(Parts):
             InputError: the target can't be met for an observer that `threat` or the algorithm
                 distrusts, or the budget is passed by the first round.
         """
-        devices = self.samples.sizes, self.sampling_rates
-        return calibrate(self.config, self.plan, self.scheduled, *devices)
+        config, plan, run_plan = self.config, self.plan, self.scheduled
+        privacy = config.privacy
+        if plan.private:
+            mechanisms = build_mechanisms(
+                [self._premises(network) for network in run_plan.networks],
+                partial(_as_drawn, config, plan, run_plan),
+            )
+            if config.partition.held_out_by == "devices":
+                ledger = with_scores(mechanisms[0].ledger, score_deviation(privacy))
+                mechanisms = tuple(replace(each, ledger=ledger) for each in mechanisms)
+        else:
+            threat = threat_of(config, plan)
+            mechanism = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
+            ledger = _as_known(config, run_plan, mechanism.ledger)
+            mechanisms = (replace(mechanism, ledger=ledger),)
+        rounds = mechanisms[0].affordable_rounds(privacy.budget)
+        if rounds == 0:
+            raise InputError(
+                "privacy.budget",
+                privacy.budget,
+                f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
+            )
+        own_parts = (part for of_room in brought("own_parts") for part in of_room(config, plan))
+        return Calibration(mechanisms, rounds, tuple(own_parts))
+
+    def _premises(self, network: Network) -> Premises:
+        config, devices = self.config, (self.samples.sizes, self.sampling_rates)
+        threat = threat_of(config, self.plan)
+        return Premises(network, *devices, self.scheduled.rounds, config.privacy, threat)
 
     def ledger_behind(self, noise: Sequence[np.ndarray]) -> Ledger:
         """The ledger of a run of one network, were its noise of other deviations.
@@ -91,8 +122,11 @@ class Assembly(Parts):
         Args:
             noise: deviations by layer, as `build_ledger` takes them.
         """
-        devices = self.samples.sizes, self.sampling_rates
-        return ledger_behind(self.config, self.plan, self.scheduled, devices, noise)
+        (network, *_), privacy = self.scheduled.networks, self.config.privacy
+        premises = self._premises(network)
+        units = get_mechanism(privacy.mechanism).units(premises) * moved_by_joining(network)
+        ledger = build_ledger(premises, noise, units)
+        return _as_drawn(self.config, self.plan, self.scheduled, ledger)
 
     @property
     def noised_with(self) -> str:
@@ -148,17 +182,46 @@ class Assembly(Parts):
             shards: instead of the configured ones.
             randomness: instead of the run's own.
         """
-        records = self.inputs, self.samples, self.held_out
         return self.simulated(
             Simulation(
                 self.run_plan.networks,
                 mechanisms or self.calibration.mechanisms,
                 model or self.model,
                 shards or self.shards(),
-                randomness or randomness_of(self.config, self.network, *records),
+                randomness or self.randomness_of(self.held_out),
                 self.rules,
             )
         )
+
+    def randomness_of(self, held_out: np.ndarray) -> Randomness:
+        """A run's draws. Noise is keyed by all that a release depends on, down to the records.
+
+        Files may change under one configuration: were the noise of the run before used again, the
+        difference of the two models would be that of the records, in clear. Where devices hold
+        records out, the configuration keys minibatches too: the runs of a counted search, which
+        have one seed, compose as counted only if they share no chance of being drawn.
+
+        Args:
+            held_out: int64 (n,), the records that the model is evaluated on. Step sizes that wait
+                for a better accuracy follow from them, and a score of them is a release.
+        """
+        config, network, shards, inputs = self.config, self.network, self.samples, self.inputs
+        by_devices = config.partition.held_out_by == "devices"
+        counts = config.training.plateau.factor < 1 or by_devices
+        followed = held_out if counts else held_out[:0]
+        arrays = (
+            *network.tree.parents,
+            *network.trust,
+            shards.sizes,
+            inputs.labels[shards.samples],
+            inputs.images[shards.samples],
+            *((inputs.labels[followed], inputs.images[followed]) if len(followed) else ()),
+        )
+        text = json.dumps(released(config), sort_keys=True)
+        draws = seeded(config.seed, digest_of(text, arrays))
+        if by_devices:
+            return replace(draws, sampling=KeyedStreams(config.seed, digest_of(text, ())))
+        return draws
 
     def simulated(self, simulation: Simulation) -> Simulation:
         """The simulation with what rooms change in it."""
@@ -239,13 +302,52 @@ class Assembly(Parts):
 
     def too_large(self, error: DivergenceError | TooLongError) -> InputError:
         """The line for a run whose model is no longer made of numbers."""
-        return steps.too_large(self.config, error)
+        key, value = "training.learning_rate", self.config.training.learning_rate
+        return InputError(key, value, f"{error}; choose a smaller one")
 
     def too_long(self, error: TooLongError) -> InputError:
-        """The line for a run whose model has outgrown what a record does to it, or its numbers."""
-        return steps.too_long(self.config, error)
+        """The line for a run whose model has outgrown what a record does to it, or its numbers.
+        Noise is in steps, as what a record does: longer steps alone do not help against it."""
+        if not isfinite(error.length):
+            return self.too_large(error)
+        privacy, server = self.config.privacy, self.config.training.server
+        if server.rule == "yogi":
+            key = "training.server.learning_rate"
+            return InputError(key, server.learning_rate, f"{error}; choose a smaller one")
+        key, value, change = "privacy.epsilon", privacy.epsilon, "larger"
+        if privacy.noise_multiplier is not None:
+            key, value, change = "privacy.noise_multiplier", privacy.noise_multiplier, "smaller"
+        remedy = "or, where noise is not what makes the model long, a larger training.learning_rate"
+        return InputError(key, value, f"{error}; choose a {change} one, {remedy}")
 
     @property
     def round_in_words(self) -> str:
         """What happens in a round."""
         return counted(self.config.training.local_steps, "step")
+
+
+def _as_drawn(config: Config, plan: Plan, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger of those who will really come, and of what rules make of noise."""
+    ledger = _as_known(config, run_plan, ledger)
+    return ledger if adds_up(plan.rules.local) else behind_own_heads(ledger)
+
+
+def _as_known(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger with what rooms know of the run before training."""
+    for of_room in brought("ledgers"):
+        ledger = of_room(config, run_plan, ledger)
+    return ledger
+
+
+def threat_of(config: Config, plan: Plan) -> ThreatConfig:
+    """The configured threat, and whom the algorithm distrusts whatever it says."""
+    others = plan.distrusts - OBSERVERS.keys()
+    if others:
+        raise InputError(
+            "algorithm",
+            config.algorithm,
+            f"distrusts {min(others)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
+        )
+    added = sorted(plan.distrusts - set(config.threat.distrusted))
+    distrusted = [*config.threat.distrusted, *added]
+    return config.threat.model_copy(update={"distrusted": distrusted})

@@ -17,7 +17,9 @@ from m2fdp.core.experiment.request import OF_EXPERIMENTS, Request
 from m2fdp.core.metrics import own_metrics
 from m2fdp.core.models.names import check_model_name
 from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import check_pull
+from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import weighted
 
 
@@ -60,3 +62,24 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         if not is_available():
             raise InputError("device", config.device, "no CUDA device is available; use cpu")
     return plan
+
+
+def surprises(config: Config, plan: Plan) -> list[str]:
+    """A line for each thing that is allowed and is seldom what was meant."""
+    lines = [line for of_room in brought("surprises") for line in of_room(config, plan)]
+    if told(KNOWN_ROUNDS).holds(Request(config, plan)):
+        lines += never_due(plan.schedule)
+    return lines
+
+
+def never_due(schedule: Schedule) -> list[str]:
+    """A line for each local aggregation that never comes."""
+    if schedule.local_steps == 1:  # no round of one step has any, whatever an environment says
+        return []
+    due = {schedule.aggregation_layer(step) for step in range(1, schedule.local_steps)}
+    return [
+        f"training.local_aggregation.{layer} = {schedule.local_aggregation[layer]}: never comes, "
+        f"as a round has {schedule.local_steps} local steps and aggregations nearer the cloud come "
+        "first; use a smaller number, or null"
+        for layer in sorted(schedule.local_aggregation.keys() - due)
+    ]

@@ -31,37 +31,27 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.parts import records_of
-from m2fdp.core.experiment.randomness import randomness_of
 from m2fdp.core.experiment.results import Calibration, Trained
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy import ledger_tables
 from m2fdp.core.privacy.scores import score, score_deviation
+from m2fdp.core.privacy.summary import exposed_links
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlainExperiment(Assembly):
-    """A run without what rooms change, and what can be asked of every run. What it consists of is
-    `m2fdp.core.experiment.assembly` and `m2fdp.core.experiment.parts`. Users have
-    `m2fdp.Experiment`, which knows all rooms.
+    """What can be asked of every run; users have `m2fdp.Experiment`, which knows all rooms.
 
-    Whatever computes numbers sets exact arithmetic first (`set_exact_arithmetic`: one thread an
-    operator, no TF32), for the whole process: results depend on nothing around the experiment.
-
-    Raises:
-        InputError: the configuration contradicts itself.
+    Whatever computes numbers sets exact arithmetic first (one thread an operator, no TF32), for the
+    whole process: results depend on nothing around the experiment.
     """
 
     @classmethod
     def from_config(
         cls, config: Config, dataset: Dataset | None = None, manifest: pd.DataFrame | None = None
     ) -> Self:
-        """The experiment of a configuration, on its own data set and split or on given ones.
-
-        Raises:
-            InputError: the configuration contradicts itself or is none, or the given data set is
-                none.
-        """
+        """The experiment of a configuration, on its own data set and split or on given ones."""
         kind = type(config).__name__  # a line has no room for the value
         if not isinstance(config, Config):
             raise InputError("config", kind, "is no Config; load_config makes one of a mapping")
@@ -79,19 +69,11 @@ class PlainExperiment(Assembly):
         )
 
     def check(self) -> None:
-        """Refuse what model, privacy and network have against the data, before more is computed.
-
-        Raises:
-            InputError: see `manifest`, which is made or checked here.
-        """
+        """Refuse what model, privacy and network have against the data, before more is computed."""
         _ = self.manifest
 
     def calibrate(self) -> Calibration:
-        """The mechanisms for these shards and rounds, and the rounds that the budget affords.
-
-        Raises:
-            InputError: see `calibration`.
-        """
+        """The mechanisms for these shards and rounds, and the rounds that the budget affords."""
         return self.calibration
 
     def ledger(self) -> pd.DataFrame:
@@ -110,7 +92,8 @@ class PlainExperiment(Assembly):
 
     def exposed_links(self) -> list[str]:
         """A line on the links on which nobody may listen, if there are any."""
-        return promise.exposed(self)
+        found = self.calibration
+        return exposed_links(found.mechanism, found.affordable_rounds, self.config.privacy)
 
     def warnings(self) -> list[str]:
         """A line for each thing that a user can change and should know before trusting epsilon."""
@@ -153,12 +136,7 @@ class PlainExperiment(Assembly):
         return Trained({name: value.clone() for name, value in named.items()}, metrics, line)
 
     def _wrong(self, model: Model, weights: Tensor, last: pd.Series) -> str | None:
-        """What is wrong with how a run ended; of the labels that devices hold out nothing is said.
-
-        Args:
-            weights: the trained model, (M,) on the CPU.
-            last: the metrics of the last round.
-        """
+        """What is wrong with how a run ended; nothing is said of labels that devices hold out."""
         n_classes, labels = self.dataset.n_classes, self.dataset.labels[self.held_out]
         of_devices = self.config.partition.held_out_by == "devices"
         shares = np.full(n_classes, 1 / n_classes)
@@ -195,7 +173,7 @@ class PlainExperiment(Assembly):
         found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions
         right = found.numpy() == self.dataset.labels[samples]
         deviation = score_deviation(self.config.privacy)
-        draws = randomness_of(self.config, self.network, self.inputs, self.samples, samples)
+        draws = self.randomness_of(samples)
         return score(right, holders, self.network, deviation, draws.noise)
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:

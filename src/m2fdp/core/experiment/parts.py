@@ -13,18 +13,18 @@ from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.data.arrays import checked
-from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
+from m2fdp.core.data.dataset import Dataset, checked, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
+    Repeats,
     by_name,
     check_manifest,
+    count_repeats,
     held_out,
     make_manifest,
     shards_of,
 )
 from m2fdp.core.data.partitioners import Names
-from m2fdp.core.data.repeats import Repeats, count_repeats
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.local_rules import try_local_rule
@@ -44,18 +44,15 @@ from m2fdp.core.topology.tree import Tree
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts:
-    """A configuration with its records, its split and its network, each made when it is first asked
-    for.
+    """A configuration with its records, split and network, each made when first asked for.
 
     Attributes:
         config: configuration of the run.
-        given_dataset: instead of the one that the configuration names.
-        given_manifest: instead of one that is dealt as configured; columns as in
+        given_dataset: data set in the place of the configured one.
+        given_manifest: split in the place of the configured one, with the columns of
             `m2fdp.core.data.manifest.make_manifest`.
-        given_plan: that `check_config` has returned for this configuration; it is not checked
-            again.
-        known: what earlier commands have found that epsilon rests on, beside what follows from
-            all this.
+        given_plan: what `check_config` has returned for this configuration.
+        known: sentences on what epsilon rests on that earlier commands have found.
 
     Raises:
         InputError: the configuration contradicts itself.
@@ -79,22 +76,14 @@ class Parts:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The records.
-
-        Raises:
-            InputError: files that are missing or damaged, or given arrays that are no images.
-        """
+        """The records."""
         if self.given_dataset is not None:
             return checked(self.given_dataset)
         return load_dataset(self.config.dataset)
 
     @cached_property
     def inputs(self) -> Dataset:
-        """The records as models take them, which are computed now if no run has before.
-
-        Raises:
-            InputError: see `inputs_of`.
-        """
+        """The records as models take them, which are computed now if no run has before."""
         return self.inputs_of(self.dataset)
 
     def inputs_of(
@@ -105,9 +94,6 @@ class Parts:
 
         Args:
             on_chunk: a function called with how many records are done, of how many.
-
-        Raises:
-            InputError: what is asked for can't be had for these images.
         """
         set_exact_arithmetic()
         return of_unit_norm(dataset) if self.config.dataset.scale == "unit_norm" else dataset
@@ -118,11 +104,7 @@ class Parts:
         return self.dataset.shape
 
     def build_model(self, seed: int) -> Model:
-        """The configured model with its first weights.
-
-        Raises:
-            InputError: see `m2fdp.core.models.registry.build_model`.
-        """
+        """The configured model with its first weights."""
         return build_model(self.config.model, *self.classified, seed)
 
     @property
@@ -132,22 +114,17 @@ class Parts:
 
     @property
     def manifest(self) -> pd.DataFrame:
-        """Who holds which record, by the devices' names where `topology.edges` has any.
-
-        Raises:
-            InputError: see `dealt` and `metrics`.
-        """
+        """Who holds which record, by the devices' names where `topology.edges` has any."""
         _ = self.metrics  # refused before anything is written
         return by_name(self.dealt, self._tree_and_names[1])
 
     @property
     def dealt(self) -> pd.DataFrame:
-        """Who holds which record, by the devices' numbers; the tree says only which devices share
-        an edge server.
+        """Who holds which record, by the devices' numbers.
 
         Raises:
-            InputError: records can't be dealt as asked, or a given manifest is none of this data
-                set for these devices. All test records are trained on, or `check_data` refuses.
+            InputError: records can't be dealt as asked, a given manifest is none of this data set
+                for these devices, or `check_split` refuses.
         """
         return self._split[0]
 
@@ -234,7 +211,7 @@ class Parts:
     def held_out(self) -> np.ndarray:
         """(n,) int64, the records that the model is evaluated on."""
         split = self.config.training.evaluate_on
-        if split == "test" and self.given_manifest is None:  # whoever scores rows deals none
+        if split == "test" and self.given_manifest is None:  # scoring rows deals none
             return np.arange(self.dataset.n_train, len(self.dataset.labels))
         return held_out(self.dealt, split)[0]
 
@@ -246,10 +223,8 @@ class Parts:
             InputError: there are none.
         """
         if not len(self.held_out):
-            split = self.config.training.evaluate_on
-            raise InputError(
-                "training.evaluate_on", split, "needs records there; the split has none"
-            )
+            key, split = "training.evaluate_on", self.config.training.evaluate_on
+            raise InputError(key, split, "needs records there; the split has none")
         return self.held_out
 
     @cached_property
@@ -271,9 +246,7 @@ class Parts:
     def shards(self) -> Shards:
         """The devices' records on the compute device."""
         samples = self.samples
-        return Shards(
-            *self.records(samples.samples), sizes=samples.sizes, rates=self.sampling_rates
-        )
+        return Shards(*self.records(samples.samples), samples.sizes, self.sampling_rates)
 
     @cached_property
     def network(self) -> Network:

@@ -12,42 +12,25 @@ from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
 from m2fdp.core.privacy.rounding import ENFORCED, condition
-from m2fdp.core.privacy.summary import (
-    assumptions_of_classes,
-    conditions_of,
-    exposed_links,
-    summary,
-    warnings,
-)
+from m2fdp.core.privacy.summary import assumptions_of_classes, conditions_of, summary, warnings
 from m2fdp.core.rooms import brought
 
 
 def conditions(assembly: Assembly) -> list[str]:
     """What epsilon rests on and nothing enforces, each as a sentence."""
-    own = [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
-    rests = [*conditions_of(assembly.config), *assembly.known]
-    every = rests + own + _of_scale(assembly) + _of_rounding(assembly)
-    return list(dict.fromkeys(every))
-
-
-def _of_scale(assembly: Assembly) -> list[str]:
-    config = assembly.config
-    if config.dataset.confirmed or assembly.dataset.scaled_by_constants:
-        return []
-    return [
-        f"constants known beforehand have scaled the floats of dataset.name={config.dataset.name}, "
-        "and not what the records hold (dataset.confirmed=true says so)"
-    ]
-
-
-def _of_rounding(assembly: Assembly) -> list[str]:
-    if not assembly.begins_too_long:
-        return []
-    shortest = min(plan.step_size for plan in assembly.run_plan.rounds)
-    length = float(assembly.model.initial_vector().norm())
-    return [
-        condition(assembly.rounding.rounded(length, shortest), assembly.rounding.moved(shortest))
-    ]
+    config, rounding = assembly.config, assembly.rounding
+    lines = [*conditions_of(config), *assembly.known]
+    lines += [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
+    if not (config.dataset.confirmed or assembly.dataset.scaled_by_constants):
+        lines.append(
+            "constants known beforehand have scaled the floats of dataset.name="
+            f"{config.dataset.name}, and not what the records hold (dataset.confirmed=true says so)"
+        )
+    if assembly.begins_too_long:
+        shortest = min(plan.step_size for plan in assembly.run_plan.rounds)
+        length = float(assembly.model.initial_vector().norm())
+        lines.append(condition(rounding.rounded(length, shortest), rounding.moved(shortest)))
+    return list(dict.fromkeys(lines))
 
 
 def asked(privacy: PrivacyConfig) -> str:
@@ -83,13 +66,7 @@ def summarise(assembly: Assembly) -> dict[str, Any]:
 
 
 def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[str]:
-    """What epsilon says nothing about: the cloud's own records, and outputs in clear.
-
-    Args:
-        validation: how many validation records the cloud has.
-        test: how many test records the cloud has.
-        of_devices: how many records devices hold out.
-    """
+    """What epsilon says nothing about: the cloud's own records, and outputs in clear."""
     sentences = []
     if validation:
         sentences.append(
@@ -105,14 +82,6 @@ def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[st
             "in what follows; the score alone is a release, which epsilon counts"
         )
     return [*sentences, *(str(clear) for listed in brought("outside") for clear in listed)]
-
-
-def exposed(assembly: Assembly) -> list[str]:
-    """A line on the links that must be closed, if there are any."""
-    calibrated = assembly.calibration
-    return exposed_links(
-        calibrated.mechanism, calibrated.affordable_rounds, assembly.config.privacy
-    )
 
 
 def _of_records(assembly: Assembly) -> list[str]:

@@ -1,17 +1,52 @@
-"""What an experiment hands back."""
+"""What an experiment hands back, and the user's own code that its promise rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.core.experiment.own_parts import OwnPart
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class OwnPart:
+    """One piece of a user's code in a private run, and what epsilon rests on of it.
+
+    What the engine bounds itself stays verified: plans are data, gradients are taken record by
+    record and clipped, a clip factor's answer is cut. All other code that runs beside records makes
+    epsilon conditional on it, always: nothing can enforce what else it looks at.
+
+    Attributes:
+        key: key of the configuration that names it.
+        name: what it is called there.
+        part: what it is for.
+        file: the file that it stands in.
+        trusted: what epsilon rests on, as a predicate of the file.
+        enforced: whether the engine bounds what it does; else epsilon is conditional on it.
+    """
+
+    key: str
+    name: str
+    part: str
+    file: str
+    trusted: str
+    enforced: bool
+
+    @property
+    def assumption(self) -> str:
+        """The same as a sentence."""
+        return f"{self.file}, the {self.part} of {self.key}={self.name}, {self.trusted}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +55,7 @@ class Calibration:
 
     Attributes:
         mechanisms: one for each network of the run plan; they share one ledger.
-        affordable_rounds: how many of the planned rounds are trained.
+        affordable_rounds: number of the planned rounds that are trained.
         own_parts: the user's own code that the promise rests on.
     """
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.own_code import FORM, is_own, load
+from m2fdp.core.rooms import Catalogue
 
 KEY = "model.name"
-MODELS = ("svm", "softmax", "logistic", "dense", "lenet", "cnn2", "cnn12", "resnet")
-# Those that a client and a server may share, with the places where each can be cut.
-SPLIT_MODELS = {"resnet": 7, "cnn12": 3}
+# Functions from the block `model`, an image's shape and the number of classes to a `Model`.
+MODELS: Catalogue[Callable[..., Any]] = Catalogue(
+    "models",
+    {
+        **dict.fromkeys(("svm", "softmax", "logistic"), "m2fdp.core.models.registry:linear"),
+        "dense": "m2fdp.core.models.registry:dense",
+        "lenet": "m2fdp.core.models.registry:lenet",
+        "cnn2": "m2fdp.core.models.registry:cnn2",
+    },
+)
 
 
 def check_model_name(name: str) -> None:

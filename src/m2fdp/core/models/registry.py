@@ -1,5 +1,4 @@
-"""Models by name: svm, softmax, logistic, dense, lenet, cnn2, cnn12, resnet, or one's own
-`package.module:function`."""
+"""Models by name, those of rooms too, or one's own `package.module:function`."""
 
 from __future__ import annotations
 
@@ -13,14 +12,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.errors import InputError
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import Shape, check_loss, check_module, check_pixels
-from m2fdp.core.models.cnn12 import cnn12_modules
-from m2fdp.core.models.losses import Loss, OneByOne
-from m2fdp.core.models.names import KEY, check_model_name
-from m2fdp.core.models.resnet import ResnetPlan, resnet_modules
-from m2fdp.core.own_code import guarded, is_own, load
+from m2fdp.core.models.checks import Shape, check_pixels
+from m2fdp.core.models.losses import Loss
+from m2fdp.core.models.names import KEY, MODELS, check_model_name
+from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.streams import torch_seed
 
 _HIDDEN = 100  # units of `dense`
@@ -41,8 +37,8 @@ class Model:
 
     name: str
     module: nn.Module
-    loss: Loss
-    linear: bool
+    loss: Loss = losses.cross_entropy
+    linear: bool = False
     # The loss's derivative in the scores, where it is known in closed form.
     loss_gradient: Loss | None = None
     # For linear models, of the loss's second derivative in the scores: a bound on its eigenvalues,
@@ -59,19 +55,15 @@ class Model:
 
     @property
     def layers(self) -> tuple[slice, ...]:
-        """The places, in a flat vector, of the parameters of each layer: of what one module holds
-        itself, weight and bias together."""
+        """The places in a flat vector of what one module holds itself, weight and bias together."""
         counted: set[int] = set()
         result, start = [], 0
         for module in self.module.modules():
-            sizes = {
-                id(p): p.numel() for p in module.parameters(recurse=False) if id(p) not in counted
-            }
-            if sizes:
-                counted |= sizes.keys()
-                end = start + sum(sizes.values())
+            own = {id(p): p.numel() for p in module.parameters(recurse=False)}
+            if new := own.keys() - counted:
+                end = start + sum(own[key] for key in new)
                 result.append(slice(start, end))
-                start = end
+                counted, start = counted | new, end
         return tuple(result)
 
     def initial_vector(self) -> Tensor:
@@ -83,17 +75,13 @@ class Model:
         return unflattened(dict(self.module.named_parameters()), vector)
 
     def loss_of_equal_scores(self, n_classes: int) -> float:
-        """What knows nothing has: the mean of the loss over all labels if all scores are zero."""
+        """The mean loss over all labels where all scores are zero."""
         scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
         return float(self.loss(scores, labels).mean())
 
     def loss_of_shares(self, shares: np.ndarray) -> float:
-        """What knows nothing but the classes' shares has: the mean loss where every record's scores
-        are their logarithms, which for cross-entropy is their entropy.
-
-        Args:
-            shares: float64 (C,), they sum to one.
-        """
+        """The mean loss where every record's scores are the logarithms of the classes' shares,
+        float64 (C,); for cross-entropy their entropy."""
         (labels,) = torch.from_numpy(shares).nonzero(as_tuple=True)
         scores = torch.from_numpy(shares).clamp(min=_LEAST_SHARE).log().float()
         losses = self.loss(scores.expand(len(labels), -1).contiguous(), labels)
@@ -129,61 +117,26 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
 
     Raises:
         InputError: an unknown name, images too small for a CNN, a key that the model does not have,
-             or own code that raises or that `check_module` or `check_loss` refuses.
+             or own code that raises or is refused.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes)
-    return model if config.loss is None else _with_own_loss(model, config.loss, n_classes)
-
-
-def resnet_plan(config: ModelConfig) -> ResnetPlan:
-    """The configured ResNet."""
-    return ResnetPlan(config.depth, config.width, config.norm, config.stem_stride)
-
-
-def _resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """The whole of it, where gradients are taken record by record."""
-    plan = resnet_plan(config)
-    if plan.norm == "batch":
-        raise InputError(
-            "model.norm",
-            "batch",
-            "mixes the records of a batch, and keeps state that no step covers: it is for "
-            "algorithms that train in tiers without privacy; use group",
-        )
-    modules = resnet_modules(plan, shape, n_classes)
-    return Model(plan.name, nn.Sequential(*modules), losses.cross_entropy, linear=False)
+    return model if config.loss is None else OWN["model.loss"](model, config.loss, n_classes)
 
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     check_model_name(config.name)
-    module: nn.Module
-    match config.name:
-        case "svm" | "softmax" | "logistic":
-            return _linear(config, shape, n_classes)
-        case "resnet":
-            return _resnet(config, shape, n_classes)
-        case "dense":
-            module = _dense(shape, n_classes)
-        case "lenet":
-            module = _lenet(shape, n_classes)
-        case "cnn2":
-            module = _cnn2(shape, n_classes)
-        case "cnn12":
-            parts = cnn12_modules(config.channels, shape, n_classes)
-            module = nn.Sequential(*(layer for part in parts for layer in part))
-        case name:
-            module = _imported(name, shape, n_classes)
-    users = is_own(config.name)
-    return Model(config.name, module, losses.cross_entropy, linear=False, is_own=users)
+    if is_own(config.name):
+        return OWN[KEY](config.name, shape, n_classes)
+    return MODELS[config.name](config, shape, n_classes)
 
 
-def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     layer = nn.Linear(prod(shape), n_classes, bias=False)
     nn.init.zeros_(layer.weight)
     module = nn.Sequential(nn.Flatten(), layer)
-    model = Model(config.name, module, losses.cross_entropy, linear=True)
+    model = Model(config.name, module, linear=True)
     if config.name == "logistic":
         # The logistic function's slope is at most a quarter.
         return replace(
@@ -194,8 +147,7 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
             curvature_sum=0.25 * n_classes,
         )
     if config.name == "softmax":
-        # diag(p) - p p': absolute values of a row's entries add up to 2 p (1 - p), and its trace is
-        # 1 less the sum of p^2.
+        # diag(p) - p p': a row's absolute values add up to 2 p (1 - p), its trace is 1 - sum p^2.
         return replace(
             model,
             loss_gradient=losses.cross_entropy_gradient,
@@ -208,42 +160,36 @@ def _linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     return replace(model, loss=loss, loss_gradient=gradient)
 
 
-def _dense(shape: Shape, n_classes: int) -> nn.Module:
+def dense(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     """One hidden layer, as H has for EMNIST (H does not say how wide)."""
-    return nn.Sequential(
+    module = nn.Sequential(
         nn.Flatten(), nn.Linear(prod(shape), _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, n_classes)
     )
+    return Model("dense", module)
 
 
-def _lenet(shape: Shape, n_classes: int) -> nn.Module:
-    """Three convolutions with sigmoids, and a linear layer: the network on which reconstruction
-    from gradients was shown (Zhu et al. 2019, whose wide first weights it has): M = 13,426 for
-    28 x 28 x 1 and ten classes."""
+def lenet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    """Three convolutions with sigmoids, and a linear layer: the network that was reconstructed from
+    (Zhu et al. 2019, with its wide first weights): M = 13,426 for 28 x 28 x 1 and ten classes."""
     inputs, height, width = shape
     sides = [-(-side // 4) for side in (height, width)]  # halved twice, rounded up
-    module = nn.Sequential(
-        nn.Conv2d(inputs, 12, 5, stride=2, padding=2),
-        nn.Sigmoid(),
-        nn.Conv2d(12, 12, 5, stride=2, padding=2),
-        nn.Sigmoid(),
-        nn.Conv2d(12, 12, 5, padding=2),
-        nn.Sigmoid(),
-        nn.Flatten(),
-        nn.Linear(12 * prod(sides), n_classes),
-    )
+    layers: list[nn.Module] = []
+    for before, stride in ((inputs, 2), (12, 2), (12, 1)):
+        layers += [nn.Conv2d(before, 12, 5, stride, padding=2), nn.Sigmoid()]
+    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12 * prod(sides), n_classes))
     for parameter in module.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5)
-    return module
+    return Model("lenet", module)
 
 
-def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
+def cnn2(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
     """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
     5, by the code of its reference [14])."""
     inputs, height, width = shape
     need = "halves images twice after convolutions of 5 x 5, so they need"
     check_pixels("cnn2", shape, 16, need)
     sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
-    return nn.Sequential(
+    module = nn.Sequential(
         nn.Conv2d(inputs, 10, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -255,18 +201,4 @@ def _cnn2(shape: Shape, n_classes: int) -> nn.Module:
         nn.ReLU(),
         nn.Linear(50, n_classes),
     )
-
-
-def _imported(name: str, shape: Shape, n_classes: int) -> nn.Module:
-    function = load(KEY, name)
-    with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
-        module = function(shape, n_classes)
-    check_module(name, module, shape, n_classes)
-    return module
-
-
-def _with_own_loss(model: Model, name: str, n_classes: int) -> Model:
-    """The model with another loss, whose derivative and curvature nobody has stated."""
-    loss = load("model.loss", name)
-    check_loss(name, loss, n_classes)
-    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)
+    return Model("cnn2", module)

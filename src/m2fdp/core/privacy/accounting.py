@@ -1,7 +1,7 @@
 """Epsilon of compositions of Gaussian releases whose shift is random.
 
 A release is a Gaussian whose mean one record moves by a random amount: a mixture of Gaussians
-against the unmoved one (Choquette-Choo et al. 2023; larger shifts dominate smaller ones). All
+against the unmoved one (Choquette-Choo et al. 2023). Larger shifts dominate smaller ones. All
 values are upper bounds: discretised privacy loss distributions of dp-accounting are
 pessimistic, and where no shift is random the curve is known in closed form.
 """
@@ -84,7 +84,7 @@ Composition = tuple[tuple[ShiftLaw, int], ...]
 
 
 def subsampled(sampling_rate: float, shift: float = 1.0) -> ShiftLaw:
-    """A record that enters with probability q and then moves the release by `shift`."""
+    """The law of a record that is drawn with this rate and then moves the release by `shift`."""
     if sampling_rate == 1.0:
         return ShiftLaw((shift,), (1.0,))
     return ShiftLaw((0.0, shift), (1.0 - sampling_rate, sampling_rate))
@@ -129,8 +129,8 @@ def least_noise(
 ) -> float:
     """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target.
 
-    If delta covers the chance that the record is ever used, no noise would keep epsilon, and a
-    used record would go out in clear. The result is then the noise of one certain release.
+    If delta covers the chance that the record is ever used, no noise at all would meet the target.
+    The result is then the noise of one certain release.
 
     Args:
         composition: laws in any unit; the noise comes in the same unit.
@@ -230,9 +230,9 @@ def _loss_distribution(
 def _grid(releases: Composition) -> float:
     """The spacing of privacy losses: fine enough to be tight, coarse enough to take seconds.
 
-    Any spacing gives an upper bound. Two thousand points over the losses of one release make it
-    tight; a rare loss needs more. The composed distribution should not need more than some million
-    points. A power of two lets compositions of different lengths share one release's distribution.
+    Any spacing gives an upper bound. Two thousand points over one release's losses are tight; a
+    rare loss needs more. The composed distribution should have some million points at most. A power
+    of two lets compositions of different lengths share one release's distribution.
     """
     fine = max(min(_loss_range(law) / 2e3, _rare_loss(law)) for law, _ in releases)
     total = sum(
@@ -243,11 +243,8 @@ def _grid(releases: Composition) -> float:
 
 
 def _rare_loss(law: ShiftLaw) -> float:
-    """The spacing that puts several points within the loss of a rare shift.
-
-    Not more than 1e5 points, and fewer for losses beyond 30: epsilon is then in the tens and
-    more, where the loss of a shift that stays away is nothing.
-    """
+    """The spacing that puts several points within the loss of a rare shift. At most 1e5 points, and
+    fewer for losses beyond 30: epsilon is in the tens there."""
     loss = _loss_range(law)
     return max(law.moved / 10, loss / 1e5, loss**3 / 1e8)
 
@@ -263,8 +260,7 @@ def _mean_loss(law: ShiftLaw) -> float:
 
 
 def gaussian_shift(target: float, delta: float) -> float:
-    """How many standard deviations a record may move one Gaussian by that has epsilon `target` at
-    delta."""
+    """How many standard deviations a record moves a Gaussian of epsilon `target` at delta by."""
     from scipy.optimize import brentq
 
     return float(brentq(lambda shift: _gaussian_delta(shift, target) - delta, 1e-9, 1e6))

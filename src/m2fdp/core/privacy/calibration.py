@@ -11,7 +11,7 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.accounting import Composition, ShiftLaw, least_noise
+from m2fdp.core.privacy.accounting import Composition, least_noise
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.core.privacy.mechanisms import (
@@ -29,8 +29,7 @@ from m2fdp.core.privacy.releases import EVERY_ROUND, ByTurns, Release
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network, heads_of, no_noise
-from m2fdp.core.topology.sums import OPEN
+from m2fdp.core.topology.network import OPEN, Network, heads_of, no_noise
 
 # For layer l = 0…L, float64 (N_l,): standard deviations, over eta; of models that are bounded
 # themselves, (N_l, 2), in the model's unit: at a global and at a local aggregation.
@@ -44,9 +43,8 @@ def check_delta(
 ) -> None:
     """Delta must not pay for what it is meant to exclude.
 
-    At 1/D a mechanism that publishes one record in clear would already pass. At the chance that a
-    record is ever drawn, a mechanism that publishes all drawn records in clear would pass: the
-    accountant would leave noise out.
+    At 1/D a mechanism that publishes one record in clear would pass. At the chance that a record is
+    ever drawn, one that publishes all drawn records would.
 
     Args:
         shard_sizes: int64 (N_L,), D_j.
@@ -55,16 +53,12 @@ def check_delta(
         unit: what draws them, in words.
 
     Raises:
-        InputError: it is not below both.
+        InputError: delta is not below both.
     """
     largest = int(shard_sizes.max())
     if not delta < 1 / largest:
-        raise InputError(
-            "privacy.delta",
-            delta,
-            f"must be below 1/{largest} = {1 / largest:.3g}, "
-            "one over the records of the largest shard",
-        )
+        bound = f"1/{largest} = {1 / largest:.3g}, one over the records of the largest shard"
+        raise InputError("privacy.delta", delta, f"must be below {bound}")
     rarest = float(rates.min())
     chance = 1.0 if rarest == 1 else -expm1(draws * log1p(-rarest))
     if not delta < chance:
@@ -77,12 +71,9 @@ def check_delta(
 
 
 def no_privacy(
-    network: Network,
-    plans: Sequence[RoundPlan],
-    privacy: PrivacyConfig,
-    threat: ThreatConfig,
+    network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
 ) -> CalibratedMechanism:
-    """The local step of the configured mechanism with clipping and noise off."""
+    """The configured mechanism's local step without clipping and noise."""
     single = step_alone(network)
     divisor = get_mechanism(privacy.mechanism).clipping(privacy).divide_by
     ledger = open_ledger(network, plans, privacy, threat)
@@ -90,27 +81,19 @@ def no_privacy(
 
 
 def build_mechanism(premises: Premises) -> CalibratedMechanism:
-    """The configured mechanism, calibrated to the target for this network and these shards.
-
-    For errors see `build_mechanisms`.
-    """
+    """The configured mechanism for one network; for errors see `build_mechanisms`."""
     (mechanism,) = build_mechanisms([premises])
     return mechanism
 
 
 def build_mechanisms(
-    premises: Sequence[Premises],
-    as_drawn: Callable[[Ledger], Ledger] = lambda ledger: ledger,
+    premises: Sequence[Premises], as_drawn: Callable[[Ledger], Ledger] = lambda ledger: ledger
 ) -> tuple[CalibratedMechanism, ...]:
-    """The mechanism of each network of a run; together they meet the target.
+    """The mechanism of each network of a run; they share one ledger and together meet the target.
 
     Args:
-        premises: one for each network of the run; they differ in who takes part only.
-        as_drawn: makes of a ledger of these arguments alone one that knows what the run has drawn
-            already, and what its rules make of noise.
-
-    Returns:
-        One mechanism a network. They share one ledger, that of the whole run.
+        premises: one for each network; they differ in who takes part only.
+        as_drawn: adds to a ledger what the run has drawn already, and what its rules make of noise.
 
     Raises:
         InputError: the mechanism is not defined for this configuration, or the target can't be
@@ -164,7 +147,7 @@ def _silence(premises: Sequence[Premises]) -> list[Deviations]:
 
 
 def _as_if_read_alone(premises: Premises) -> Premises:
-    """Noise that is not shared is enough by itself, as if every message that holds it were read."""
+    """Premises in which every message is read: noise that is not shared is enough by itself."""
     sums = premises.network.sums
     if sums.shared or not sums.layers & set(premises.head_layers.tolist()):
         return premises
@@ -172,13 +155,12 @@ def _as_if_read_alone(premises: Premises) -> Premises:
 
 
 def moved_by_joining(network: Network) -> np.ndarray:
-    """How much more than its update's weight each device may move its head's message by, as it
-    joins or not: float64 (N_L,).
+    """How many times its update's weight each device may move its head's message by, as it joins or
+    not: float64 (N_L,).
 
-    Under `clipped` the device changes the number that its zone's sum is divided by, and so the
-    others' weights. It moves the sum by at most 2 S w / (q W_min + w), which is below twice its own
-    S w / (q W_min) (McMahan et al. 2018, Lemma 1). A device that is its own head sends its update
-    as it is.
+    Under `clipped` a device changes the divisor of its zone's sum, and so the others' weights. It
+    moves the sum by at most 2 S w / (q W_min + w): below twice its own S w / (q W_min), by Lemma 1
+    of McMahan et al. 2018. A device that is its own head sends its update as it is.
     """
     tree, participation = network.tree, network.participation
     if participation is None or participation.least_weight is None:
@@ -194,9 +176,9 @@ def _least_noise(
 ) -> tuple[list[Deviations], Ledger]:
     """The least noise for which every distrusted observer stays within the target.
 
-    First each node gets its part of its full noise (`Mechanism.in_parts`). Then all noises are
-    multiplied by one factor: less, where nobody distrusted sees every release of a head; more,
-    where parts are too small for what somebody sees.
+    First each node gets its part of its full noise (`Mechanism.in_parts`). Then one factor scales
+    all noises: below 1 where nobody distrusted sees every release of a head, above 1 where parts
+    are too small for what somebody sees.
 
     Args:
         premises: heads are the same nodes in all.
@@ -206,10 +188,8 @@ def _least_noise(
     privacy = premises[0].privacy
     laws = ledger_of(_silence(premises))
     needed = _needed_where_nobody_joins(laws, privacy, premises[0].heads)
-    noises = [
-        mechanism.in_parts(each, needed * unit, laws.distrusted)
-        for each, unit in zip(premises, units, strict=True)
-    ]
+    pairs = zip(premises, units, strict=True)
+    noises = [mechanism.in_parts(each, needed * unit, laws.distrusted) for each, unit in pairs]
     ledger = ledger_of(noises)
     _refuse_messages_in_clear(ledger, privacy)
     rounds = len(ledger.plans)
@@ -248,15 +228,14 @@ def _least_noise(
 def _needed_where_nobody_joins(
     laws: Ledger, privacy: PrivacyConfig, heads: np.ndarray
 ) -> np.ndarray:
-    """What `_needed_by_device` says, and of heads none of whose devices ever joins what they would
-    need if these joined the first round.
+    """`_needed_by_device`, and for a head without any device that ever joins the noise that it
+    would need if they joined the first round.
 
-    Who joins is drawn before noise is, so that such devices release nothing, which costs nothing.
-    They have noise all the same. A device would draw it if it did join. A server adds it to
-    messages that no record has moved: silence would show that its zone is empty.
+    Such devices release nothing, which costs nothing. Their head adds noise all the same: silence
+    would show that its zone is empty.
 
     Args:
-        heads: int64 (N_L, 2), the (layer, index) of each device's.
+        heads: int64 (N_L, 2), the (layer, index) of each device's head.
     """
     needed = _needed_by_device(laws, privacy)
     _, head_of = np.unique(heads, axis=0, return_inverse=True)
@@ -270,10 +249,7 @@ def _needed_where_nobody_joins(
 
 def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     """The noise, in the unit of its law, that meets the target for a device's records against
-    somebody who sees every release of its head: float64 (N_L,).
-
-    Args:
-        laws: a ledger, whose noises play no part.
+    somebody who sees every release of its head: float64 (N_L,). The ledger's noises play no part.
     """
 
     @cache
@@ -296,8 +272,8 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
 
 
 def _positions(ledger: Ledger) -> dict[Position, Release]:
-    """Each position of a ledger, with one of its lines. A distrusted observer's comes first, and
-    one that is told who joins; a line whose rounds differ never does."""
+    """Each position of a ledger with one of its lines: rather one of alike rounds, then a
+    distrusted observer's, then that of one who is told who joins."""
 
     def asks_more(line: Release) -> tuple[bool, ...]:
         always = not isinstance(line.account, ByTurns)
@@ -312,7 +288,7 @@ def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
     if largest == 0.0:
         return 1.0, composition
     return largest, tuple(
-        (ShiftLaw(tuple(shift / largest for shift in law.shifts), law.probabilities), count)
+        (replace(law, shifts=tuple(shift / largest for shift in law.shifts)), count)
         for law, count in composition
     )
 
@@ -321,14 +297,12 @@ def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
     for line in ledger.lines:
         shown = ledger.composition(line, len(ledger.plans))
         if line.kind in ledger.distrusted and any(law.largest == inf for law, _ in shown):
+            remedy = "a network without trusted servers"
+            if KINDS[line.kind].reads_local_broadcasts:
+                remedy = "privacy.mechanism: gradient"
             raise InputError(
                 "privacy.epsilon",
                 privacy.epsilon,
                 f"can't be met for {line.observer} (threat: {line.kind}), who see {line.sees} of "
-                f"devices {position_name(line.position)}; trust them, or use "
-                + (
-                    "privacy.mechanism: gradient"
-                    if KINDS[line.kind].reads_local_broadcasts
-                    else "a network without trusted servers"
-                ),
+                f"devices {position_name(line.position)}; trust them, or use {remedy}",
             )

@@ -1,14 +1,12 @@
 """The privacy ledger: for every position of a data owner, what every observer learns.
 
-Positions are devices that share everything an accountant needs: where their noise is added,
-their weights on the path below it, their sampling rate and their noise. Each observer of a
-position is one line (`m2fdp.core.privacy.releases`); what carries no noise is a line with an
-infinite epsilon, never dropped.
+Each observer of a position is one line (`m2fdp.core.privacy.releases`). What carries no noise is a
+line with an infinite epsilon, never dropped.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -35,8 +33,6 @@ from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
-# What everybody sees of a run without noise.
-IN_CLEAR = "un-noised models"
 # A law that moves the release for certain, without noise.
 _CERTAIN = ShiftLaw((inf,), (1.0,))
 
@@ -64,8 +60,7 @@ class Ledger:
 
     @cached_property
     def bound(self) -> frozenset[str]:
-        """The distrusted kinds that have lines: whom the promise binds. Others are nobody in this
-        network, or trusted in it."""
+        """The distrusted kinds that have lines: the promise binds them."""
         return self.distrusted & self.kinds
 
     def epsilon(self, line: Release, rounds: int) -> float:
@@ -75,7 +70,7 @@ class Ledger:
 
     def verified(self, rounds: int) -> float:
         """The largest epsilon over records and distrusted observers after some rounds."""
-        return self._largest([x for x in self.lines if x.kind in self.distrusted], rounds)
+        return self._largest((x for x in self.lines if x.kind in self.distrusted), rounds)
 
     def pooled(self, rounds: int) -> float:
         """The largest epsilon over records if all distrusted observers pool what they know.
@@ -90,23 +85,22 @@ class Ledger:
             only_sums = position.summed and not (devices_draw and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
-        pooling = [line.behind(left).alone() for line in self.lines if line.kind in self.distrusted]
-        return self._largest(pooling, rounds)
+        bound = (line for line in self.lines if line.kind in self.distrusted)
+        return self._largest((line.behind(left).alone() for line in bound), rounds)
 
     def by_kind(self, rounds: int) -> dict[str, float]:
         """The largest epsilon of each kind of observer after some rounds."""
-        kinds = dict.fromkeys(line.kind for line in self.lines)
-        return {
-            kind: self._largest([x for x in self.lines if x.kind == kind], rounds) for kind in kinds
-        }
+        of_kind: dict[str, list[Release]] = {}
+        for line in self.lines:
+            of_kind.setdefault(line.kind, []).append(line)
+        return {kind: self._largest(lines, rounds) for kind, lines in of_kind.items()}
 
     def composition(self, line: Release, rounds: int) -> Composition:
         """What the observer sees in so many rounds, over the noise."""
         return _over_noise(self.released(line, rounds))
 
     def released(self, line: Release, rounds: int) -> list[AlikeRounds]:
-        """What an observer is shown in so many rounds: of the ways to count it, that with the least
-        epsilon."""
+        """What an observer is shown in so many rounds, counted the way with least epsilon."""
         ways = self.ways(line, rounds)
         if len(ways) == 1:
             return ways[0]
@@ -118,19 +112,10 @@ class Ledger:
 
     def past(self, rounds: int) -> Past:
         """The first rounds of the run."""
-        known = self._rounds_of, self.delta, self.adjacency, self.unit
-        return Past(rounds, self._counted[rounds], *known)
+        counted, rounds_of = self._counted
+        return Past(rounds, counted[rounds], rounds_of, self.delta, self.adjacency, self.unit)
 
-    @property
-    def chance(self) -> float | None:
-        """With which every device joins a round; None where that is not left to chance."""
-        return self.lines[0].position.joins
-
-    def most_joined(self, rounds: int) -> int:
-        """The most rounds, of the first so many, that any device joins, as far as is known."""
-        return max(line.account.most_joined(rounds) for line in self.lines)
-
-    def _largest(self, lines: Sequence[Release], rounds: int) -> float:
+    def _largest(self, lines: Iterable[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
         of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
         for line in lines:
@@ -153,22 +138,13 @@ class Ledger:
         )
 
     @cached_property
-    def _rounds_of(self) -> dict[RoundPlan, np.ndarray]:
-        """The rounds of each plan, from 0, ascending."""
-        result: dict[RoundPlan, list[int]] = {}
+    def _counted(self) -> tuple[list[Counter[RoundPlan]], dict[RoundPlan, np.ndarray]]:
+        """How often each plan has occurred after t = 0…T rounds, and its rounds, from 0."""
+        counts, rounds_of = [Counter[RoundPlan]()], defaultdict[RoundPlan, list[int]](list)
         for round_, plan in enumerate(self.plans):
-            result.setdefault(plan, []).append(round_)
-        return {plan: np.array(rounds) for plan, rounds in result.items()}
-
-    @cached_property
-    def _counted(self) -> tuple[Counter[RoundPlan], ...]:
-        """How often each plan has occurred after t = 0…T rounds."""
-        counts: Counter[RoundPlan] = Counter()
-        result = [Counter(counts)]
-        for plan in self.plans:
-            counts[plan] += 1
-            result.append(Counter(counts))
-        return tuple(result)
+            counts.append(counts[-1] + Counter([plan]))
+            rounds_of[plan].append(round_)
+        return counts, {plan: np.array(rounds) for plan, rounds in rounds_of.items()}
 
 
 def _over_noise(rounds: Iterable[AlikeRounds]) -> Composition:
@@ -217,23 +193,12 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
             "are nobody in this network, so that there is nothing to verify; present are "
             + ", ".join(sorted(present & OBSERVERS.keys())),
         )
-    return Ledger(
-        tuple(lines),
-        tuple(premises.plans),
-        distrusted,
-        privacy.delta,
-        privacy.adjacency,
-        privacy.unit,
-    )
+    return _ledger(lines, premises.plans, distrusted, privacy)
 
 
 def behind_own_heads(ledger: Ledger) -> Ledger:
-    """The ledger of steps of which nothing is known but that a head noises them.
-
-    A rule post-processes a noised step, so nobody learns more than a reader of the head's own
-    steps. The rule may change the shape and the size of others' noise. So others' noise counts for
-    nothing, in any line.
-    """
+    """The ledger of steps that a head noises and a rule post-processes. Nobody learns more than a
+    reader of the head's steps. The rule may change others' noise, so it counts for nothing."""
 
     def behind(position: Position, deviation: float) -> float:
         return deviation if deviation == inf else min(deviation, position.noise)
@@ -246,61 +211,47 @@ def open_ledger(
     network: Network, plans: Sequence[RoundPlan], privacy: PrivacyConfig, threat: ThreatConfig
 ) -> Ledger:
     """The ledger of a run without noise: everybody sees everything in clear."""
-    everybody = Position(
-        replace(network, participation=None),  # nobody counts rounds
-        members=tuple(range(network.tree.n_devices)),
-        head_layer=0,
-        shares=(),
-        sampling_rate=1.0,
-        unit=1.0,
-        noise=0.0,
-        inside={},
-        mean={},
-        above=(),
-    )
-    kinds = observers(threat.colluding > 0, network.elected)
-    return Ledger(
-        tuple(in_clear(everybody, kind, IN_CLEAR, _one_release) for kind in kinds),
-        tuple(plans),
-        distrusted_kinds(threat, network.elected),
-        privacy.delta,
-        privacy.adjacency,
-        privacy.unit,
-    )
+    uncounted, members = replace(network, participation=None), range(network.tree.n_devices)
+    everybody = Position(uncounted, tuple(members), 0, (), 1.0, 1.0, 0.0, {}, {}, ())
+    lines = [
+        in_clear(everybody, kind, "un-noised models", lambda *_: ((subsampled(1.0), 1),))
+        for kind in observers(threat.colluding > 0, network.elected)
+    ]
+    return _ledger(lines, plans, distrusted_kinds(threat, network.elected), privacy)
 
 
-def _one_release(position: Position, plan: RoundPlan) -> Composition:
-    return ((subsampled(1.0), 1),)
+def _ledger(
+    lines: Iterable[Release],
+    plans: Iterable[RoundPlan],
+    distrusted: frozenset[str],
+    privacy: PrivacyConfig,
+) -> Ledger:
+    promised = privacy.delta, privacy.adjacency, privacy.unit
+    return Ledger(tuple(lines), tuple(plans), distrusted, *promised)
 
 
 def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
-    """One ledger of a run over several networks, from one of each.
+    """One ledger of a run over several networks, from the whole run's ledger in each.
 
     The networks differ in who takes part, so every device has the same kinds of observers in
     all. Devices share a line where they share a position in every network.
-
-    Args:
-        ledgers: one a network, by the number that a round's plan has for it; all with the plans
-            of the whole run.
     """
     if len(ledgers) == 1:
         return ledgers[0]
-    lines = [_lines_by_position(ledger) for ledger in ledgers]
-    n_devices = sum(len(position.members) for position in lines[0])
-    places = np.empty((n_devices, len(ledgers)), dtype=np.int64)
-    for network, positions_ in enumerate(lines):
-        for place, position in enumerate(positions_):
-            places[list(position.members), network] = place
-    _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
-    ordered = [list(positions_.items()) for positions_ in lines]
+    of_networks = [_lines_by_position(ledger) for ledger in ledgers]
+    position_of = [
+        {device: position for position in lines for device in position.members}
+        for lines in of_networks
+    ]
+    groups: dict[tuple[Position, ...], list[int]] = {}
+    for device in sorted(position_of[0]):
+        groups.setdefault(tuple(of[device] for of in position_of), []).append(device)
     joined = []
-    for group in np.argsort(first):
-        (first_position, first_lines), *others = [
-            ordered[network][place] for network, place in enumerate(places[first[group]])
-        ]
-        position = replace(first_position, members=tuple(np.flatnonzero(inverse == group).tolist()))
-        for line in first_lines.values():
-            elsewhere = tuple((other, by_kind[line.kind].deviation) for other, by_kind in others)
+    for (first, *others), devices in groups.items():
+        position = replace(first, members=tuple(devices))
+        for kind, line in of_networks[0][first].items():
+            seen = zip(others, of_networks[1:], strict=True)
+            elsewhere = tuple((other, lines[other][kind].deviation) for other, lines in seen)
             joined.append(replace(line, position=position, elsewhere=elsewhere))
     return replace(ledgers[0], lines=tuple(joined))
 
@@ -318,12 +269,10 @@ def undominated(compositions: set[Composition]) -> list[Composition]:
     result = []
     by_count: dict[int, list[Composition]] = {}
     for composition in compositions:
-        is_single = len(composition) == 1
-        if not is_single or not _is_subsampled(composition[0][0]):
-            result.append(composition)
+        if len(composition) == 1 and _is_subsampled(composition[0][0]):
+            by_count.setdefault(composition[0][1], []).append(composition)
         else:
-            count = composition[0][1]
-            by_count.setdefault(count, []).append(composition)
+            result.append(composition)
     for group in by_count.values():
         largest = 0.0
         for composition in sorted(group, key=lambda c: (-c[0][0].moved, -c[0][0].largest)):

@@ -9,7 +9,6 @@ import pandas as pd
 
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import position_name
-from m2fdp.core.privacy.releases import AlikeRounds, Release
 
 
 def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) -> pd.DataFrame:
@@ -35,6 +34,9 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
                 ratio = law.largest / noise if noise else law.largest
                 worst = max(worst, (ratio, shift, noise * seen_from.unit))
         _, largest_shift, noise = worst
+        unseen = any(same_rounds.joins_unseen for same_rounds in rounds_shown)
+        chance = (position.joins or 1.0) if unseen else 1.0
+        words = line.account.words(line, rounds_shown, ledger.past(rounds))
         rows.append(
             {
                 "position": position_name(position),
@@ -44,29 +46,16 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
                 "distrusted": line.kind in ledger.distrusted,
                 "sees": line.sees,
                 "releases": releases,
-                "sampling_rate": position.sampling_rate * _chance(line, rounds_shown),
+                "sampling_rate": position.sampling_rate * chance,
                 "largest_shift": largest_shift,
                 "noise": noise,
                 "epsilon": ledger.epsilon(line, rounds),
                 "delta": ledger.delta,
                 "adjacency": ledger.adjacency,
-                "assumption": "; ".join(
-                    [
-                        line.assumption,
-                        *line.account.words(line, rounds_shown, ledger.past(rounds)),
-                        *conditions,
-                    ]
-                ).removeprefix("–; "),
+                "assumption": "; ".join([line.assumption, *words, *conditions]).removeprefix("–; "),
             }
         )
     return pd.DataFrame(rows)
-
-
-def _chance(line: Release, rounds_shown: Sequence[AlikeRounds]) -> float:
-    """With which the device of a record joins a round, where that hides it."""
-    joins = line.position.joins
-    unseen = joins is not None and any(same_rounds.joins_unseen for same_rounds in rounds_shown)
-    return joins if joins is not None and unseen else 1.0
 
 
 def epsilon_over_rounds(ledger: Ledger, rounds: int) -> pd.DataFrame:

@@ -44,10 +44,10 @@ class _Mixture(MixtureGaussianPrivacyLoss):
     ) -> np.ndarray:
         """The outputs at which the losses occur: float64 (n,); infinite where none does.
 
-        A loss e occurs, for a removed record, at the x where
-        sum of p_i exp(-s_i^2 / 2 - s_i x) over all shifts s_i > 0 is exp(e) - p_0; for an added
-        one with -e and -x. The logarithm of the sum is convex and falls, so that Newton's
-        method, begun where it is too large, gets to x from below.
+        For a removed record a loss e occurs at x where exp(e) - p_0 is the sum of
+        p_i exp(-s_i^2 / 2 - s_i x) over s_i > 0. For an added record e and x change their signs.
+        The logarithm of the sum is convex and falls. So Newton's method, begun where
+        it is too large, gets to x from below.
         """
         removed = self.adjacency_type == AdjacencyType.REMOVE
         losses = privacy_losses if removed else -privacy_losses

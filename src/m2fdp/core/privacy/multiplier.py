@@ -1,7 +1,7 @@
 """`calibration: multiplier`: noise as a multiple of the sensitivity, and its nominal epsilon.
 
-Every adder draws noise of z times the most that one record, or one device, moves its own message by
-in one release (H Alg. 1 with z in place of a target). The ledger says what that is worth.
+Every adder draws noise of z times the most that one record, or one device, moves its message by in
+one release: H Alg. 1 with z in place of a target. The ledger says what that is worth.
 H's nominal epsilon is what one adder's noise would be worth by itself, against somebody who sees
 its every release and is never told who takes part.
 """
@@ -20,13 +20,8 @@ from m2fdp.core.privacy.releases import ByTurns, Release
 
 
 def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
-    """The most that a device's records move its head's message by, in the unit of their law:
-    float64 (N_L,).
-
-    Args:
-        ledger: a run's, whose noises play no part.
-        network: the number of one of the run's networks.
-    """
+    """The most that each device's records move its head's message by in one of the run's networks,
+    in the unit of their law: float64 (N_L,)."""
     lines = one_line_each(ledger)
     result = np.zeros(sum(len(position.members) for position in lines))
     for position, line in lines.items():
@@ -35,8 +30,8 @@ def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
 
 
 def nominal_epsilon(ledger: Ledger, rounds: int, privacy: PrivacyConfig) -> float:
-    """The epsilon that a run is said to have after some rounds: its target, or, where noise is a
-    multiple, what one adder's is worth by itself."""
+    """The epsilon that a run is said to have after some rounds: its target, or what one adder's
+    noise is worth by itself."""
     if privacy.noise_multiplier is None:
         return privacy.epsilon
     compositions = {

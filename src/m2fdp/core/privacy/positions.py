@@ -11,8 +11,7 @@ import numpy as np
 from m2fdp.core.privacy.premises import Premises, Route
 from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
 from m2fdp.core.privacy.variance import certain_inside, family_variance, loudest_inside
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +27,13 @@ class Position(Route):
         sampling_rate: q.
         unit: what shift 1 of the laws means.
         noise: the deviation of the head's own noise.
-        inside: the variance that nodes below the head add to its message (NOBODY). The worst other
-            device below the head knows its own part; BESIDE is the rest, and 0 where elected
-            devices read what is sent inside.
+        inside: the variance that nodes below the head add to its message (NOBODY). BESIDE leaves
+            out the loudest other device's, and all where elected devices read what is sent inside.
         mean: the deviation of the noise of the head and of its siblings that are heads, in the mean
-            that is read of them (NOBODY). BESIDE is the rest for the worst sibling, COLLUDING for
-            an observer that the worst siblings tell their noise, and ELECTED for the worst elected
-            device, with those that tell it theirs.
-        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, below its own
-            layer h.
-        unnoticed: whether nothing that leaves the head shows that a device of the position
-            joined: the head is a server, the device adds no noise, and no noise counts less for
-            its joining; nor does anybody below the head tell.
+            that is read of them (NOBODY). BESIDE leaves out the loudest sibling's, COLLUDING that
+            of all who tell theirs, ELECTED the elected device's and that of those who tell it.
+        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, h the head's.
+        unnoticed: whether nothing that leaves the head shows that a device of the position joined.
     """
 
     sampling_rate: float
@@ -64,42 +58,36 @@ def position_name(position: Position) -> str:
 def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> list[Position]:
     """The classes of devices in equal positions, by first device.
 
-    Noise and units are those of `m2fdp.core.privacy.ledger.build_ledger`.
+    For noise and units see `m2fdp.core.privacy.ledger.build_ledger`.
     """
     result = []
-    for layer in np.unique(premises.head_layers).tolist():
-        members = np.flatnonzero(premises.head_layers == layer)
+    for head in np.unique(premises.head_layers).tolist():
+        members = np.flatnonzero(premises.head_layers == head)
         columns = {
             name: np.broadcast_to(np.asarray(column, dtype=np.float64), len(members))
-            for name, column in _columns(premises, noise, units, layer, members).items()
+            for name, column in _columns(premises, noise, units, head, members).items()
         }
         rows = np.stack([column.round(12) for column in columns.values()], axis=1)
         _, first, class_of = np.unique(rows, axis=0, return_index=True, return_inverse=True)
         ends = np.bincount(class_of).cumsum()[:-1]
-        for at, of_class in zip(
-            first, np.split(class_of.argsort(kind="stable"), ends), strict=True
-        ):
+        classes = np.split(members[class_of.argsort(kind="stable")], ends)
+        for at, of_class in zip(first, classes, strict=True):
             row = {name: float(column[at]) for name, column in columns.items()}
-            result.append(_position(premises.network, layer, row, members[of_class]))
+            position = Position(
+                premises.network,
+                tuple(of_class.tolist()),
+                head,
+                tuple(row[name] for name in row if name.startswith("share")),
+                row["sampling_rate"],
+                row["unit"],
+                row["noise"],
+                {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
+                {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
+                tuple(row[f"above {layer}"] for layer in range(head)),
+                bool(row["unnoticed"]),
+            )
+            result.append(position)
     return sorted(result, key=lambda position: position.members[0])
-
-
-def _position(
-    network: Network, head: int, row: Mapping[str, float], members: np.ndarray
-) -> Position:
-    return Position(
-        network,
-        tuple(members.tolist()),
-        head,
-        tuple(row[f"share {at}"] for at in range(head + 1, network.tree.depth + 1)),
-        row["sampling_rate"],
-        row["unit"],
-        row["noise"],
-        {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
-        {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
-        tuple(row[f"above {at}"] for at in range(head)),
-        bool(row["unnoticed"]),
-    )
 
 
 def _columns(
@@ -109,11 +97,11 @@ def _columns(
     layer: int,
     members: np.ndarray,
 ) -> dict[str, Any]:
-    """What positions differ in, by name: a number for all devices, or one each.
+    """What positions differ in, by name: a number for all members, or one each.
 
     Args:
-        layer: that of the devices' heads.
-        members: int64 (n,), all devices with such a head.
+        layer: the layer of the heads.
+        members: int64 (n,), all devices with a head there.
     """
     network, depth = premises.network, premises.network.tree.depth
     path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
@@ -165,8 +153,8 @@ def _inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> dict[s
 
 
 def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
-    """The deviation of the noise of a layer's heads in the mean that is read of them, over the
-    weight of each there, by whose part is known: float64 (N_layer,)."""
+    """The deviation of the noise of a layer's heads in the mean that is read of them, over each
+    one's weight there, by whose part is known: float64 (N_layer,)."""
     network, colluding = premises.network, premises.threat.colluding
     if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
         return dict.fromkeys((NOBODY, BESIDE, COLLUDING, ELECTED), noise[0])
@@ -185,11 +173,10 @@ def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dic
 
 
 def _unnoticed(premises: Premises) -> np.ndarray:
-    """Which devices join by chance with nobody above their lowest server shown that they do: bool
-    (N_L,).
+    """The devices that join by chance, shown by nothing above their lowest server: bool (N_L,).
 
-    Noise of the device would come with it. The others' noise counts less for it where a zone's sum
-    is over the weight of those who came. Others who draw noise may collude.
+    A device's own noise would show it. So would others' noise where it counts less for the device,
+    or where those who draw it may collude.
     """
     network, participation = premises.network, premises.network.participation
     silent = network.noise[-1] == 0

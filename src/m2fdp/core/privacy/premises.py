@@ -10,23 +10,21 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network, heads_of
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, heads_of, readers
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """How models travel in a run, whoever's they are.
+    """How models travel in a run.
 
     Attributes:
-        layers: up to which they travel at some time; 0 among them.
-        every_step: whether they travel after every local step.
-        untrusted_servers: whether there are any between devices and cloud; they hand every
-            broadcast on.
+        layers: the layers that aggregations end at; 0 among them.
+        every_step: whether each local step ends in an aggregation.
+        untrusted_servers: whether there are any between devices and cloud.
         cloud_is_trusted: whether the cloud is no adversary.
-        colluding: how many of those whose noise protects a record tell what they drew.
+        colluding: how many tell what noise they drew.
         elected: whether the lowest servers are devices of their own.
-        hidden: whether the lowest servers get only words of what devices send, for the cloud.
+        hidden: whether the lowest servers get masked words of devices' messages.
     """
 
     layers: frozenset[int]
@@ -92,8 +90,8 @@ class Premises:
 
     @cached_property
     def sampled(self) -> np.ndarray:
-        """float64 (N_L,), the rate at which a local step uses a record. A device as a whole is in
-        all of its minibatches where it joins rounds by chance."""
+        """float64 (N_L,), the rate at which a local step uses a record; 1 for a whole device that
+        joins rounds by chance."""
         whole = self.network.participation is not None and self.privacy.unit == "device"
         return np.ones_like(self.rates) if whole else self.rates
 
@@ -113,12 +111,12 @@ def weights_up_to(network: Network, layers: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Route:
-    """From devices over their head to the cloud, the same for all of them.
+    """The path from some devices over their head to the cloud.
 
     Attributes:
         members: the devices, by index.
-        head_layer: the layer of the node whose noise protects them first, their head.
-        shares: rho of the nodes on the path from below the head down to the device.
+        head_layer: the layer of their head, the first node whose noise protects them.
+        shares: rho of the nodes below the head, down to the device.
     """
 
     network: Network

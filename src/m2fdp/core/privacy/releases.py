@@ -2,10 +2,10 @@
 
 For a record, an observer and a moment at which something of the record's head gets out:
 
-    v           = the lowest message on the record's path that the observer can read,
-    shift       = how far the record moves v,
-    deviation^2 = the variance of all noise that is added at or below v by those who take part,
-                  less what the observer drew itself.
+- v is the lowest message on the record's path that the observer can read;
+- shift is how far the record moves v;
+- deviation^2 is the variance of all noise that those who take part add at or below v, less what the
+  observer drew itself.
 
 All that the observer reads above v is made of v, of noise that knows nothing of the record, and of
 other devices' messages: processing v further tells nothing new.
@@ -35,9 +35,9 @@ One line with its numbers: two untrusted servers below the cloud, three devices 
 deviation 6 eta. A record moves its device's message by 2G eta at most, which is the unit: shift 1,
 behind noise of deviation 3. A sibling is handed the global model. Of it v is the mean of the three
 that the server forms: over the record's weight there, 1/3, it holds 3 devices' noise, variance 27.
-The sibling drew 9 of these itself, so that sqrt(18) = 4.243 is left. Four releases that move by
-1 / 4.243 each are one that moves by 2 / 4.243 = 0.471, and that is epsilon 1.866 at delta 1e-5.
-Its server, whose v is the message itself, learns 2 / 3 = 0.667, epsilon 2.753.
+The sibling drew 9 of these itself, so that sqrt(18) = 4.243 is left. Four such releases move by
+2 / 4.243 = 0.471 together. That is epsilon 1.866 at delta 1e-5. The server, whose v is the message
+itself, learns 2 / 3 = 0.667, epsilon 2.753.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from m2fdp.core.privacy.sight import (
 )
 from m2fdp.core.schedule.rounds import RoundPlan
 
-# What others get of messages that are read as a sum only.
+# Messages that are read as a sum only are this to others.
 WORDS = "uniformly random words"
 _MASKED = "secure aggregation hides the terms of its sums, computationally"
 
@@ -82,11 +82,10 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: laws of the releases of one of them.
-        times: how many of them count.
+        laws: of the releases of one round.
+        times: how many rounds count.
         deviation: deviation of the noise that the observer can't subtract.
-        joins_unseen: whether the laws hold the chance that the device joins at all; else only
-            rounds that it joins count.
+        joins_unseen: whether the laws hold the chance that the device joins at all.
     """
 
     plan: RoundPlan
@@ -126,8 +125,7 @@ class Account:
 
     Attributes:
         spent: epsilon of a release that is made once, whatever the number of rounds.
-        held_out: whether it is about records that devices hold out, and not about those that they
-            train on.
+        held_out: whether it is about held-out records, not about training records.
     """
 
     spent: float = field(default=0.0, kw_only=True)
@@ -164,8 +162,7 @@ class Account:
         return rounds
 
     def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
-        """What the observer of a line is shown, by each way to count it. Each is an upper bound:
-        the least counts."""
+        """What the observer of a line is shown, by each way to count it; each is an upper bound."""
         return [list(self.shown(line, past))]
 
     def shown(self, line: Release, past: Past) -> Iterable[AlikeRounds]:
@@ -175,18 +172,13 @@ class Account:
             yield AlikeRounds(plan, line.laws(position, plan), times, deviation)
 
     def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
-        """What the counting rests on.
-
-        Args:
-            shown: what the observer is shown.
-        """
+        """What the counting rests on, given what the observer is shown."""
         return []
 
 
 @dataclass(frozen=True)
 class ByTurns(Account):
-    """An account of an observer that sees more in some of the rounds, counted as if in all of them:
-    nobody knows in which.
+    """The account of an observer that sees more in some rounds, counted as if in all.
 
     Attributes:
         otherwise: the deviation in all other rounds.
@@ -220,7 +212,6 @@ class Release:
         deviation: deviation of the noise that the observer can't subtract, in the unit of the
             position's laws; 0 for messages in clear.
         assumption: what the line rests on.
-        laws: laws of the shifts.
         elsewhere: position and deviation in the second and the further networks of the run.
         account: how the rounds are counted.
     """
@@ -253,7 +244,7 @@ class Release:
         return replace(self, deviation=own_deviation, elsewhere=others, account=account)
 
     def alone(self) -> Release:
-        """The line of who knows all noise but that on the device's own path."""
+        """The line of somebody who knows all noise but that on the device's own path."""
         return replace(self, account=self.account.alone())
 
     @property
@@ -284,16 +275,15 @@ def unsubtractable(
     """The deviation of all noise that a kind of observer can't subtract, by the one rule.
 
     Args:
-        serves: whether one that serves by turns does; else it is shown what its kind's
-            `off_duty` says.
+        serves: whether an observer that serves by turns does; else its kind's `off_duty` counts.
     """
     heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
     variance, row = heads * heads, KINDS[kind]
     shown_kind = row if serves else KINDS[row.off_duty]
-    if last <= position.head_layer:
-        all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
-        # What its server adds it draws itself, and others tell what they draw.
-        variance += 0.0 if all_known else _inside(position, shown_kind.drew)
+    # A super-node draws what its server adds, and others tell what they draw.
+    all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
+    if last <= position.head_layer and not all_known:
+        variance += _inside(position, shown_kind.drew)
     if shown_kind.unknown_from is not None:
         first = 0 if last == 0 else last + 1
         variance += sum(position.above[max(first, shown_kind.unknown_from) :])
@@ -311,28 +301,26 @@ def _inside(position: Position, drew: str) -> float:
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
-    """A line of messages without noise."""
+    """The line of somebody who reads messages without noise."""
     return Release(position, kind, KINDS[kind].words, sees, 0.0, "–", laws)
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
-    """A line of who hears messages that only their sum's reader can make sense of."""
+    """The line of somebody who hears masked words."""
     return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
 
 
 def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of the trusted servers below and at a head that is one of them."""
-    line = in_clear(position, kind, sees, laws)
-    return replace(line, assumption="trusted by declaration")
+    return replace(in_clear(position, kind, sees, laws), assumption="trusted by declaration")
 
 
 def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Release:
     """The line of the zone's other devices, which are elected by turns.
 
     Args:
-        reader: their line as if they were who reads what devices send, where they noise it, or
-            broadcasts alone.
-        otherwise: the deviation of what is shown to a device that does not serve.
+        reader: their line as if they served in every round.
+        otherwise: the deviation for a device that does not serve.
     """
     position, laws = reader.position, reader.laws
     if traffic.hidden and (position.is_device or position.head_layer == 0):
@@ -342,9 +330,8 @@ def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Releas
         line = reader
     else:
         line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
-    collusion = [
-        f"{traffic.colluding} others tell it what they draw, and what they see when they serve"
-    ]
-    parts = [line.assumption, *collusion * bool(traffic.colluding)]
-    assumption = "; ".join(parts).removeprefix("–; ")
+    assumption = line.assumption
+    if told := traffic.colluding:
+        told_all = f"{told} others tell it what they draw, and what they see when they serve"
+        assumption = f"{assumption}; {told_all}".removeprefix("–; ")
     return replace(line, assumption=assumption, account=ByTurns(otherwise))

@@ -24,10 +24,10 @@ class Rounding:
     """What one record does to a model, beside which rounding has to be small.
 
     Attributes:
-        least_move: the least that it moves one by for each time that the model is rounded, of all
-            positions and rounds; infinite where no model is noised.
-        in_steps: whether that is in the step size eta, else in the model's own unit.
-        taken: how far a model may be taken before it is noised, in the same unit.
+        least_move: the least that a record moves a model by for each rounding of it; infinite
+            where no model is noised.
+        in_steps: whether the unit is the step size eta, else the model's own.
+        taken: how far steps may take a model before it is noised.
     """
 
     least_move: float
@@ -39,12 +39,12 @@ class Rounding:
         return self.least_move * self._unit(step_size)
 
     def rounded(self, length: float, step_size: float) -> float:
-        """The most that one rounding moves a model by, which is so long when last noised."""
+        """The most that one rounding moves a model of this length, when last noised."""
         return _ROUNDED_BY * (length + self.taken * self._unit(step_size))
 
     def longest(self, step_size: float) -> float:
-        """The length of a model that rounding moves by an eighth of what one record does. Below
-        zero where the steps alone are too long, as with millions of records."""
+        """The length of a model that rounding moves by an eighth of what one record does; negative
+        where the steps alone are too long."""
         allowed = self.moved(step_size) / (_FAR_BELOW * _ROUNDED_BY)
         return allowed - self.taken * self._unit(step_size)
 
@@ -53,11 +53,8 @@ class Rounding:
 
 
 def rounding(mechanism: CalibratedMechanism) -> Rounding:
-    """What one record does to the models of a run.
-
-    Devices that send activations noise a gradient, not a model: they are not looked at. Where a
-    whole update or model is clipped, what has been rounded before is bounded by that.
-    """
+    """What one record does to the models of a run, less those that devices split. A clipped update
+    or model bounds all roundings before it."""
     if not mechanism.private:
         return Rounding(inf, in_steps=False)
     ledger, clipping = mechanism.ledger, mechanism.clipping
@@ -81,12 +78,8 @@ def rounding(mechanism: CalibratedMechanism) -> Rounding:
 
 
 def _roundings(window: Window, share: float) -> float:
-    """How often all that a record may have changed is rounded in a window, as if at once.
-
-    Args:
-        share: that of the record's device in the release, which its own steps' rounding has too
-            until an un-noised mean hands what it has changed to others.
-    """
+    """How often all that a record may have changed is rounded in a window, as if at once. Until an
+    un-noised mean, that is the device's own model, with its share in the release."""
     steps = len(window.syncs)
     means = [step for step, layer in enumerate(window.syncs, start=1) if layer is not None]
     alone = means[0] if means else steps
@@ -94,12 +87,8 @@ def _roundings(window: Window, share: float) -> float:
 
 
 def condition(rounded: float, moved: float) -> str:
-    """What epsilon rests on where rounding comes near a record from the start.
-
-    Args:
-        rounded: the most that one rounding moves the first model by.
-        moved: the least that one record moves a model by for each rounding.
-    """
+    """What epsilon rests on where one rounding moves the first model by so much, and one record
+    moves a model by so little."""
     return (
         f"rounding to float32, which moves a model by up to {rounded:.2g} each time before it "
         f"is noised, tells nothing of a record, which moves one by as little as {moved:.2g} "

@@ -1,10 +1,9 @@
 """Scores: how many held-out records a model gets right, counted where they lie and noised there.
 
-A device that holds records out of its own counts those that a finished model gets right. Counts are
-summed up to the head of the device, which adds noise before anybody else reads them, as it does to
-what they train. A held-out record moves its head's count by one at most, and nothing else of the
-run. A training record moves counts by the model alone, which is released already. So a record is in
-the one release or in the others, never in both.
+A device counts the held-out records that a finished model gets right. The device's head sums the
+counts and adds noise before anybody else reads them. A held-out record moves this count by one at
+most, and nothing else. A training record moves counts by the released model alone. So a record is
+in one of the releases, never in both.
 """
 
 from __future__ import annotations
@@ -34,15 +33,13 @@ def score_deviation(privacy: PrivacyConfig) -> float:
 def score(
     right: np.ndarray, holders: np.ndarray, network: Network, deviation: float, streams: Streams
 ) -> float:
-    """The share of held-out records that a model gets right, as the cloud is told it.
+    """The share of held-out records that a model gets right, as the cloud is told it. The noised
+    sum of all counts over n need not lie in [0, 1].
 
     Args:
         right: bool (n,), which records the model gets right.
         holders: int64 (n,), the device of each.
-        deviation: that of what each head adds to its count.
-
-    Returns:
-        The noised sum of all counts over n, which need not lie in [0, 1].
+        deviation: the noise that each head adds to its count.
     """
     noise = streams.generator("score").standard_normal(len(np.unique(heads_of(network), axis=0)))
     return float((right.sum() + deviation * noise.sum()) / len(holders))
@@ -50,11 +47,7 @@ def score(
 
 @dataclass(frozen=True)
 class _Once(Account):
-    """The account of a score: one release, whatever the number of rounds.
-
-    Attributes:
-        unit: that of the position's laws, in which a ledger states shifts and noise.
-    """
+    """The account of a score: one release, in the unit of the position's laws."""
 
     unit: float
     deviation: float
@@ -64,18 +57,13 @@ class _Once(Account):
         return False
 
     def shown(self, line: Release, past: Past) -> list[AlikeRounds]:
-        """One round."""
         law: Composition = ((subsampled(1.0, 1 / self.unit), 1),)
         return [AlikeRounds(plan, law, 1, self.deviation) for plan in list(past.counted)[:1]]
 
 
 def with_scores(ledger: Ledger, deviation: float) -> Ledger:
-    """The ledger of a run that ends with a score: each line of training records has one of held-out
-    records beside it, as if its observer were sent every count.
-
-    Args:
-        deviation: that of what each head adds to its count.
-    """
+    """The ledger of a run that ends with a score. Beside each line of training records it has one
+    of held-out records: as if its observer were sent every count behind this noise."""
 
     def of_held_out(line: Release) -> Release:
         def behind(position: Position, known: float) -> float:

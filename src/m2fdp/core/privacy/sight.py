@@ -1,10 +1,9 @@
 """Who reads what: one table, a row a kind of observer.
 
-Four things define an observer: the messages that it reads on a record's path, the broadcasts that
-it is handed, whose noise it knows, and whether it is told who takes part. The one rule of
-`m2fdp.core.privacy.releases` says the rest: an observer learns from the lowest message that it
-reads, behind the noise in it that it does not know. The ledger asks by position (`readings`),
-attacks by node and moment (`m2fdp.adversaries.views`).
+Four things define an observer: the messages on a record's path that it reads, its broadcasts,
+whose noise it knows, and whether it is told who takes part. The one rule of
+`m2fdp.core.privacy.releases` says the rest. The ledger asks by position (`readings`), attacks by
+node and moment.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import Literal
 
 from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.premises import Premises, Route
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import SecureSums
+from m2fdp.core.topology.network import Network, SecureSums
 
 Form = Literal["alone", "sum", "words"]
 At = Literal["head", "further", "words", "below", "local"]
@@ -28,8 +26,8 @@ class Message:
 
     Attributes:
         to_cloud: whether the cloud reads it; else the sender's parent does.
-        trusted: whether who reads it is trusted.
-        form: alone; as a term of a sum; or as words, which nobody on its way reads.
+        trusted: whether this reader is trusted.
+        form: read alone, as a term of a sum, or as masked words, which nobody on the way reads.
     """
 
     to_cloud: bool
@@ -38,7 +36,7 @@ class Message:
 
 
 def message_in(sums: SecureSums, layer: int) -> Message:
-    """What nodes of a layer send, whose readers nobody trusts."""
+    """What nodes of a layer send to untrusted readers."""
     past_parents = sums.decode == "cloud"
     holds_words = past_parents and any(at > layer for at in sums.layers)
     summed = layer in sums.layers or (holds_words and layer == 1)
@@ -54,14 +52,14 @@ def message_of(network: Network, layer: int, node: int) -> Message:
 
 
 def sent_by_head(route: Route) -> Message:
-    """What the head sends; what passes a trusted parent counts as read by it."""
+    """What the head sends. A message that a trusted parent forwards counts as read by it."""
     to_cloud = route.parent_is_cloud or route.cloud_reads
     return Message(to_cloud, route.parent_is_trusted, "sum" if route.summed else "alone")
 
 
 NOTHING = "–"
 SOME = "so many as are declared"
-# What is read on its way up, in words; when it serves, an elected device is its zone's server.
+# Messages that an observer reads on their way up, in words.
 TO_SERVERS = "what is sent to untrusted servers"
 TO_CLOUD = "what is sent to the cloud"
 TO_ITS_READER = "what untrusted ground reads first"
@@ -100,14 +98,13 @@ class Kind:
     """A kind of observers: a row of the table.
 
     Attributes:
-        words: who, in words.
+        words: its name, in words.
         up: the messages on their way up that it reads.
         handed: which broadcasts it is handed.
         drew: whose noise it knows.
-        told: whether it is told which devices join a round, where chance decides.
-        stood_for_by: the kinds whose lines hold for it where it has none.
-        off_duty: the kind whose sight it has in rounds that it does not serve, if it serves by
-            turns.
+        told: whether it is told which devices join a round by chance.
+        stood_for_by: kinds with lines that hold for it where it has none.
+        off_duty: if it serves by turns, the kind that it is in other rounds.
     """
 
     words: str
@@ -129,13 +126,13 @@ class Kind:
 
     @property
     def reads_local_broadcasts(self) -> bool:
-        """Whether what servers hand down after local aggregations is the first that it reads."""
+        """Whether it first reads what servers hand down after local aggregations."""
         return self.up == NOTHING and self.handed in (EVERY, BETWEEN)
 
     @property
     def unknown_from(self) -> int | None:
-        """The highest layer whose noise on a record's path it neither draws nor reads below; None =
-        it reads what is sent before any server above the head adds noise, or is these servers."""
+        """The highest layer with noise on a record's path that it neither draws nor reads below;
+        None = there is none above the head."""
         return {TO_CLOUD: 1, NOTHING: 0}.get(self.up)
 
 
@@ -175,46 +172,28 @@ KINDS = {
 }
 # Whom `threat` may distrust, in words.
 OBSERVERS = {name: kind.words for name, kind in KINDS.items() if kind.up != TO_TRUSTED}
-# Those that only broadcasts reach: whom a trusted cloud's noise protects from.
+# Observers that only broadcasts reach: a trusted cloud's noise protects from them.
 BEYOND_THE_CLOUD = frozenset(
     kind
     for kind, row in KINDS.items()
     if row.up == NOTHING and (row.is_device or row.handed == FINAL)
 )
-# Those that are asked for by name.
+# Kinds that are asked for by name.
 PUBLIC, FAR_DEVICES, AT_CLOUD = "public", "far_devices", "cloud"
-# Whom models that are bounded themselves are read by, in the order of their lines; then those who
-# catch some messages, and siblings that pool what they know.
-OF_MODELS = (
-    "trusted_servers",
-    "servers",
-    "uplinks",
-    "cloud",
-    "siblings",
-    "coalition",
-    "far_devices",
-    "public",
-    "downlinks",
-    "colluders",
-)
 LINKS = frozenset({"uplinks", "downlinks"})
 UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION = "uplinks_caught", "downlinks_caught", "coalition"
 
 
 def observers(colluding: bool, elected: bool) -> list[str]:
-    """The kinds of observers that there may be, by what `threat` and the network have."""
+    """The kinds of observers that there may be."""
     exists = {"colluders": colluding, "super_nodes": elected}
     exists |= dict.fromkeys((UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION), False)
     return [kind for kind in OBSERVERS if exists.get(kind, True)]
 
 
 def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
-    """The kinds of observers that a threat model distrusts: cousins are devices elsewhere too, and
-    siblings may be super-nodes, or pool what they know.
-
-    Args:
-        elected: whether super-nodes are.
-    """
+    """The kinds of observers that a threat model distrusts. Cousins are devices elsewhere too;
+    siblings may be elected super-nodes, or pool what they know."""
     implied = {
         "cousins": "far_devices" in threat.distrusted,
         "colluders": threat.colluding > 0,
@@ -226,7 +205,7 @@ def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[s
 
 
 def receiver(route: Route) -> str:
-    """The kind of observer that is sent what the head releases, as if nobody trusted it."""
+    """The kind of observer that the head's message is sent to, as if nobody trusted it."""
     if route.cloud_reads or route.parent_is_cloud:
         return AT_CLOUD
     return "servers" if route.head_layer else PUBLIC
@@ -234,12 +213,12 @@ def receiver(route: Route) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """Where an observer reads what of a position's records.
+    """Where an observer reads something of a position's records.
 
     Attributes:
         observer: who, in words.
-        at: one of the head's own message; further on, in a mean or a broadcast; masked words;
-            messages below the head; local aggregations below it.
+        at: the head's own message; further on, in a mean or a broadcast; masked words; messages
+            below the head; local aggregations below it.
         exists: whether the network has anybody of the kind, as far as is known.
     """
 
@@ -255,12 +234,8 @@ class Reading:
 
 
 def readings(premises: Premises, route: Route) -> tuple[Reading, ...]:
-    """Everybody who may read something of a position's records, from its head on: above it, beyond,
-    and below.
-
-    Args:
-        route: the position's, whose head everything gets out at.
-    """
+    """Everybody who may read something of a position's records: above its head, beyond it, and
+    below."""
     traffic, device = premises.traffic, route.is_device
     upwards = ["servers", "cloud"]
     if route.parent_is_trusted or route.parent_is_cloud:
@@ -316,22 +291,15 @@ def _place(premises: Premises, route: Route, kind: str) -> tuple[str, At]:
 
 
 def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
-    """Where an observer below a head that is a server reads first: a local aggregation, which
-    carries no noise of the head; else the head's message, if the observer is nearest to it."""
-    traffic = premises.traffic
-    tops = [top for top in traffic.layers if top >= max(route.head_layer, 1)]
-    reached = [top for top in tops if row.handed == EVERY or route.has_cousins(top)]
-    if reached:
+    """Where an observer below a server that is the head reads first. A local aggregation carries no
+    noise of the head. Siblings otherwise read the head's message, unless chance decides who joins.
+    """
+    tops = [top for top in premises.traffic.layers if top >= max(route.head_layer, 1)]
+    if any(row.handed == EVERY or route.has_cousins(top) for top in tops):
         return "local"
-    alone = route.joins is not None
-    return "further" if row.handed == BETWEEN or alone else "head"
+    return "further" if row.handed == BETWEEN or route.joins is not None else "head"
 
 
 def lines_of(kind: str, present: Collection[str]) -> list[str]:
-    """The kinds whose lines are an observer's: its own, or the first that stands for it; none where
-    there is none.
-
-    Args:
-        present: the kinds that have lines.
-    """
+    """Of the kinds that have lines, an observer's own, or the first that stands for it."""
     return [name for name in (kind, *KINDS[kind].stood_for_by) if name in present][:1]

@@ -10,7 +10,7 @@ from typing import Any
 
 from m2fdp.core.config import Config, PrivacyConfig
 from m2fdp.core.formatting import EPSILON_NAMES, for_json, hardly_protects
-from m2fdp.core.privacy.accounting import ACCOUNTANT, Composition, chance_of_use
+from m2fdp.core.privacy.accounting import ACCOUNTANT, chance_of_use
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
@@ -20,13 +20,41 @@ from m2fdp.core.privacy.sight import LINKS, OBSERVERS
 
 # A record should be used with a chance of at least so many deltas: less, and delta pays for much.
 _FEWEST_DELTAS = 10
-# The data set whose number of classes is that of its training labels.
-FROM_LABELS = "npz"
 SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
 )
 TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
+# What epsilon rests on and a run can't check: under every mechanism, by the unit, and by chance.
+_ASSUMED = (
+    "trusted servers are trustworthy, and nobody else reads the links into them",
+    "tree, trust, shard sizes and schedule are public and independent of the private data",
+    "the split is given: which records a device holds, which in some schemes depends on the "
+    "labels of others, tells nothing",
+    "constants that were known beforehand scale the records, and the classes were known, too",
+)
+_OF_UNIT = {
+    "device": "one person's records lie on one device",
+    "record": "one person has one record: who has n of them is protected by about n times ε",
+}
+_OF_RUN = (
+    "this run's model is all that is released about these records: the epsilons of several "
+    "released runs add up, if each has a seed, and so minibatches and participants, of its own",
+    "noise comes from a seeded generator: made for simulation",
+    "the seed is secret: whoever knows it knows the noise and who was sampled (nodes of m2fdp "
+    "plan draw from their operating systems instead)",
+)
+_TOLD = (
+    "who joins a round is known to the device's own server, the other devices of that server, "
+    "and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
+    "the ledger counts give nothing away"
+)
+_EMPTY_ZONE = "a zone in which nobody joins elects nobody, and adds its noise all the same"
+_SAME_ROUNDS = "with or without its data a device joins the same rounds, and adds its noise in them"
+_CLASSES = (
+    "which classes there are is public, and none has a single training record: a model has a "
+    "score for each class among the labels of dataset.name: npz"
+)
 
 
 @dataclass(frozen=True)
@@ -43,8 +71,7 @@ class Promised:
 
 
 def conditions_of(config: Config) -> list[str]:
-    """What a run's epsilon rests on by its configuration and can't be defended; any makes its
-    guarantee conditional."""
+    """The sentences that make a run's guarantee conditional by its configuration."""
     estimated = config.control.enabled and config.control.smoothness == "estimated"
     return [SMOOTHNESS_ESTIMATED] * estimated
 
@@ -80,8 +107,11 @@ def summary(
             "guarantee": "none",
             "note": "no clipping and no noise: epsilon is infinite for everybody",
         }
-    ledger = mechanism.ledger
+    ledger, ways = mechanism.ledger, get_mechanism(privacy.mechanism)
     guarantee = "conditional" if conditions else "verified"
+    drift = "none, models are clipped" if ways.clipping(privacy).of_models else "worst_case"
+    if ways.noises_every_step:
+        drift = "none, noise at every step"
     return {
         "guarantee": guarantee,
         "mechanism": privacy.mechanism,
@@ -95,7 +125,7 @@ def summary(
         "accountant": ACCOUNTANT,
         "unit": privacy.unit,
         "adjacency": privacy.adjacency,
-        "drift": _drift(privacy),
+        "drift": drift,
         "sampling": "poisson",
         **_joining(ledger, rounds),
         "distrusted": sorted(ledger.bound),
@@ -104,21 +134,16 @@ def summary(
         },
         "assumptions": [
             *conditions,
-            *assumptions(privacy),
+            *_ASSUMED,
+            _OF_UNIT[privacy.unit],
+            *_OF_RUN,
+            *ways.assumptions(privacy),
             *_of_joining(ledger, privacy),
             *_pooled(ledger, rounds),
         ],
         "rounds": rounds,
         "rounds_planned": len(ledger.plans),
     }
-
-
-def _drift(privacy: PrivacyConfig) -> str:
-    """How far two runs may part."""
-    mechanism = get_mechanism(privacy.mechanism)
-    if mechanism.noises_every_step:
-        return "none, noise at every step"
-    return "none, models are clipped" if mechanism.clipping(privacy).of_models else "worst_case"
 
 
 def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
@@ -129,72 +154,29 @@ def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
     return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
 
 
-def assumptions(privacy: PrivacyConfig) -> list[str]:
-    """What epsilon rests on and a run can't check."""
-    return [
-        "trusted servers are trustworthy, and nobody else reads the links into them",
-        "tree, trust, shard sizes and schedule are public and independent of the private data",
-        "the split is given: which records a device holds, which in some schemes depends on the "
-        "labels of others, tells nothing",
-        "constants that were known beforehand scale the records, and the classes were known, too",
-        "one person's records lie on one device"
-        if privacy.unit == "device"
-        else "one person has one record: who has n of them is protected by about n times ε",
-        "this run's model is all that is released about these records: the epsilons of several "
-        "released runs add up, if each has a seed, and so minibatches and participants, of its own",
-        "noise comes from a seeded generator: made for simulation",
-        "the seed is secret: whoever knows it knows the noise and who was sampled (nodes of m2fdp "
-        "plan draw from their operating systems instead)",
-        *get_mechanism(privacy.mechanism).assumptions(privacy),
-    ]
-
-
 def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:
     """How often devices join, where that is left to chance."""
-    chance = ledger.chance
+    chance = ledger.lines[0].position.joins
     if chance is None:
         return {}
-    return {
-        "participation": {
-            "chance": chance,
-            "rounds_expected": chance * rounds,
-            "rounds_most": ledger.most_joined(rounds),
-        }
-    }
+    most = max(line.account.most_joined(rounds) for line in ledger.lines)
+    joining = {"chance": chance, "rounds_expected": chance * rounds, "rounds_most": most}
+    return {"participation": joining}
 
 
 def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
     """What epsilon rests on where devices join rounds by chance."""
-    if ledger.chance is None:
+    position = ledger.lines[0].position
+    if position.joins is None:
         return []
-    elected = ledger.lines[0].position.network.elected
-    but = ", but of who is elected" if elected else ""
-    lines = [
-        "who joins a round is known to the device's own server, the other devices of that server, "
-        f"and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
-        "the ledger counts give nothing away"
-    ]
-    if elected:
-        lines.append("a zone in which nobody joins elects nobody, and adds its noise all the same")
-    if privacy.unit == "device":
-        lines.append(
-            "with or without its data a device joins the same rounds, and adds its noise in them"
-        )
-    return lines
+    elected = position.network.elected
+    told = _TOLD.format(but=", but of who is elected" if elected else "")
+    return [told, *[_EMPTY_ZONE] * elected, *[_SAME_ROUNDS] * (privacy.unit == "device")]
 
 
 def assumptions_of_classes(dataset: str) -> list[str]:
-    """What a data set adds whose labels say how many classes there are.
-
-    Args:
-        dataset: its name.
-    """
-    if dataset != FROM_LABELS:
-        return []
-    return [
-        "which classes there are is public, and none has a single training record: a model has a "
-        f"score for each class among the labels of dataset.name: {dataset}"
-    ]
+    """What the data set of a name adds, if its labels say how many classes there are."""
+    return [_CLASSES] * (dataset == "npz")
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:
@@ -217,16 +199,14 @@ def warnings(
     """One line for each thing that a user can change and should know before trusting epsilon."""
     if not mechanism.private:
         return []
-    target = nominal_epsilon(mechanism.ledger, rounds, privacy)
-    names = _could_learn_more(mechanism.ledger, rounds, target, OBSERVERS.keys() - LINKS)
+    ledger, verified = mechanism.ledger, mechanism.epsilon(rounds)
+    target = nominal_epsilon(ledger, rounds, privacy)
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
-    lines += [f"ε rests on this: {line}" for line in _pooled(mechanism.ledger, rounds)]
-    lines += _paid_by_delta(mechanism.ledger, rounds)
-    if names:
-        who = ", ".join(names)
-        remedy = "threat.distrusted has the target bind them"
+    lines += [f"ε rests on this: {line}" for line in _pooled(ledger, rounds)]
+    lines += _paid_by_delta(ledger, rounds)
+    if names := _could_learn_more(ledger, rounds, target, OBSERVERS.keys() - LINKS):
+        who, remedy = ", ".join(names), "threat.distrusted has the target bind them"
         lines.insert(0, f"not distrusted, but could learn more than the target: {who}; {remedy}")
-    verified = mechanism.epsilon(rounds)
     if weak := hardly_protects(verified):
         lines.append(weak)
     if verified > target:
@@ -264,19 +244,19 @@ def _could_learn_more(
 def _paid_by_delta(ledger: Ledger, rounds: int) -> list[str]:
     """A line where delta is much of the chance that the least used record is ever used: for a used
     record the promise may fail with delta over that chance."""
-    released: dict[Position, list[Composition]] = {}
+    found: dict[Position, tuple[float, float]] = {}
     for line in ledger.lines:
         if line.kind in ledger.distrusted and (one := ledger.composition(line, rounds)):
-            released.setdefault(line.position, []).append(one)
-    chances = {position: max(map(chance_of_use, ones)) for position, ones in released.items()}
-    rarest = min(chances, key=lambda position: chances[position], default=None)
-    if rarest is None or not 0 < chances[rarest] < _FEWEST_DELTAS * ledger.delta:
+            chance, shift = found.get(line.position, (0.0, 0.0))
+            largest = max(law.largest for law, _ in one)
+            found[line.position] = max(chance, chance_of_use(one)), max(shift, largest)
+    rarest = min(found, key=lambda position: found[position][0], default=None)
+    if rarest is None or not 0 < found[rarest][0] < _FEWEST_DELTAS * ledger.delta:
         return []
-    chance = chances[rarest]
-    noise = 1 / max(law.largest for one in released[rarest] for law, _ in one)
+    chance, shift = found[rarest]
     return [
         f"privacy.delta = {ledger.delta:g} is {ledger.delta / chance:.2g} of the chance that a "
         f"record is ever used, {chance:.3g} (devices {position_name(rarest)}): with so much of a "
-        f"chance ε may fail for one that is used, behind noise of {noise:.2g} times what it moves "
-        f"a release by; use at most {chance / _FEWEST_DELTAS:.2g}"
+        f"chance ε may fail for one that is used, behind noise of {1 / shift:.2g} times what it "
+        f"moves a release by; use at most {chance / _FEWEST_DELTAS:.2g}"
     ]

@@ -1,18 +1,15 @@
-"""How far one record, or one device, moves a release under `upload` (DESIGN of the ledger).
+"""How far one record, or one device, moves a release under `upload`.
 
-A record of device j first enters at some local step; from then on two runs that differ by it
-may part. Time is cut at public resets: moments after which all state that depends on the
-record is a function of noised releases. Within such a window the difference spreads: steps
-widen it, and every un-noised synchronisation averages it and hands it to all devices below.
+Two runs that differ by a record part when it is first drawn. Time is cut at public resets: there
+all that depends on the record follows from noised releases. Within such a window steps widen the
+difference. An un-noised synchronisation averages it and hands it to all devices below.
 
-The difference is tracked per *kin*. Devices are kin if their deepest common ancestor with j lies
-at the same layer: they differ equally. So a window costs one number a layer, for any tree.
+The difference is tracked by *kin*: devices whose deepest common ancestor with the record's device
+lies at the same layer differ equally. So a window costs one number a layer, for any tree.
 
-A proximal term takes every step a part a = eta mu of the way to a centre, un-noised. If models
-differ by d and centres by c, models differ by (1-a) d + a c after that. Towards one centre the
-difference shrinks before the step widens it again. Centres differ by nothing at a public
-reset: the model that was received there is a noised release, and so is what the round began with.
-After an un-noised synchronisation the model received differs, by what its models do now.
+A proximal term moves every step a part a = eta mu of the way to a centre, un-noised. Models that
+differ by d, with centres that differ by c, differ by (1-a) d + a c after that. Centres are equal at
+a public reset. After an un-noised synchronisation received models differ as its models do.
 """
 
 from __future__ import annotations
@@ -36,9 +33,8 @@ class Steps:
     """What a proximal term makes of the difference of two models in a local step.
 
     Attributes:
-        part: a = eta mu, the part of the way to its centre that a proximal term takes; at most 1.
-        received: whether the centre is the model that was last received; else it is what the
-            round began with.
+        part: a = eta mu, at most 1.
+        received: whether the centre is the model that was last received, not the round's first.
     """
 
     part: float = 0.0
@@ -50,8 +46,8 @@ class Window:
     """The local steps between two public resets.
 
     Attributes:
-        syncs: the layer of the un-noised synchronisation after each step, or None; the last step
-            ends in the release, and its entry is None.
+        syncs: the layer of the un-noised synchronisation after each step, or None; None after the
+            last step, which ends in the release.
         release_layer: the layer whose node averages the released model.
     """
 
@@ -60,11 +56,8 @@ class Window:
 
 
 def windows(plan: RoundPlan, head_layer: int) -> list[Window]:
-    """One round's windows for a device whose noise is added at layer `head_layer` (h).
-
-    An aggregation above h makes the head release, and so does the global one where the cloud is
-    the head. One at or below h is else an un-noised synchronisation.
-    """
+    """One round's windows for devices with a head at layer h: the head releases at an aggregation
+    above h and at a global one. Any other aggregation is an un-noised synchronisation."""
     result: list[Window] = []
     syncs: list[int | None] = []
     for layer in plan.layers:
@@ -81,14 +74,11 @@ def windows(plan: RoundPlan, head_layer: int) -> list[Window]:
 def record_law(
     window: Window, head_layer: int, shares: Sequence[float], sampling_rate: float, steps: Steps
 ) -> ShiftLaw:
-    """The law of a record's shift at the window's release.
+    """The law of a record's shift at the window's release, in units of 2·eta·G: the most that one
+    step with a clipped minibatch gradient can part two models.
 
     Args:
         shares: rho of the nodes on the path from layer h+1 down to the device.
-
-    Returns:
-        In units of 2·eta·G, the most that one step with a clipped minibatch gradient can part two
-        models.
     """
     n = len(window.syncs)
     shifts = [
@@ -101,11 +91,8 @@ def record_law(
 
 
 def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> ShiftLaw:
-    """The shift when a whole device is added or removed and updates are clipped.
-
-    Every device's update between synchronisations is clipped to eta·S, the unit. The device's
-    own update is there or not, so it adds 1; another device's differs by up to 2.
-    """
+    """The shift when a whole device is added or removed, in units of eta·S, the norm of clipped
+    updates. The device's own update is there or not: 1. Another device's differs by up to 2."""
     added = [0.0 if sync is None else 2.0 for sync in window.syncs]
     added[-1] = 2.0
     return ShiftLaw((_spread(window, head_layer, shares, added, Steps()),), (1.0,))

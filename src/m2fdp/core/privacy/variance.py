@@ -16,23 +16,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from m2fdp.core.topology.network import Network
-from m2fdp.core.topology.sums import readers
+from m2fdp.core.topology.network import Network, readers
 
 
 def mean_variances(
     network: Network, deviations: Sequence[np.ndarray], sent: np.ndarray, top: int = 0
 ) -> tuple[np.ndarray, ...]:
-    """The variance of the noise in the mean that each server forms of what its children send.
+    """The variance of the noise in the mean that each server forms of what its children send:
+    float64 (N_l,) for layer l = top…L-1.
 
     Args:
-        deviations: deviations of the noise that each node adds to its message, (N_l,) for layer
-            l = 0…L (index l); those of layers up to `top` play no part.
-        sent: (N_L,), which devices send, or how often each does: then variances are expected ones.
+        deviations: each node's own, (N_l,) for layer l = 0…L; only those below `top` count.
+        sent: (N_L,), which devices send, or how often: then variances are expected ones.
         top: the layer up to which models travel.
-
-    Returns:
-        For layer l = top…L-1 (index l - top), float64 (N_l,), in the unit of deviations squared.
     """
     tree = network.tree
     weights = network.weights
@@ -51,15 +47,12 @@ def mean_variances(
 
 
 def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: int) -> np.ndarray:
-    """The variance that nodes below add to the message of each device's ancestor at a layer, in
-    rounds in which this message follows from the device's: float64 (N_L,), at least so much.
+    """The least variance that nodes below add to the message of each device's ancestor at a layer,
+    in rounds in which this message follows from the device's: float64 (N_L,).
 
     Where not all devices take part, each counts with the noise of its quietest sibling, and with
     none where each joins by chance. If senders may fall silent, the loudest ones of a sum do. Sums
     without the device's own message may all be lost.
-
-    Args:
-        deviations: the nodes' own, as in `mean_variances`.
     """
     tree, sums = network.tree, network.sums
     quietest = (*deviations[:-1], _quietest(network, deviations[-1]))
@@ -92,17 +85,16 @@ def certain_inside(network: Network, deviations: Sequence[np.ndarray], layer: in
 def family_variance(
     network: Network, drawn: np.ndarray, layer: int, known: int = 0, told: bool = False
 ) -> np.ndarray:
-    """The variance in the mean that is read of a layer's nodes, as each node can count on it: the
-    loudest others are left out. float64 (N_layer,).
+    """The variance that each node of a layer can count on in the mean that is read of it and
+    others, in rounds that it takes part in: float64 (N_layer,).
 
-    Of each node with those that its reader reads together, in rounds that it takes part in. Where
-    some of a group may be missing, these are the loudest ones; of devices that join by chance all
-    others may.
+    Where some of a group may be missing, the loudest others are. Of devices that join by chance all
+    others may be.
 
     Args:
         drawn: float64 (N_layer,), deviations.
-        known: how many know what they drew.
-        told: whether they tell each other, and may fall silent in a sum for that.
+        known: how many others know what they drew: the loudest.
+        told: whether these tell each other, and may fall silent in a sum for that.
     """
     tree, parents = network.tree, network.tree.parents[layer - 1]
     read = (network.shares(layer, network.sums.reader_layer(layer)) * drawn) ** 2
@@ -137,12 +129,8 @@ def with_quietest(groups: np.ndarray, variance: np.ndarray, others: np.ndarray) 
 
 
 def loudest_inside(network: Network, deviations: Sequence[np.ndarray], layer: int) -> np.ndarray:
-    """What one device, the loudest one, adds to the message of its ancestor at a layer.
-
-    Returns:
-        For each device, float64 (N_L,): the largest variance that any other device below the same
-        ancestor adds to its message; 0 if there is none.
-    """
+    """The largest variance that any other device below the same ancestor of a layer adds to the
+    ancestor's message, for each device; 0 if there is none: float64 (N_L,)."""
     of_devices = (network.shares(network.tree.depth, layer) * deviations[-1]) ** 2
     return _loudest_sibling(network.tree.ancestors[layer], of_devices)
 

@@ -30,7 +30,7 @@ class Verdict:
     """What one run's epsilon rests on and can't be defended.
 
     Attributes:
-        run: what tells the run from others: `run_digest`.
+        run: its `run_digest`.
         records: a digest of its training records.
         private: whether it promises anything.
         conditions: sentences that the run rests on; any makes its guarantee conditional.

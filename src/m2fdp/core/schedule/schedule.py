@@ -72,11 +72,7 @@ class Schedule:
 
 
 def build_schedule(config: TrainingConfig, depth: int) -> Schedule:
-    """The configured schedule for a tree of the given depth L.
-
-    Raises:
-        InputError: see `check_schedule`.
-    """
+    """The configured schedule for a tree of the given depth L."""
     schedule = Schedule(
         config.rounds,
         config.local_steps,

@@ -65,10 +65,7 @@ def tree_from_fanouts(fanouts: Sequence[int]) -> Tree:
 
 def star(tree: Tree) -> Tree:
     """The depth-1 tree in which the same devices are children of the cloud."""
-    return Tree(
-        (np.zeros(tree.n_devices, dtype=np.int64),),
-        (tree.names[0], tree.names[-1]),
-    )
+    return Tree((np.zeros(tree.n_devices, dtype=np.int64),), (tree.names[0], tree.names[-1]))
 
 
 def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:

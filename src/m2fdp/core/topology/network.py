@@ -11,10 +11,107 @@ import numpy as np
 
 from m2fdp.core.config import TrainingConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.participation import Participation
-from m2fdp.core.topology.sums import OPEN, SecureSums, readers
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import Trust
+
+
+@dataclass(frozen=True, eq=False)
+class Participation:
+    """Devices that join a round by chance, and what their zone makes of their updates (H Alg. 1).
+
+    A zone is a lowest server with its devices. Every device joins a round with probability q, by
+    itself (Poisson sampling). The zone's model moves by the weighted sum of the updates of those
+    who do, over a public number. H as printed divides by the weight of who came, which doubles what
+    one device moves the sum by, and shows in the noise's scale how many there were.
+
+        fixed:   sum of w_j Delta_j / (q W_i), W_i the w_j of all devices of zone i,
+        clipped: sum of w_j Delta_j / max(q W_min, sum of w_j of those who came)
+
+    (McMahan et al. 2018, "Learning differentially private recurrent language models", f_f, f_c).
+
+    Attributes:
+        rate: q.
+        caps: float64 (N_L,), w_j, above 0 and at most 1.
+        least_weight: W_min of `clipped`; None is `fixed`.
+    """
+
+    rate: float
+    caps: np.ndarray
+    least_weight: float | None = None
+
+    def of_all(self, zones: np.ndarray) -> np.ndarray:
+        """float64 (N_L,): each device's part of the weight of all devices of its zone, its lowest
+        server: int64 (N_L,)."""
+        return self.caps / np.bincount(zones, weights=self.caps)[zones]
+
+    def weights(self, zones: np.ndarray) -> np.ndarray:
+        """float64 (N_L,): what each device's update counts with in its zone's at most; under
+        `fixed` in every round that it joins."""
+        if self.least_weight is None:
+            return self.of_all(zones) / self.rate
+        return self.caps / (self.rate * self.least_weight)
+
+    def weights_among(self, zones: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """The same in a round of those present, bool (N_L,)."""
+        if self.least_weight is None:
+            return self.weights(zones)
+        came = np.bincount(zones, weights=self.caps * present)
+        return self.caps / np.maximum(self.rate * self.least_weight, came)[zones]
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """Secure aggregation in a network.
+
+    A group are those whose messages one node reads as a sum. Members may fall silent, and a group
+    of fewer than its threshold is lost: nobody reads anything of it.
+
+    Attributes:
+        layers: l of 1…L whose nodes' messages are read as sums only.
+        decode: who reads them: the senders' parent, or the cloud, for which servers between add
+            what they can't read.
+        shared: whether only the noise of a group together is enough.
+        threshold: t; None = floor(2n/3) + 1 of n.
+        dropout: the chance that a member falls silent.
+        cloud: the layer of the cloud; another than 0 where something stands above it.
+    """
+
+    layers: frozenset[int] = frozenset()
+    decode: Literal["parent", "cloud"] = "parent"
+    shared: bool = False
+    threshold: int | None = None
+    dropout: float = 0.0
+    cloud: int = 0
+
+    def reader_layer(self, layer: int) -> int:
+        """The layer of those who read what nodes of a layer send."""
+        return self.cloud if layer in self.layers and self.decode == "cloud" else layer - 1
+
+    def masked_up(self, layer: int) -> bool:
+        """Whether all links from nodes of a layer up to the cloud carry masked words only."""
+        if layer not in self.layers or self.decode == "cloud":
+            return layer in self.layers
+        return all(at in self.layers for at in range(self.cloud + 1, layer))
+
+    def least_members(self, members: np.ndarray) -> np.ndarray:
+        """t of groups of n members each, int64."""
+        usual = 2 * np.asarray(members) // 3 + 1
+        return usual if self.threshold is None else np.full_like(usual, self.threshold)
+
+    def fewest(self, layer: int, members: np.ndarray, colluding: int = 0) -> np.ndarray:
+        """How many of n members are in every sum that is read, int64: all if none falls silent."""
+        if layer in self.layers and (self.dropout > 0 or colluding > 0):
+            return np.minimum(members, self.least_members(members))
+        return members
+
+
+# Every message is read as it is sent.
+OPEN = SecureSums()
+
+
+def readers(tree: Tree, sums: SecureSums, layer: int) -> np.ndarray:
+    """Who reads what each node of a layer sends: int64 (N_layer,), indices in `reader_layer`."""
+    return tree.ancestors_of(layer, sums.reader_layer(layer))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +165,8 @@ class Network:
 
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
-        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent.
-
-        A device's is its weight in the rounds that it takes part in, or the largest there can be.
-        """
+        """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent; a device's in
+        its rounds, or the largest there can be."""
         if self.rho is not None:
             return self.rho
         uniform = self.tree.uniform_weights
@@ -139,10 +234,8 @@ class Network:
         return replace(self, participants=None, participation=None, rho=tuple(rho))
 
     def shares(self, layer: int, top: int) -> np.ndarray:
-        """Each node's weight in the model of its ancestor at layer `top`: float64 (N_layer,).
-
-        The product of rho on the path, from the node up.
-        """
+        """Each node's weight in its ancestor's model at layer `top`, the product of rho on the path
+        up: float64 (N_layer,)."""
         result = np.ones(self.tree.n_nodes(layer))
         nodes = np.arange(len(result))
         weights = self.weights
@@ -152,8 +245,7 @@ class Network:
         return result
 
     def group_sizes(self, layer: int) -> np.ndarray:
-        """How many there are, in a round, whose messages the reader of each node of a layer gets
-        as one sum, or one by one: int64 (N_layer,)."""
+        """For each node of a layer, the number of nodes with the same reader in a round: int64."""
         of_node = readers(self.tree, self.sums, layer)
         if layer == self.tree.depth:
             of_server = self.tree.ancestors_of(layer - 1, self.sums.reader_layer(layer))
@@ -166,11 +258,11 @@ class Network:
 def weighted(
     network: Network, shard_sizes: np.ndarray, kind: Literal["uniform", "samples"]
 ) -> Network:
-    """The network with the configured weights, once the shards are known.
+    """The network with the configured weights; uniform leaves an algorithm's own as they are.
 
     Args:
         shard_sizes: int64 (N_L,), D_j.
-        kind: `topology.weights`; uniform leaves an algorithm's own weights as they are.
+        kind: `topology.weights`.
     """
     if kind == "uniform":
         return network
@@ -178,8 +270,7 @@ def weighted(
 
 
 def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.ndarray) -> Network:
-    """The network with the devices joining by chance, or with updates weighed, as configured; else
-    by the chance that its algorithm has planned.
+    """The network with devices that join by chance, or updates weighed, as configured or planned.
 
     Args:
         shard_sizes: (N_L,), D_j.
@@ -208,8 +299,7 @@ def noise_plan(tree: Tree, trust: Trust) -> tuple[np.ndarray, ...]:
     """Which messages carry fresh noise (J eqs 9, 13): `Network.noise` of zeros and ones.
 
     The message of node i to its parent c is noised iff c is untrusted and i is a device or a
-    trusted server. A message from an untrusted server holds noise already. The cloud adds noise to
-    what it broadcasts iff it is trusted itself.
+    trusted server. The cloud adds noise to what it broadcasts iff it is trusted itself.
     """
     plan = [trust[0].astype(np.float64)]
     for layer, parents in enumerate(tree.parents, start=1):
@@ -226,11 +316,10 @@ def no_noise(tree: Tree) -> tuple[np.ndarray, ...]:
 def heads_of(network: Network) -> np.ndarray:
     """The node whose noise protects each device first, its head: int64 (N_L, 2).
 
-    Row j is (layer, index) of the last node that adds noise on the way up from device j before
-    an untrusted server is reached: what this server reads of j. Noise that is added further up
-    protects only from those who read further up. Where all servers up to the cloud are trusted,
-    what gets out is the cloud's broadcast, so the cloud may be a head. Where nobody adds noise
-    before untrusted ground, the device counts as its own head (see `exposed_devices`).
+    Row j is (layer, index) of the last node that adds noise on the way up from device j to the
+    first untrusted server. Noise added further up protects only from readers further up. Where all
+    servers up to the cloud are trusted, its broadcast gets out, so the cloud may be a head. Where
+    nobody adds noise, the device counts as its own head (see `exposed_devices`).
     """
     tree = network.tree
     devices = np.arange(tree.n_devices)

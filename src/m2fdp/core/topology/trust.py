@@ -54,13 +54,6 @@ def all_trusted(tree: Tree) -> Trust:
     return tuple(np.ones(tree.n_nodes(layer), dtype=bool) for layer in range(tree.depth))
 
 
-def trusted_branch(tree: Tree, trust: Trust) -> list[np.ndarray]:
-    """For layer l = 0…L >= 2, bool (N_l,): is a node's ancestor at layer 1, or itself there,
-    trusted; the cloud counts with them."""
-    below = (trust[1][tree.ancestors_of(layer, 1)] for layer in range(1, tree.depth + 1))
-    return [np.ones(1, dtype=bool), *below]
-
-
 def all_but_the_cloud(tree: Tree) -> Trust:
     """Every server is trusted; the cloud is not."""
     return (np.array([False]), *all_trusted(tree)[1:])
@@ -69,9 +62,9 @@ def all_but_the_cloud(tree: Tree) -> Trust:
 def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
     """Trust by the shares p_1…p_{L-1} of trusted nodes among the children of untrusted nodes.
 
-    The cloud is untrusted. Below each untrusted node round(p_l·s) of its s children are
-    trusted (half up), in an order drawn once per parent, so that for one seed the trusted
-    sets are nested in p. Children of a trusted node are trusted (J eq. 4).
+    Below each untrusted node round(p_l·s) of its s children are trusted (half up), in an order
+    drawn once per parent, so that for one seed the trusted sets are nested in p. Children of a
+    trusted node are trusted (J eq. 4).
 
     Raises:
         InputError: `ratios` has not one entry a layer of servers.

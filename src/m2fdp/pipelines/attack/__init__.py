@@ -1,7 +1,5 @@
 """Try what an observer can take: reconstruction and membership from the run's own messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,18 +9,13 @@ from kedro.pipeline import Pipeline
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
 from m2fdp.progress import items_bar
-from m2fdp.reporting.attack_figures import attack_figure
-from m2fdp.reporting.attack_tables import print_attack
+from m2fdp.reporting.room_figures import attack_figure, print_attack
 
 
 def attack_run(
     experiment: Experiment, attack_results: Path, begin_run: Callable[[], object]
 ) -> Mapping[str, Any]:
-    """What the configured observer takes; starts and shadows that are done are kept meanwhile.
-
-    Args:
-        begin_run: what to call when nothing is refused any more.
-    """
+    """What the configured observer takes; starts and shadows that are done are kept meanwhile."""
     what = "shadows" if experiment.config.attack.method == "lira" else "starts"
     with items_bar(what) as show:
 

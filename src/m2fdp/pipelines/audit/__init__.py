@@ -1,8 +1,6 @@
 """Test the promise in the engine's own rounds: canaries against the ledger's bounds, or pairs of
 runs that differ in one record against its shifts."""
 
-from __future__ import annotations
-
 from math import nan
 from typing import Any
 
@@ -10,11 +8,11 @@ import pandas as pd
 from kedro.pipeline import Pipeline
 from matplotlib.figure import Figure
 
-from m2fdp.adversaries.audits import refuse_broken, tried_condition
+from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
-from m2fdp.reporting.privacy_figures import audit_bounds, neighbours_figure
-from m2fdp.reporting.tables import print_audit, print_neighbours
+from m2fdp.reporting.figures import audit_bounds, neighbours_figure
+from m2fdp.reporting.room_figures import print_audit, print_neighbours
 
 
 def audit_mechanism(experiment: Experiment) -> tuple[dict[str, Any], float, float]:

@@ -1,7 +1,5 @@
 """Train, and hold the convergence bound against what is measured."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +11,7 @@ from matplotlib.figure import Figure
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.naming import node
-from m2fdp.reporting.bound_figures import convergence_bounds
-from m2fdp.reporting.tables import print_bound
+from m2fdp.reporting.room_figures import convergence_bounds, print_bound
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,9 @@ from kedro.pipeline import Pipeline
 from m2fdp.core.config import Config
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.pipelines.naming import node
-from m2fdp.reporting.clock_figures import tiers_over_rounds
-from m2fdp.reporting.tables import print_clock
-from m2fdp.tiers.plan import TierPlan, draw_world
+from m2fdp.reporting.room_figures import print_clock, tiers_over_rounds
+from m2fdp.tiers.plan import TierPlan, draw_world, rounds_table, times_table
 from m2fdp.tiers.plan import plan_tiers as tiers_of_world
-from m2fdp.tiers.tables import rounds_table, times_table
 
 
 def count_clients(config: Config) -> int:

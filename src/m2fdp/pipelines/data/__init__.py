@@ -1,7 +1,5 @@
 """Load a data set and deal its records to the devices: who holds which record."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from functools import partial
@@ -41,11 +39,7 @@ def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:
 def assemble(
     config: Config, plan: Plan, dataset: Dataset, manifest: pd.DataFrame, known: Verdict | None
 ) -> Experiment:
-    """The experiment on the manifest as it lies on the disk, if it is one for it.
-
-    Args:
-        known: the verdict of the run so far, if there is one.
-    """
+    """The experiment on the manifest as it lies on the disk, if it is one for it."""
     conditions = () if known is None else known.rests_on
     experiment = Experiment(config, dataset, manifest, plan, conditions)
     experiment.check()
@@ -72,8 +66,5 @@ def create_pipeline() -> Pipeline:
 def from_disk() -> Pipeline:
     """The same and a manifest, which may be the user's own, to the experiment."""
     return Pipeline(
-        [
-            node(load, "config", "dataset", "load_dataset"),
-            node(assemble, _ASSEMBLED, "experiment"),
-        ]
+        [node(load, "config", "dataset", "load_dataset"), node(assemble, _ASSEMBLED, "experiment")]
     )

@@ -1,7 +1,5 @@
 """The features pipeline: what models see of a record."""
 
-from __future__ import annotations
-
 import logging
 import time
 
@@ -10,7 +8,7 @@ from rich.console import Console
 
 from m2fdp.core.config import PIXELS
 from m2fdp.experiment import Experiment
-from m2fdp.features.mapping import fitted_on
+from m2fdp.features.recipe import fitted_on
 from m2fdp.pipelines.naming import node
 from m2fdp.progress import items_bar
 

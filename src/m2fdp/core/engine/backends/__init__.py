@@ -1,9 +1,5 @@
-"""Backends: how the gradients of a local step are computed.
-
-All answer one question: the weighted sum, over the records that a learner uses, of the loss
-gradients at the learner's model, each clipped to a norm if asked. They agree to rounding; the
-tests hold every one against the plain reference.
-"""
+"""Backends: the weighed sum, over a learner's records, of the loss's gradients at its model, each
+clipped to a norm if asked. All agree to rounding; tests compare each with the plain reference."""
 
 from __future__ import annotations
 
@@ -28,14 +24,13 @@ def build_backend(
     device: torch.device,
     clip_factor: ClipFactor = flat_clip,
 ) -> Backend:
-    """The backend of a name, in the form that fits the model.
+    """The backend of a name, `auto`, `reference`, `sequential` or `stacked`.
 
-    `auto` is what measured best (benchmarks/): linear models are stacked everywhere; others go
-    one learner after the other on a CPU, where stacked convolutions lose, and stacked on a GPU.
+    `auto` measured best (benchmarks/): linear models and those on a GPU are stacked; others go one
+    learner after the other.
 
     Args:
-        name: `auto`, `reference`, `sequential` or `stacked`.
-        minibatch_law: mean and variance, float64 (n,), of the records that each learner uses.
+        minibatch_law: mean and variance, float64 (n,), of the number of each learner's records.
     """
     if name == "reference":
         return ReferenceBackend(model, clip_factor)

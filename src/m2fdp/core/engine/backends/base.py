@@ -11,15 +11,11 @@ from m2fdp.core.privacy.mechanisms import Clipping
 
 
 class Backend(Protocol):
-    """Sums of record gradients for a range of learners.
-
-    `group` is the number of learners whose arithmetic is done together: a range starts at a
-    multiple of it, so that no result depends on how learners are split.
-    """
+    """Sums of record gradients for a range of learners, which starts at a multiple of `group`."""
 
     @property
     def group(self) -> int:
-        """See above."""
+        """The number of learners that are computed together."""
 
     def add_gradients(
         self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
@@ -27,10 +23,9 @@ class Backend(Protocol):
         """Add to each row of `target` alpha times the learner's sum, in place.
 
         Args:
-            target: (n, M); may be `models` itself, which makes the addition a gradient step.
+            target: (n, M); `models` itself makes the addition a gradient step.
             models: (n, M), where the gradients are taken.
             batches: records of the same n learners.
-            clip: its `record_norm`, unless None, is what each record's gradient is clipped to
-                before it is weighted. A gradient without a finite norm, of a record with infinite
-                features, say, counts as zero: else it would have no bound.
+            clip: bounds, of which `record_norm` holds for each record's gradient before its weight.
+                A gradient without a finite norm counts as zero: nothing else bounds it.
         """

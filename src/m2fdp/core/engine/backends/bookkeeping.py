@@ -1,8 +1,8 @@
 """Norms and weighted sums of record gradients from one backward pass (book-keeping).
 
 The backward pass stops at the outputs of the layers that have parameters. A record's gradient
-in a linear layer is the outer product of its error and its input, so the norm needs no gradient;
-in a convolution it is a small matrix. One more product a layer gives the sum of the clipped
+in a linear layer is the outer product of its error and its input, so the norm needs no gradient.
+In a convolution it is a small matrix. One more product a layer gives the sum of the clipped
 gradients (Bu et al., 2023, "Differentially Private Optimization on Large Model at Small Cost").
 """
 
@@ -21,30 +21,17 @@ from m2fdp.core.models.registry import Model
 
 @dataclass(frozen=True, eq=False)
 class LayerGradients:
-    """The record gradients of one layer, as factors or as they are.
-
-    Attributes:
-        errors: (b, C), the loss's derivative in the layer's output, for a bias too.
-        inputs: (b, D), if the gradient is their outer product, else None.
-        gradients: (b, C, D), if it is not, else None.
-    """
+    """The loss's derivatives (b, C) in a layer's output. Its inputs (b, D), if a record's gradient
+    is their outer product; else the gradients (b, C, D)."""
 
     errors: Tensor
     inputs: Tensor | None
     gradients: Tensor | None
 
-    def without(self, lost: Tensor) -> LayerGradients:
-        """The same, zero for some records, bool (b,)."""
-        return LayerGradients(
-            zero_rows(self.errors, lost),
-            None if self.inputs is None else zero_rows(self.inputs, lost),
-            None if self.gradients is None else zero_rows(self.gradients, lost),
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class RecordGradients:
-    """The gradients of b records, layer by layer; `names` are (weight, bias or None)."""
+    """The gradients of b records by layer; `names` are those of its weight and its bias or None."""
 
     layers: tuple[LayerGradients, ...]
     names: tuple[tuple[str, str | None], ...]
@@ -63,7 +50,15 @@ class RecordGradients:
 
     def without(self, lost: Tensor) -> RecordGradients:
         """The same, zero for some records, bool (b,)."""
-        return RecordGradients(tuple(layer.without(lost) for layer in self.layers), self.names)
+
+        def zeroed(values: Tensor | None) -> Tensor | None:
+            return None if values is None else zero_rows(values, lost)
+
+        layers = (
+            LayerGradients(zero_rows(of.errors, lost), zeroed(of.inputs), zeroed(of.gradients))
+            for of in self.layers
+        )
+        return RecordGradients(tuple(layers), self.names)
 
     def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
         """Add alpha times the sum over the records, each times its weight (b,), by parameter."""
@@ -79,7 +74,7 @@ class RecordGradients:
 
 @dataclass(frozen=True, eq=False)
 class BookKeeper:
-    """Listens to the layers of one module; `names` are their parameters', as above."""
+    """Hooks on the layers of one module, whose parameters have names as above."""
 
     layers: tuple[nn.Module, ...]
     names: tuple[tuple[str, str | None], ...]
@@ -87,11 +82,8 @@ class BookKeeper:
     def record_gradients(
         self, model: Model, features: Tensor, labels: Tensor
     ) -> RecordGradients | None:
-        """The record gradients at the module's parameters.
-
-        None where a layer is not called once a forward pass, or its output is changed in place,
-        so that what was recorded is not all there is.
-        """
+        """The record gradients at the module's parameters; None if a layer is not called exactly
+        once, or its output is changed in place."""
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
         def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -114,8 +106,8 @@ class BookKeeper:
         )
 
     def output_shapes(self, module: nn.Module, record: Tensor) -> list[tuple[int, ...]] | None:
-        """What each layer makes of one record (1, C, H, W); None where one is not called once, with
-        one record before it."""
+        """The shape of each layer's output for one record (1, C, H, W); None if a layer is not
+        called exactly once with one record."""
         shapes: dict[nn.Module, tuple[int, ...]] = {}
         calls = []
 
@@ -136,9 +128,8 @@ class BookKeeper:
         records: tuple[Tensor, Tensor],
         shapes: list[tuple[int, ...]],
     ) -> RecordGradients:
-        """The record gradients at some parameters, where each of the records, features and labels,
-        passes the module alone (`torch.func.vmap`), so that the module can't mix them; shapes are
-        what `output_shapes` gives."""
+        """The record gradients at some parameters, if each record, features and labels, passes the
+        module alone (`torch.func.vmap`); shapes are those of `output_shapes`."""
 
         def loss(
             shifts: list[Tensor], feature: Tensor, label: Tensor
@@ -168,7 +159,6 @@ class BookKeeper:
 
     @contextmanager
     def _listening(self, listen: Callable[..., Tensor | None]) -> Iterator[None]:
-        """All layers tell what they are given and make."""
         hooks = [layer.register_forward_hook(listen) for layer in self.layers]
         try:
             yield
@@ -178,13 +168,12 @@ class BookKeeper:
 
 
 def zero_rows(values: Tensor, lost: Tensor) -> Tensor:
-    """The values (b, …) with zeros in some rows, bool (b,)."""
     return values.masked_fill(lost.view(-1, *[1] * (values.dim() - 1)), 0.0)
 
 
 def build_book_keeper(module: nn.Module) -> BookKeeper | None:
-    """A book-keeper for a module whose parameters all belong to plain linear layers and
-    convolutions, each to one; None for others."""
+    """A book-keeper, or None if a parameter is shared or not of a plain linear layer or
+    convolution."""
     owners = {
         name: layer
         for name, layer in module.named_modules()

@@ -27,10 +27,8 @@ _RECORDS_AT_A_TIME = 768
 
 
 def padded_width(counts: np.ndarray, variances: np.ndarray) -> int:
-    """The records of a learner that are stacked with other learners'; 0 = none, they are many.
-
-    Room for a typical minibatch and about one and a half standard deviations of its size.
-    """
+    """The number of a learner's records that are stacked with others': a typical minibatch and
+    about 1.5 standard deviations of its size; 0 = too many to stack."""
     typical = float(np.median(counts + 1.5 * np.sqrt(variances)))
     width = ceil(typical / _ROW_MULTIPLE) * _ROW_MULTIPLE
     return width if width <= _WIDEST else 0
@@ -61,8 +59,7 @@ class StackedLinearBackend:
         def factors(
             scores: Tensor, features: Tensor, labels: Tensor, weights: Tensor, rows: Rows
         ) -> tuple[Tensor, Tensor]:
-            """Weighted derivatives of clipped losses, (..., C, b) like the scores, and the
-            features (..., b, D) that they belong to."""
+            """Weighed derivatives of clipped losses (..., C, b), and their features (..., b, D)."""
             derivatives, weights = self.model.score_gradients(scores, labels), weights[..., None, :]
             norm = clip.record_norm
             if norm is None:
@@ -100,7 +97,7 @@ class StackedLinearBackend:
             targets[learner].addmm_(errors, inputs, alpha=alpha)
 
     def _lengths(self, features: Tensor) -> Tensor:
-        """The norm (R,) of each record's features; a run's records stay the same."""
+        """The norms (R,) of all records' features, which stay the same in a run."""
         if self._buffers.get("records") is not features:
             self._buffers["records"] = features
             self._buffers["lengths"] = lengths(features.flatten(1))

@@ -1,8 +1,7 @@
-"""One learner after the other, for any model: what suits a CPU.
+"""One learner after the other, for any model on a CPU, where stacked convolutions gain nothing.
 
-Small convolutions gain nothing from being stacked over learners on a CPU, so each learner's
-minibatch is one forward and one backward pass, unpadded, whose gradients are added to a flat
-buffer where they belong.
+Each learner's minibatch is one forward and one backward pass, unpadded, with gradients added to a
+flat buffer.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from m2fdp.core.privacy.mechanisms import Clipping
 
 
 class SequentialBackend:
-    """Works on a copy of the module, whose parameters it points at the learner's."""
+    """A copy of the module, with parameters that point at the learner's."""
 
     group = 1
 
@@ -70,16 +69,15 @@ class SequentialBackend:
                 continue
             losses = self.model.loss(self.model.module(features), labels)
             sums = torch.autograd.grad((losses * weights).sum(), list(parameters.values()))
-            # One addition: calls, one for each parameter, take longer than to copy the numbers.
+            # One call for all parameters is faster, even with the copy.
             target[learner].add_(torch.cat([total.flatten() for total in sums]), alpha=alpha)
 
     @property
     def _outer_products(self) -> BookKeeper | None:
-        """Whose products of errors and inputs can go straight to where gradients are added."""
-        keeper = self.book_keeper
-        if keeper is None or self.model.is_own:
-            return None
-        return keeper if all(isinstance(lay, nn.Linear) for lay in keeper.layers) else None
+        """The book-keeper, if all layers are linear: it adds products of errors and inputs."""
+        keeper = None if self.model.is_own else self.book_keeper
+        linear = keeper is not None and all(isinstance(of, nn.Linear) for of in keeper.layers)
+        return keeper if linear else None
 
     def _record_gradients(
         self, features: Tensor, labels: Tensor
@@ -98,8 +96,8 @@ class SequentialBackend:
         return self._stacked_gradients(parameters, features, labels)
 
     def _faithful_shapes(self, features: Tensor) -> list[tuple[int, ...]] | None:
-        """What layers make of a record, if book-keeping finds the gradients of a user's own module:
-        those of drawn records at drawn parameters, as no weight is used outside its layer."""
+        """The shapes of the layers' outputs, if book-keeping is exact for a user's own module on
+        drawn records at drawn parameters."""
         module, keeper = self.model.module, self.book_keeper
         shapes = None if keeper is None else keeper.output_shapes(module, features[:1])
         if keeper is None or shapes is None:
@@ -128,7 +126,7 @@ class SequentialBackend:
     def _stacked_gradients(
         self, parameters: dict[str, Tensor], features: Tensor, labels: Tensor
     ) -> StackedGradients:
-        """The record gradients of any model, each record passing it alone."""
+        """The record gradients of any model; each record passes it alone."""
 
         def loss(parameters: dict[str, Tensor], feature: Tensor, label: Tensor) -> Tensor:
             scores = torch.func.functional_call(self.model.module, parameters, (feature[None],))
@@ -140,21 +138,18 @@ class SequentialBackend:
 
 @dataclass(frozen=True, eq=False)
 class StackedGradients:
-    """The gradients of b records as they are: (b, …) by parameter."""
+    """The gradients of b records, (b, …) by parameter."""
 
     gradients: dict[str, Tensor]
 
     def squared_norms(self) -> Tensor:
-        """(b,), over all parameters."""
         return torch.stack([g.flatten(1).square().sum(1) for g in self.gradients.values()]).sum(0)
 
     def without(self, lost: Tensor) -> StackedGradients:
-        """The same, zero for some records, bool (b,)."""
         return StackedGradients(
             {name: zero_rows(gradients, lost) for name, gradients in self.gradients.items()}
         )
 
     def add_weighted_sums(self, targets: dict[str, Tensor], alpha: float, weights: Tensor) -> None:
-        """Add alpha times the sum over the records, each times its weight (b,), by parameter."""
         for name, gradients in self.gradients.items():
             targets[name].add_(torch.tensordot(weights, gradients, 1), alpha=alpha)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from m2fdp.core import own_code
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.privacy.mechanisms.base import (
-    Clipping,
-    LockStep,
-    Mechanism,
-    Noise,
-    Protection,
-    lock_step_of,
-    silence,
-    step_alone,
-    step_together,
-)
+from m2fdp.core.privacy.mechanisms.base import Clipping as Clipping
+from m2fdp.core.privacy.mechanisms.base import LockStep as LockStep
+from m2fdp.core.privacy.mechanisms.base import Mechanism as Mechanism
+from m2fdp.core.privacy.mechanisms.base import Noise as Noise
+from m2fdp.core.privacy.mechanisms.base import Protection as Protection
+from m2fdp.core.privacy.mechanisms.base import lock_step_of as lock_step_of
+from m2fdp.core.privacy.mechanisms.base import silence as silence
+from m2fdp.core.privacy.mechanisms.base import step_alone as step_alone
+from m2fdp.core.privacy.mechanisms.base import step_together as step_together
 from m2fdp.core.rooms import Catalogue
 
 MECHANISMS: Catalogue[Mechanism] = Catalogue(
@@ -25,20 +23,6 @@ MECHANISMS: Catalogue[Mechanism] = Catalogue(
     },
 )
 
-__all__ = [
-    "MECHANISMS",
-    "Clipping",
-    "LockStep",
-    "Mechanism",
-    "Noise",
-    "Protection",
-    "get_mechanism",
-    "lock_step_of",
-    "silence",
-    "step_alone",
-    "step_together",
-]
-
 
 def get_mechanism(name: str) -> Mechanism:
     """The mechanism of that name, or the user's own of a name `package.module:NAME`.
@@ -47,8 +31,8 @@ def get_mechanism(name: str) -> Mechanism:
         InputError: there is none.
     """
     if own_code.is_own(name):
-        mechanism: Mechanism = own_code.load("privacy.mechanism", name, Mechanism)
-        return mechanism
+        own: Mechanism = own_code.load("privacy.mechanism", name, Mechanism)
+        return own
     if name not in MECHANISMS:
         valid = among(name, [*MECHANISMS, own_code.FORM])
         raise InputError("privacy.mechanism", name, f"is unknown; valid are {valid}")

@@ -1,7 +1,6 @@
 """What a mechanism is: which step it clips, who draws how much noise when, and what that shows.
 
-One object a mechanism, one file an object. Nobody else asks for its name: who needs to know what
-it does asks for a capability.
+One object a mechanism, one file an object. Nobody else asks for its name, but for a capability.
 """
 
 from __future__ import annotations
@@ -23,18 +22,16 @@ from m2fdp.core.topology.tree import Tree
 
 @dataclass(frozen=True)
 class Clipping:
-    """What bounds one local step.
+    """What bounds one local step: the norms that something is clipped to, None = it is not.
 
     Attributes:
-        record_norm: the norm each record's gradient is clipped to, or None.
-        batch_norm: the norm the minibatch gradient is clipped to, or None.
-        update_norm: the norm, in units of eta, that a device's whole update between two
-            synchronisations is clipped to, or None.
-        model_norm: the norm that a device's whole model is clipped to before it is sent, or None.
-        by_layer: whether a device's gradient or update is clipped layer by layer, each of the
-            model's n layers to its norm / sqrt(n).
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
             the `expected` one, which is public and the same for neighbours.
+        record_norm: of each record's gradient.
+        batch_norm: of the minibatch gradient.
+        update_norm: of a device's update between two synchronisations, in units of eta.
+        model_norm: of a device's whole model, before it is sent.
+        by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
     """
 
     divide_by: Literal["drawn", "expected"]
@@ -46,8 +43,7 @@ class Clipping:
 
     @property
     def of_models(self) -> bool:
-        """Whether a whole model is clipped and noised, not the steps to it. Noise is then in the
-        model's own unit."""
+        """Whether a whole model is clipped and noised; noise is then in the model's own unit."""
         return self.model_norm is not None
 
 
@@ -56,8 +52,8 @@ class LockStep:
     """Which devices step together, as one learner.
 
     Attributes:
-        nodes: int64 (G, 2), the (layer, index) of the node at the head of each group: the devices'
-            own head, or the reader of the sum of heads that share their noise.
+        nodes: int64 (G, 2), the (layer, index) of each group's node: the devices' head, or the
+            reader of the sum of heads that share their noise.
         group_of: int64 (N_L,), each device's group.
         weights: float64 (N_L,), the product of rho on the path from the device to that node.
     """
@@ -69,12 +65,11 @@ class LockStep:
 
 @dataclass(frozen=True, eq=False)
 class ClientNoise:
-    """What devices draw that split their model below a server that nobody trusts; 0 for others.
+    """Deviations of devices that split their model below an untrusted server; 0 for others.
 
     Attributes:
-        gradients: float64 (N_L,), deviations in units of eta, added to the client's part of the
-            gradient at every local step.
-        activations: float64 (N_L,), deviations, added to every record's activations.
+        gradients: float64 (N_L,), in units of eta, for the client's gradient at every local step.
+        activations: float64 (N_L,), for every record's activations.
     """
 
     gradients: np.ndarray
@@ -86,18 +81,16 @@ class Noise:
     """Noise standard deviations.
 
     Attributes:
-        steps: float64 (G,) per lock-step group, added to its gradient at every local step, if
-            all devices take part.
+        steps: float64 (G,), added to each lock-step group's gradient at every local step, if all
+            devices take part.
         heads: what each head of a group adds of that, float64 (N_l,) for layer l = 0…L.
-        messages: what each node adds to its message to its parent, and the cloud to what it
-            broadcasts at a round's end, float64 (N_l,) for layer l = 0…L.
-        broadcasts: what each server adds to what it broadcasts after a local aggregation, float64
-            (N_l,) for layer l = 0…L-1.
-        local_messages: instead of `messages`, where models travel up to a server for a local
-            aggregation; None = the same.
-        unit: what all of them are in: in the step size eta, or in the model's own unit.
-        clients: noise of devices that noise what they send of a split model, whose `steps` are 0;
-            None = nobody does.
+        messages: added by each node to its message to its parent, and by the cloud to its broadcast
+            at a round's end, float64 (N_l,) for layer l = 0…L.
+        broadcasts: added by each server to its broadcast after a local aggregation, float64 (N_l,)
+            for layer l = 0…L-1.
+        local_messages: `messages` that travel for a local aggregation; None = the same.
+        unit: of all deviations: the step size eta, or the model's own.
+        clients: of devices that noise what they send of a split model; None = nobody does.
     """
 
     steps: np.ndarray
@@ -111,22 +104,23 @@ class Noise:
     @property
     def every(self) -> tuple[np.ndarray, ...]:
         """All of these numbers."""
-        clients = () if self.clients is None else (self.clients.gradients, self.clients.activations)
         sent = (*self.heads, *self.messages, *self.broadcasts, *(self.local_messages or ()))
         nothing = np.array([])  # a field of 0.20 that digests of checkpoints still tell
-        return (self.steps, *sent, nothing, *clients)
+        return (self.steps, *sent, nothing, *self._of_clients)
+
+    @property
+    def _of_clients(self) -> tuple[np.ndarray, ...]:
+        return () if self.clients is None else (self.clients.gradients, self.clients.activations)
 
     @property
     def credited(self) -> frozenset[str]:
-        """The names of those that are not all 0: the ledger counts on somebody who draws them."""
+        """The names of noises that are not all 0: the ledger counts on somebody who draws them."""
         by_name = {
             "steps": (self.steps,),
             "messages": self.messages,
             "broadcasts": self.broadcasts,
             "local_messages": self.local_messages or (),
-            "clients": ()
-            if self.clients is None
-            else (self.clients.gradients, self.clients.activations),
+            "clients": self._of_clients,
         }
         return frozenset(name for name, parts in by_name.items() if any(map(np.any, parts)))
 
@@ -140,8 +134,8 @@ class Noise:
         return self.messages if top == 0 else self.local_messages or self.messages
 
     def covers(self, tree: Tree, top: int) -> np.ndarray:
-        """Whether the model that each server of a layer broadcasts after a local aggregation there
-        follows from noised ones alone: bool (N_top,)."""
+        """Whether each server of a layer broadcasts after a local aggregation what follows from
+        noised models alone: bool (N_top,)."""
         sent = self.sent(top)
         noised = sent[tree.depth] > 0
         for layer in range(tree.depth - 1, top - 1, -1):
@@ -158,10 +152,10 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Protection:
-    """What nodes do of a mechanism whose noise is decided; none of them needs to know more of it.
+    """What nodes need to know of a mechanism whose noise is decided.
 
     Attributes:
-        private: whether they clip and noise at all.
+        private: whether nodes clip and noise at all.
     """
 
     clipping: Clipping
@@ -181,7 +175,7 @@ class Mechanism(Protocol):
     @property
     def noises_every_step(self) -> bool:
         """Whether noise enters at every local step. Devices below a head then step together, and
-        two runs never drift apart; else a difference may grow until the next noised release."""
+        two runs never drift apart."""
 
     def check(
         self,
@@ -189,13 +183,10 @@ class Mechanism(Protocol):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        """Raise what is not defined, or not proven, for this mechanism.
+        """Raise an `InputError` for what is not defined, or not proven, for this mechanism.
 
         Args:
-            network: None before it is known, and where nothing is private; with it come its rounds.
-
-        Raises:
-            InputError: naming the key, or the block.
+            network: None before it is known, and where nothing is private.
         """
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
@@ -217,8 +208,8 @@ class Mechanism(Protocol):
         """Deviations, for layer l = 0…L, in the proportions that a calibration keeps.
 
         Args:
-            protecting: float64 (N_L,), what protects each device's records, added by its head.
-            distrusted: the kinds of observers that they must be protected from.
+            protecting: float64 (N_L,), the noise of its head that protects each device's records.
+            distrusted: the kinds of observers to protect from.
         """
 
     def noise(
@@ -235,9 +226,6 @@ class Mechanism(Protocol):
         """Who sees what of whose records: the lines of the ledger, position by position.
 
         For noise and units see `m2fdp.core.privacy.ledger.build_ledger`.
-
-        Args:
-            laws: this mechanism's, each computed once.
         """
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
@@ -245,11 +233,7 @@ class Mechanism(Protocol):
 
 
 def refuse_first(*cases: tuple[bool, str]) -> None:
-    """Raise the first that applies of what the block `privacy` can't be.
-
-    Raises:
-        InputError: naming the block.
-    """
+    """Raise the first case that applies of what the block `privacy` can't be."""
     for wrong, message in cases:
         if wrong:
             raise InputError("privacy", BLOCK, message)
@@ -265,13 +249,15 @@ def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep
     their sum and all devices below it: none of them may act on a part of the noise.
 
     Args:
-        plans: rounds. Where each of their steps ends in the sum and nobody falls silent, heads
-            have no time to act, and are learners of their own.
+        plans: where each step of these rounds ends in the sum and nobody falls silent, heads have
+            no time to act, and are learners of their own.
     """
     tree, sums = network.tree, network.sums
     of_device = heads_of(network)
     for layer in sorted(sums.layers, reverse=True) if sums.shared else ():
-        if plans and not sums.dropout and _all_end_above(plans, layer):
+        tops = {top for plan in set(plans) for top in plan.layers}
+        end_above = all(top is not None and top < layer for top in tops)
+        if plans and not sums.dropout and end_above:
             continue
         top = sums.reader_layer(layer)
         reader = tree.ancestors[top]
@@ -281,48 +267,39 @@ def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep
     return LockStep(nodes, group_of, weights_up_to(network, nodes[group_of, 0]))
 
 
-def _all_end_above(plans: Sequence[RoundPlan], layer: int) -> bool:
-    """Whether every step's models travel past the nodes of a layer."""
-    tops = {top for plan in set(plans) for top in plan.layers}
-    return all(top is not None and top < layer for top in tops)
-
-
 def parts_of_full_noise(
     premises: Premises, protecting: np.ndarray, below_heads: bool
 ) -> list[np.ndarray]:
-    """Of its full noise, each node's part.
+    """Each node's part of its full noise.
 
-    A head's full noise is what protects the most exposed record below it from whoever sees its
-    every release.
-
-    Any other node's noise is as large against what a record moves its message by. Above a head it
-    is the head's deviation times the weight of the head's message there. Below a head it is the
+    A head's full noise protects the most exposed record below it from somebody who sees its every
+    release. Any other node's is as large against what a record moves its message by. Above a head
+    it is the head's deviation times the weight of the head's message there. Below a head it is the
     head's deviation over the weight of the node's message in the head's. The largest over all heads
     on the paths through the node counts.
 
     Args:
-        protecting: float64 (N_L,), what protects each device's records, added by its head.
-        below_heads: whether messages are sent below heads; not under noise at every step.
+        protecting: float64 (N_L,), the noise of its head that protects each device's records.
+        below_heads: whether messages are sent below heads.
     """
     network, heads = premises.network, premises.heads
     tree = network.tree
-    full = list(no_noise(tree))
-    for layer in np.unique(heads[:, 0]):
-        members = heads[:, 0] == layer
-        np.maximum.at(full[layer], heads[members, 1], protecting[members])
-    result = [of_layer.copy() for of_layer in full]
+    result = [np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth + 1)]
     for head_layer in np.unique(heads[:, 0]):
         members = heads[:, 0] == head_layer
-        of_heads = full[head_layer][heads[members, 1]]
+        its_heads, full = heads[members, 1], np.zeros(tree.n_nodes(head_layer))
+        np.maximum.at(full, its_heads, protecting[members])
+        np.maximum(result[head_layer], full, out=result[head_layer])
         for layer, parts in enumerate(network.noise):
             if layer == head_layer or (layer > head_layer and not below_heads):
                 continue
             nodes = tree.ancestors[layer][members]
             if layer < head_layer:
-                sensitivity = network.shares(head_layer, layer)[heads[members, 1]]
+                sensitivity = network.shares(head_layer, layer)[its_heads]
             else:
                 sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
-            np.maximum.at(result[layer], nodes, of_heads * sensitivity * (parts[nodes] > 0))
+            wanted = full[its_heads] * sensitivity * (parts[nodes] > 0)
+            np.maximum.at(result[layer], nodes, wanted)
     return [part * whole for part, whole in zip(network.noise, result, strict=True)]
 
 

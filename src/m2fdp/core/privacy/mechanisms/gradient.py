@@ -92,10 +92,8 @@ class Gradient:
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
-        """Heads draw at every step; servers above them with their messages, nodes below never.
-
-        A group below a decoding parent steps behind the noise of all heads in it.
-        """
+        """Heads draw at every step, servers above them with their messages, nodes below never. A
+        group below a decoding parent steps behind the noise of all heads in it."""
         network, heads = premises.network, premises.heads
         tree = network.tree
         drawn = [np.zeros_like(of_layer) for of_layer in deviations]
@@ -103,8 +101,7 @@ class Gradient:
             drawn[layer][index] = deviations[layer][index]
         shared = mean_variances(network, drawn, np.ones(tree.n_devices))
         steps = [
-            drawn[layer][index] if drawn[layer][index] else np.sqrt(shared[layer][index])
-            for layer, index in lock_step.nodes
+            drawn[layer][index] or np.sqrt(shared[layer][index]) for layer, index in lock_step.nodes
         ]
         messages = [of_layer.copy() for of_layer in deviations]
         group_layers = lock_step.nodes[lock_step.group_of, 0]
@@ -131,11 +128,8 @@ class Gradient:
     def releases(
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
     ) -> list[Release]:
-        return [
-            line
-            for position in positions(premises, noise, units)
-            for line in _lines(premises, position, laws)
-        ]
+        of_positions = positions(premises, noise, units)
+        return [line for position in of_positions for line in _lines(premises, position, laws)]
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         return []

@@ -1,8 +1,7 @@
 """`upload`, the papers': minibatch gradients are clipped, and the model message is noised.
 
-Every node that adds noise adds it to what it sends up, when it sends. What an aggregation does not
-carry past a head is in clear below it, so that two runs may drift apart between two noised
-releases: see `m2fdp.core.privacy.taint`.
+Every node that adds noise adds it to its message. Aggregations that end below a head are in clear.
+So two runs may drift apart between two noised releases: see `m2fdp.core.privacy.taint`.
 """
 
 from __future__ import annotations
@@ -37,19 +36,11 @@ from m2fdp.core.privacy.releases import (
     trusted_above,
     unsubtractable,
 )
-from m2fdp.core.privacy.sight import (
-    BESIDE,
-    COLLUDING,
-    ELECTED,
-    TO_TRUSTED,
-    Reading,
-    readings,
-)
+from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, TO_TRUSTED, Reading, readings
 from m2fdp.core.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
-# What the line of a device's siblings rests on.
 _ALONE = "siblings do not pool what they know of their own noises"
 # What carries no noise, by where it is read.
 _IN_CLEAR = {
@@ -106,9 +97,8 @@ class Upload:
         return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
-        """J Prop. 1 with Lemma 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon, where
-        Delta = 2 eta K G / (product of s_l' over the layers l' from the node's to L-1).
-        """
+        """J Prop. 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon. By J Lemma 1, Delta is
+        2 eta K G over the product of s_l' from the node's layer to layer L-1."""
         network, plans, privacy = premises.network, premises.plans, premises.privacy
         tree = network.tree
         most_steps = max(len(plan.layers) for plan in plans)
@@ -202,7 +192,7 @@ def _sees(position: Position, received: View | None) -> tuple[str, str]:
     """What an observer sees, and what its line rests on.
 
     Args:
-        received: v where the head's message is sent to it; None = it is further away.
+        received: v of an observer that the head's message is sent to; None = it is further away.
     """
     if received == "message":
         return "the noised model at every release", "–"

@@ -1,0 +1,172 @@
+"""What modules and losses of a user's own must be: tried on a few records before anything else."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from m2fdp.core.errors import InputError
+from m2fdp.core.models.checks import Shape, layer_in_words, some_records
+from m2fdp.core.models.losses import Loss, OneByOne
+from m2fdp.core.models.names import KEY
+from m2fdp.core.models.registry import Model
+from m2fdp.core.own_code import guarded, load
+
+_LOSS = "model.loss"
+_FEW = 5  # records that own code is tried on
+# All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
+DROPOUTS = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+
+
+def imported(name: str, shape: Shape, n_classes: int) -> Model:
+    function = load(KEY, name)
+    with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
+        module = function(shape, n_classes)
+    check_module(name, module, shape, n_classes)
+    return Model(name, module, is_own=True)
+
+
+def with_own_loss(model: Model, name: str, n_classes: int) -> Model:
+    """The model with another loss, whose derivative and curvature nobody has stated."""
+    loss = load("model.loss", name)
+    check_loss(name, loss, n_classes)
+    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)
+
+
+def check_module(name: str, module: object, shape: Shape, n_classes: int) -> None:
+    """Refuse what is no module that can be trained. Whether it mixes records is not tried: in a
+    private run each passes it alone.
+
+    Raises:
+        InputError: it is no module, keeps state, does not fit the images and classes, or makes
+            scores that are random.
+    """
+    if not isinstance(module, nn.Module):
+        raise InputError(KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
+    _check_stateless(name, module)
+    _check_fits(name, module, shape, n_classes)
+    _check_repeatable(name, module, shape)
+
+
+def check_loss(name: str, loss: Loss, n_classes: int) -> None:
+    """Refuse what is no loss a record. Whether it mixes records is not tried: it sees each alone.
+
+    Raises:
+        InputError: what it makes of some scores is not that.
+    """
+    labels = torch.arange(_FEW) % n_classes
+    drawn = torch.randn(_FEW, n_classes, generator=torch.Generator().manual_seed(0))
+    for scores in (drawn, 5 * drawn, torch.zeros_like(drawn)):
+        _try_loss(name, loss, scores, labels)
+    what = "can't be vectorised over records by torch.func.vmap, of which it sees each alone"
+    with guarded(_LOSS, name, what):
+        by_record = torch.func.grad(lambda s, label: OneByOne(loss)(s[None], label[None]).sum())
+        torch.func.vmap(by_record)(drawn, labels)
+
+
+def _try_loss(name: str, loss: Loss, scores: Tensor, labels: Tensor) -> None:
+    """Refuse what has no finite losses (B,) of scores (B, C), or no finite gradient."""
+    refuse = partial(InputError, _LOSS, name)
+    sent, sent_labels = scores.clone().requires_grad_(), labels.clone()
+    shapes = f"scores of shape {tuple(scores.shape)} and labels of shape {tuple(labels.shape)}"
+    with guarded(_LOSS, name, f"can't take {shapes}"):
+        losses = loss(sent, sent_labels)
+    if not isinstance(losses, Tensor) or losses.shape != labels.shape:
+        output = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise refuse(f"makes {output} of {shapes}; valid: one loss a record, {tuple(labels.shape)}")
+    if not torch.equal(sent_labels, labels):
+        raise refuse("changes the labels that it is given in place; work on a copy")
+    if not losses.isfinite().all():
+        raise refuse(f"makes the loss {losses[~losses.isfinite()][0].item()} of {shapes}")
+    if not losses.requires_grad:
+        raise refuse("makes losses that no gradient leads back from to the scores")
+    with guarded(_LOSS, name, "has no gradient"):
+        (gradients,) = torch.autograd.grad(losses.sum(), sent)
+    if not gradients.isfinite().all():
+        raise refuse(f"has a gradient that is not finite, at {shapes}")
+
+
+def _check_stateless(name: str, module: nn.Module) -> None:
+    """Refuse buffers: the engine trains, noises, aggregates and stores parameters alone."""
+    for place, part in module.named_modules():
+        for buffer, _ in part.named_buffers(recurse=False):
+            normed = hasattr(part, "track_running_stats")
+            raise InputError(
+                KEY,
+                name,
+                f"has {layer_in_words(place, part)}, whose buffer {buffer} is state that no "
+                "aggregation averages and no noise covers; "
+                + ("use nn.GroupNorm or nn.LayerNorm" if normed else "make it in forward"),
+            )
+
+
+def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
+    """Send some records through the module, as training will."""
+    refuse = partial(InputError, KEY, name)
+    parameters = dict(module.named_parameters())
+    if not parameters:
+        raise refuse("has no parameters to train")
+    for key, parameter in parameters.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise refuse(f"has the lazy parameter {key}; give its layer the size of its input")
+        if not parameter.requires_grad:
+            all_are = "but all parameters are trained and noised; compute with a constant instead"
+            raise refuse(f"has the frozen parameter {key}, {all_are}")
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            valid = "valid: torch.float32 on cpu (`device` moves the model itself)"
+            raise refuse(
+                f"has the parameter {key} of {parameter.dtype} on {parameter.device}; {valid}"
+            )
+        if not parameter.isfinite().all():
+            raise refuse(f"starts with the parameter {key} that is not finite; give it numbers")
+    records = some_records(shape)
+    sent = records.clone()
+    with guarded(KEY, name, f"can't take records of shape {shape}"):
+        scores = module(sent)
+    if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
+        output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        valid = f"valid: one score a class, {(len(records), n_classes)}"
+        raise refuse(f"makes {output} of {len(records)} records; {valid}")
+    if not scores.isfinite().all():
+        raise refuse("makes scores that are not finite of records in [0, 1], before any training")
+    if not torch.equal(sent, records):
+        raise refuse("changes the records that it is given in place; work on a copy")
+    if not scores.requires_grad:
+        raise refuse("makes scores that no gradient leads back from to its parameters")
+    gradients = torch.autograd.grad(scores.sum(), list(parameters.values()), allow_unused=True)
+    for key, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            raise refuse(f"makes no use of the parameter {key}; remove it")
+
+
+def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
+    """Refuse modules whose scores are drawn, by no stream of the run, or differ in evaluation."""
+    refuse = partial(InputError, KEY, name)
+    for place, part in module.named_modules():
+        if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):
+            raise refuse(
+                f"has {layer_in_words(place, part)}, which draws at random in training, so that no "
+                "run repeats; leave it out or set its rate to 0"
+            )
+    probe = copy.deepcopy(module)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in probe.parameters():  # all may start at zero, which hides any difference
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        records = torch.rand(8, *shape)
+        first, second = probe.train()(records), probe(records)
+        evaluated = probe.eval()(records)
+    if not torch.allclose(first, second, equal_nan=True):
+        raise refuse("draws at random: two passes of one record differ")
+    if not torch.allclose(first, evaluated, rtol=1e-4, atol=1e-6, equal_nan=True):
+        raise refuse("gives other scores in training than in evaluation; use one mode")

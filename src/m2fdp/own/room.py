@@ -1,0 +1,13 @@
+"""What the room of own code brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    own={
+        "dataset.name": "m2fdp.own.records:make_own",
+        "model.name": "m2fdp.own.models:imported",
+        "model.loss": "m2fdp.own.models:with_own_loss",
+        "partition.scheme": "m2fdp.own.records:by_own_code",
+    },
+    own_parts=("m2fdp.own.parts:own_parts",),
+)

@@ -1,0 +1,197 @@
+"""What MLflow's pages show of runs: descriptions, views that are kept, their server.
+
+MLflow 3 has no views in its Python API. What its pages save when somebody shares a view is a tag of
+the experiment, JSON, and `viewStateShareKey` in an address names it.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import mlflow
+import pandas as pd
+from mlflow import MlflowClient
+
+from m2fdp.core import metrics
+from m2fdp.experiment import Experiment
+from m2fdp.pipelines.tracking import connect, tracking_uri
+from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
+from m2fdp.reporting.naming import command
+
+DESCRIPTION = "mlflow.note.content"  # the tag that MLflow's pages show as Markdown
+TRAINING_PAGES = "workflowType=machine_learning"  # MLflow's pages begin with those for GenAI
+LONGEST = 7_900  # characters; MLflow cuts a tag off at 8,000
+SHOWN = "accuracy_curve.png"  # in the page itself; others are linked
+
+
+def picture(run_id: str, path: str, shows: str) -> str:
+    """An artifact of a run as a picture in its description."""
+    return f"![{shows}](get-artifact?path={path}&run_uuid={run_id})"
+
+
+def artifact_link(experiment_id: str, run_id: str, path: str, shows: str) -> str:
+    """A link to an artifact on the run's page."""
+    page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/{path}"
+    return f"[{shows}]({page}?{TRAINING_PAGES})"
+
+
+def described(card: Card, experiment_id: str, run_id: str, files: Sequence[str]) -> str:
+    """A run's card as its description."""
+    after = [picture(run_id, SHOWN, FIGURES[SHOWN])] if SHOWN in files else []
+    links = [
+        artifact_link(experiment_id, run_id, name, shows)
+        for name, shows in FIGURES.items()
+        if name in files
+    ]
+    if links:
+        after.append(f"Figures: {', '.join(links)}.")
+    return card.shortened(LONGEST, after)
+
+
+def card_of_parts(
+    experiment: Experiment,
+    promised: Mapping[str, Any],
+    round_metrics: pd.DataFrame | None,
+    ledger: pd.DataFrame | None,
+    pipelines: Sequence[str],
+) -> Card:
+    """The card of a run that has made none itself, as it was not asked to evaluate."""
+    reached = None
+    if round_metrics is not None:
+        last = round_metrics.iloc[-1]
+        reached = {"rounds": int(last["round"]), **metrics.of_last(last)}
+    repeat = command(experiment.config, pipelines)
+    return privacy_card(subject_of(experiment), promised, reached, ledger, repeat)
+
+
+RUNS = "kedro-run"  # the view of the runs that belong to no study
+_VIEW = "mlflow.sharedViewState."  # begins the tag
+_METRICS = metrics.names_of(
+    (
+        metrics.ACCURACY,
+        metrics.EPSILON_VERIFIED,
+        metrics.EPSILON_NOMINAL,
+        metrics.ENERGY,
+        metrics.DELAY,
+    )
+)
+
+
+def save_view(
+    client: MlflowClient, experiment_id: str, key: str, chosen: str, columns: list[str], **more: Any
+) -> None:
+    """Keep a view as `key`, in the place of an older one.
+
+    Args:
+        chosen: MLflow's filter of the runs that it shows.
+        columns: what it shows of each besides what it has reached and promised, as MLflow names
+            columns: tags.`seed`.
+        more: other entries: `orderByKey`, `groupBy`.
+    """
+    view = {
+        "searchFilter": chosen,
+        "orderByAsc": False,
+        "selectedColumns": [*(f"metrics.`{name}`" for name in _METRICS), *columns],
+        "runsHiddenMode": "SHOW_ALL",
+    }
+    client.set_experiment_tag(experiment_id, _VIEW + key, json.dumps(view | more))
+
+
+def save_view_of_runs(client: MlflowClient, experiment_id: str) -> None:
+    """Keep the view of all runs that belong to no study, the latest first."""
+    columns = [f"tags.`{key}`" for key in ("algorithm", "dataset", "seed", "cell")]
+    latest = "attributes.start_time"
+    save_view(client, experiment_id, RUNS, "tags.study IS NULL", columns, orderByKey=latest)
+
+
+def view_link(experiment_id: str, key: str, mode: str) -> str:
+    """Where MLflow's pages show a view that is kept, as a TABLE or as a CHART."""
+    return (
+        f"#/experiments/{experiment_id}/runs?viewStateShareKey={key}"
+        f"&compareRunsMode={mode}&{TRAINING_PAGES}"
+    )
+
+
+_HOST, _PORT = "127.0.0.1", 5000
+_TRIED = 100  # ports
+# One worker, and none of MLflow's jobs: it would start 15 processes, and workers that take longer
+# than 5 s to import, as beside a study, are killed and started again for ever.
+_SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+# Prints lines once somebody listens at an address, unless the server, its parent, is gone before.
+_TELLER = """
+import os, signal, socket, sys, time
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+parent, (host, port, *lines) = os.getppid(), sys.argv[1:]
+while os.getppid() == parent:
+    with socket.socket() as asked:
+        if asked.connect_ex((host, int(port))) == 0:
+            print(*lines, sep="\\n", flush=True)
+            break
+    time.sleep(0.1)
+"""
+
+
+def show(project: Path) -> None:
+    """Print where the runs are seen, and the latest study; unless the store is a server, become one
+    that shows them."""
+    experiment = connect(project)
+    client = mlflow.MlflowClient()
+    save_view_of_runs(client, experiment)
+    uri, pages = tracking_uri(project), _pages(client, experiment)
+    if uri.startswith("http"):
+        for name, page in pages.items():
+            click.echo(f"{name}: {uri.rstrip('/')}/{page}")
+        return
+    port = free_port(_PORT)
+    if port != _PORT:
+        click.echo(f"Port {_PORT} is taken, perhaps by an older `make ui`; this one takes {port}.")
+    sys.stdout.flush()
+    lines = [f"{name}: http://{_HOST}:{port}/{page}" for name, page in pages.items()]
+    tell_once_served(port, lines)
+    _serve(uri, port)
+
+
+def _pages(client: mlflow.MlflowClient, experiment: str) -> dict[str, str]:
+    """What there is to see, and its place: of runs in studies alone, the latest of these."""
+    studies = client.search_runs([experiment], "tags.role = 'study'", max_results=1)
+    names = [study.data.tags["study"] for study in studies]
+    pages = {f"The study {name}": view_link(experiment, name, "TABLE") for name in names}
+    if names and not client.search_runs([experiment], "tags.study IS NULL", max_results=1):
+        return pages
+    return {"The runs": view_link(experiment, RUNS, "TABLE"), **pages}
+
+
+def tell_once_served(port: int, lines: Sequence[str]) -> subprocess.Popen:
+    """Have a process print lines when somebody listens at a port, and end."""
+    return subprocess.Popen([sys.executable, "-c", _TELLER, _HOST, str(port), *lines])
+
+
+def free_port(first: int) -> int:
+    """The first port from `first` on where nobody answers and that can be listened at."""
+    for port in range(first, first + _TRIED):
+        with socket.socket() as asked, socket.socket() as offered:
+            asked.settimeout(1.0)
+            answered = asked.connect_ex((_HOST, port)) == 0
+            # As servers do: a port whose last connections are only just closed is free.
+            offered.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                offered.bind((_HOST, port))
+            except OSError:
+                continue
+            if not answered:
+                return port
+    raise click.ClickException(f"None of the ports {first} to {first + _TRIED - 1} is free.")
+
+
+def _serve(uri: str, port: int) -> NoReturn:
+    """Become MLflow's server."""
+    server = [sys.executable, "-m", "mlflow", "ui", "--workers", "1"]
+    where = ["--host", _HOST, "--port", str(port), "--backend-store-uri", uri]
+    os.execve(sys.executable, [*server, *where], os.environ | _SETTINGS)

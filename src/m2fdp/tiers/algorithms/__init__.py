@@ -1,1 +1,0 @@
-"""The algorithms that train split models, one small file each."""
