@@ -182,7 +182,7 @@ RUNS = {
     "neighbours": (
         "--pipelines=audit",
         "--params",
-        f"{SMALL},audit.method=neighbours,audit.neighbours=20",
+        f"{SMALL},audit.method=neighbours",
     ),
     "inversion": (
         "--pipelines=attack",

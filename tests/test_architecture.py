@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,57 @@ def test_who_reads_what_is_said_in_one_file():
         and node.value in KINDS.keys() - {"cloud", "public"}
     }
     assert told == set()
+
+
+ROOMS_WORDS = re.compile(
+    r"(?<![a-z])(zones?|super[ -]nodes?|elect(?:ed|ions?|s)|tiers?|scaffold|ray|grpc|kedro|mlflow)"
+    r"(?![a-z])",
+    re.IGNORECASE,
+)
+# What is left, and may only become less: lists of all names, who elects whom, and H's zones.
+_ELECTED = {"elected", "elects", "super node", "super nodes", "super-nodes"}
+_ZONES = {"zone", "zones"}
+ROOMS_WORDS_LEFT = {
+    "config/data.py": {"tiers"},
+    "config/loading.py": {"kedro", "mlflow"},
+    "config/privacy.py": _ELECTED,
+    "config/retired.py": {"mlflow", "super nodes", "tier"},
+    "config/root.py": {"scaffold", "tiers"},
+    "config/training.py": {"tiers"},
+    "experiment/facts/values.py": _ZONES,
+    "models/registry.py": {"tiers"},
+    "privacy/calibration.py": _ZONES,
+    "privacy/ledger.py": _ELECTED,
+    "privacy/mechanisms/gradient.py": _ELECTED,
+    "privacy/mechanisms/upload.py": _ELECTED,
+    "privacy/positions.py": _ELECTED | _ZONES,
+    "privacy/premises.py": _ELECTED,
+    "privacy/releases.py": _ELECTED | _ZONES,
+    "privacy/sight.py": _ELECTED | _ZONES,
+    "privacy/summary.py": _ELECTED | _ZONES,
+    "topology/network.py": _ELECTED | _ZONES,
+    "topology/participation.py": _ZONES,
+}
+
+
+def words_of_rooms(tree: ast.AST) -> set[str]:
+    """Words of rooms in a module's names and texts."""
+    texts = [
+        value.replace("_", " ")
+        for node in ast.walk(tree)
+        for key in ("id", "attr", "arg", "name", "value")
+        if isinstance(value := getattr(node, key, None), str)
+    ]
+    return {word.lower() for text in texts for word in ROOMS_WORDS.findall(text)}
+
+
+def test_the_core_says_no_word_of_a_room():
+    core = PACKAGE / "core"
+    for path in sorted(core.rglob("*.py")):
+        name = path.relative_to(core).as_posix()
+        assert words_of_rooms(ast.parse(path.read_text())) <= ROOMS_WORDS_LEFT.get(name, set()), (
+            name
+        )
 
 
 def contracts():

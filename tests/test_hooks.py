@@ -280,12 +280,12 @@ def test_figures_are_pdf_too_or_not_drawn_and_leave_none_of_an_earlier_run(
         assert "Replacing" not in result.output + caplog.text
         return artifacts_of(_runs(project)[0]) - {"configuration.json"}
 
-    assert kept("pdf=true") == {"accuracy_curve.pdf", "accuracy_curve.png"}
+    assert kept("figures=pdf") == {"accuracy_curve.pdf", "accuracy_curve.png"}
     assert printed.read_bytes().startswith(b"%PDF")
-    assert kept("pdf=false") == {"accuracy_curve.png"}
+    assert kept("figures=true") == {"accuracy_curve.png"}
     assert drawn.exists() and not printed.exists()
-    kept("pdf=true")
-    assert kept("figures=false", "pdf=true") == set()
+    kept("figures=pdf")
+    assert kept("figures=false") == set()
     assert not drawn.exists() and not printed.exists()
 
 

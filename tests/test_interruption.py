@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from m2fdp.core.interruption import Interrupted, deferred, end_in_one_line, interruptible
+from m2fdp.interruption import Interrupted, deferred, end_in_one_line, interruptible
 
 # A command that stops where mlflow is about to be imported, or where it has done all it should.
 COMMAND = """

@@ -7,6 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from m2fdp.checkpoints import own_sources
 from m2fdp.core import own_code
 from m2fdp.core.errors import InputError
 
@@ -142,7 +143,9 @@ def package(write):
 
 
 def digests():
-    return {name: source.digest for name, source in own_code.sources(["own_things:loss"]).items()}
+    return {
+        name: source.digest for name, source in own_sources.sources(["own_things:loss"]).items()
+    }
 
 
 def test_own_code_comes_from_all_that_it_may_import(package):
@@ -176,10 +179,10 @@ def test_what_is_loaded_counts_as_it_was_when_it_was_loaded(package):
 def test_what_is_imported_by_a_name_that_is_made_up_is_seen_once_it_is_loaded(package):
     package("import importlib\n\n\ndef loss():\n    importlib.import_module('own_' + 'unused')\n")
     loss = own_code.load("model.loss", "own_things:loss")
-    assert "own_unused" not in own_code.imported_since()
+    assert "own_unused" not in own_sources.imported_since()
     with own_code.guarded("model.loss", "own_things:loss", "can't be called"):
         loss()
-    assert {"own_things", "own_unused"} <= set(own_code.imported_since())
+    assert {"own_things", "own_unused"} <= set(own_sources.imported_since())
 
 
 def test_a_module_without_a_file_of_its_own_has_no_digest(tmp_path, monkeypatch, package):
@@ -189,4 +192,9 @@ def test_a_module_without_a_file_of_its_own_has_no_digest(tmp_path, monkeypatch,
     own_code.load("model.loss", "own_zipped:loss")
     monkeypatch.setitem(sys.modules, "own_notebook", ModuleType("own_notebook"))
     for name in ("own_zipped", "own_notebook"):
-        assert {n: s.digest for n, s in own_code.sources([f"{name}:loss"]).items()} == {name: ""}
+        assert {n: s.digest for n, s in own_sources.sources([f"{name}:loss"]).items()} == {name: ""}
+
+
+def test_a_room_of_this_package_is_nobodys_own():
+    assert not own_code.is_theirs(own_sources.__file__)
+    assert own_sources.sources(["m2fdp.checkpoints.files"]) == {}

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp.assignments import read_assignments
 from m2fdp.core.config import Config, load_config
-from m2fdp.core.config.assignments import read_assignments
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import Clients, clients_of, round_times
 from m2fdp.tiers.config import ClockConfig, TieringConfig
@@ -29,7 +29,7 @@ from m2fdp.tiers.ways import DTFL
 _MEGA = 1e6
 
 # D Sec. 4.1: ten clients share CIFAR-10's 50,000 training records.
-CLIENTS, RECORDS = 10, 50_000
+CLIENTS, RECORDS, ROUNDS = 10, 50_000, 150
 # CPUs and link rate. D prints 1 CPU for the second of case 2, whose computation in Table 1 is that
 # of 0.1 CPUs: 1.8 times case 1's, whose slowest has 0.2.
 PROFILES = [[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]]
@@ -174,8 +174,8 @@ def table_4(config: Config) -> pd.DataFrame:
     """The mean round by the number of clients, of whom a tenth takes part."""
     rows = []
     for n_clients, totals in TABLE_4.items():
-        clock = _of_d(config.clock, TABLE_4_MODEL, clients=n_clients)
-        world = draw_world(clock, config.seed, TABLE_4_SHARE)
+        clock = _of_d(config.clock, TABLE_4_MODEL)
+        world = draw_world(clock, config.seed, ROUNDS, n_clients, TABLE_4_SHARE)
         means = _means(plan_tiers(config.tiering, clock, world))
         rows.append(
             {"model": clock.model, "clients": n_clients}
@@ -211,13 +211,13 @@ def table_11(config: Config) -> pd.DataFrame:
 
 def figure_3(config: Config) -> pd.DataFrame:
     """The mean round by the number of tiers, in D's two cases, by D's scheduler and an oracle."""
-    tiering, rows = config.tiering, []
+    rows = []
     for case, profiles in CASES.items():
         switches = {"profiles": profiles, "switch_every": FIGURE_3_SWITCH_EVERY}
         clock = _of_d(config.clock, FIGURE_3_MODEL, **switches)
-        world = draw_world(clock, config.seed)
+        world = draw_world(clock, config.seed, ROUNDS, CLIENTS)
         for n_tiers in range(1, MOST_TIERS + 1):
-            dynamic = TieringConfig(tiers=n_tiers, remember=tiering.remember)
+            dynamic = TieringConfig(tiers=n_tiers)
             means = _means(plan_tiers(dynamic, clock, world))
             means = {name: means[name] for name in ("dtfl_s", "oracle_s", "fedavg_s")}
             rows.append({"model": clock.model, "case": case, "tiers": n_tiers} | means)
@@ -230,9 +230,8 @@ def _with(clock: ClockConfig, **keys: Any) -> ClockConfig:
 
 
 def _of_d(clock: ClockConfig, model: str, **keys: Any) -> ClockConfig:
-    """The clock with D's model, clients, records and profiles, and with other keys."""
-    counts = {"clients": CLIENTS, "records": RECORDS, "profiles": PROFILES}
-    return _with(clock, **{"model": model, "width": 16, **counts, **keys})
+    """The clock with D's model and profiles, and with other keys."""
+    return _with(clock, **{"model": model, "profiles": PROFILES, **keys})
 
 
 def _dtfl_seconds(

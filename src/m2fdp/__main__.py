@@ -2,7 +2,7 @@
 
 # ruff: noqa: E402
 
-from m2fdp.core.interruption import end_in_one_line
+from m2fdp.interruption import end_in_one_line
 
 end_in_one_line()  # before the imports, which take seconds
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from kedro.framework.startup import bootstrap_project
 
 from m2fdp.cli import run
-from m2fdp.core.command_errors import BadInput
+from m2fdp.command_errors import BadInput
 from m2fdp.core.errors import InputError
 from m2fdp.pipelines.configuration import project_of
 

@@ -20,13 +20,13 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from m2fdp import startup
-from m2fdp.core.command_errors import BadInput
+from m2fdp.assignments import read_assignments
+from m2fdp.command_errors import BadInput
 from m2fdp.core.config import parse_config
-from m2fdp.core.config.assignments import read_assignments
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.interruption import Interrupted
 from m2fdp.core.yaml_files import read_block
 from m2fdp.expectations.process import CHECKER, PASSED
+from m2fdp.interruption import Interrupted
 
 REPORT = "report"  # reserved as a study's name
 

@@ -24,15 +24,15 @@ from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from m2fdp.core.command_errors import BadInput, Untracked
+from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.core.config import Config, flatten, parse_config
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.idle import refuse_idle
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.files import check_folders, replacing, shown
-from m2fdp.core.interruption import Interrupted
 from m2fdp.expectations.process import UncheckedError, beside, settle
+from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
@@ -310,7 +310,7 @@ class RunHooks:
         """A figure as PDF, if the run wants it; an earlier run's goes."""
         if not self._config.figures:
             drawn.unlink(missing_ok=True)
-        if not (self._config.figures and self._config.pdf):
+        if self._config.figures != "pdf":
             printed.unlink(missing_ok=True)
             return
         with replacing(printed) as unfinished:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from m2fdp import startup
-from m2fdp.core.command_errors import have_streams
+from m2fdp.command_errors import have_streams
 
 startup.end_command_in_one_line()
 startup.set_environment()

@@ -22,7 +22,7 @@ import yaml
 from kedro.framework.project import LOGGING
 from kedro.utils import find_kedro_project
 
-from m2fdp.core.interruption import end_in_one_line
+from m2fdp.interruption import end_in_one_line
 
 ENVIRONMENT = {
     # Nothing about a run is reported to the makers of the tools.

@@ -35,7 +35,6 @@ BASE = {
     "privacy.clipping_norm": 0.3,
     "privacy.epsilon": 1.0,
     "audit.method": "neighbours",
-    "audit.neighbours": 16,
 }
 UPLOAD = {"privacy.mechanism": "upload"}
 SIZES = [8, 8, 8, 8]

@@ -19,7 +19,7 @@ from m2fdp.checkpoints.files import Checkpoint, clear, differences, load_latest,
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.process import Slots, State
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord, train
-from m2fdp.core.interruption import Interrupted, interruptible
+from m2fdp.interruption import Interrupted, interruptible
 
 CONFIGURATION = {
     "seed": 3,

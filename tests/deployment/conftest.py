@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from m2fdp.core.interruption import SIGNALS
+from m2fdp.interruption import SIGNALS
 
 MEMORY = Path("/dev/shm")
 

@@ -33,7 +33,7 @@ def test_fewer_rounds(kedro_run):
 def test_neighbours_leave_a_line_an_observer_and_end_a_run_that_does_not_hold(
     finished_run, kedro_run, monkeypatch
 ):
-    few = f"{SMALL},audit.method=neighbours,audit.neighbours=4"
+    few = f"{SMALL},audit.method=neighbours"
     finished = finished_run("--pipelines=audit", "--params", few)
     assert "largest shift found" in finished.output
     observers = report(finished.project, "audit.json")["observers"]

@@ -3,12 +3,17 @@
 import pandas as pd
 from tests.finished import artifacts_of, only_run, report
 
+OF_D = "topology.fanouts=[10],topology.trust.ratios=[],training.local_aggregation=null"
 TABLES = ("times", "rounds")
 
 
 def test_a_run_leaves_ds_tables_and_figures_and_trains_nothing(project, kedro_run):
     result = kedro_run(
-        "--pipelines", "clock", "--params", "clock.rounds=12,dataset.name=cifar10", code=0
+        "--pipelines",
+        "clock",
+        "--params",
+        f"{OF_D},training.rounds=12",
+        code=0,
     )
     said = " ".join(result.output.split())
     assert "12 rounds planned, times of resnet56: on average" in said
@@ -35,8 +40,8 @@ def test_a_run_leaves_ds_tables_and_figures_and_trains_nothing(project, kedro_ru
 
 def test_keys_reach_the_plan(project, kedro_run):
     params = (
-        "clock.model=resnet20,clock.width=8,clock.clients=6,clock.profiles=4/100|0.1/10,"
-        "clock.rounds=3,clock.noise=0,clock.switch_every=null,tiering.whole_model=true,"
+        f"{OF_D},topology.fanouts=[6],clock.model=resnet20,clock.profiles=4/100|0.1/10,"
+        "training.rounds=3,clock.noise=0,clock.switch_every=null,tiering.whole_model=true,"
         "tiering.schedule=static,tiering.static_tier=8,clock.rate_unit=megabit"
     )
     kedro_run("--pipelines", "clock", "--params", params, "--to-outputs", "clock_rounds", code=0)

@@ -7,7 +7,7 @@ import torch
 from kedro.io import AbstractDataset, DatasetError
 from matplotlib.figure import Figure
 
-from m2fdp.core.interruption import Interrupted, interruptible
+from m2fdp.interruption import Interrupted, interruptible
 from m2fdp.pipelines.configuration import UninterruptedCatalog
 from m2fdp.pipelines.datasets import FigureDataset, RecordDataset, StateDictDataset, TableDataset
 from m2fdp.pipelines.tracking import trouble

@@ -53,7 +53,6 @@ training.participants=2 -> training.participants = 2: a reconstruction
 attack.shadows=12 -> attack.shadows = 12""",
     "clock": """
 clock.model=resnet50 -> clock.model = 'resnet50': valid: resnet56, resnet110, any
-clock.profiles=8/30 -> scaling: measured knows 0.1 to 4 CPUs; set it to linear
 tiering.tier=3 -> tiering.tier = 3: unknown key; valid keys are aggregate""",
 }
 # Found in the data, by features or by the accountant, and before anything is trained:

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.finished import output, results, run_of
 
-from m2fdp.core.config import PlateauConfig
+from m2fdp.tiers.config import PlateauConfig
 from m2fdp.tiers.process import TierProcess
 from m2fdp.tiers.transfer import TransferProcess
 

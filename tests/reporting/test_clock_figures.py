@@ -6,12 +6,12 @@ from m2fdp.extend import ClockConfig, Config, TieringConfig
 from m2fdp.reporting.room_figures import print_clock, tiers_over_rounds
 from m2fdp.tiers.plan import draw_world, plan_tiers, rounds_table
 
-CLOCK = ClockConfig(model="resnet20", width=4, rounds=6, noise=0.0, switch_every=None)
+CLOCK = ClockConfig(model="resnet20", noise=0.0, switch_every=None)
 CONFIG = Config(clock=CLOCK, tiering=TieringConfig(tiers=3))
 
 
 def test_the_figure_and_the_line_are_the_plans():
-    table = rounds_table(plan_tiers(CONFIG.tiering, CLOCK, draw_world(CLOCK, 0)), CONFIG)
+    table = rounds_table(plan_tiers(CONFIG.tiering, CLOCK, draw_world(CLOCK, 0, 6, 10)), CONFIG)
     figure = tiers_over_rounds(table)
     assert "(times of resnet20)" in figure.get_suptitle()
     times, tiers = figure.axes

@@ -103,7 +103,7 @@ def test_below_the_threshold_there_is_no_sum(stage, caplog):
     assert isinstance(lost, InputError)
     assert str(lost) == (
         "secure_aggregation.threshold = 7: 6 senders are left in zone 0: a lower threshold (above "
-        "half of them), fewer dropouts, or secure_aggregation.on_loss: skip"
+        "half of them), fewer dropouts"
     )
     assert caplog.text == ""
     assert vars(lost).keys() == {"group", "alive", "threshold", "key", "value", "remedy"}

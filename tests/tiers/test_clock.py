@@ -61,11 +61,8 @@ def test_megabits_are_slower_by_their_ratio():
     assert megabits / mebibytes == pytest.approx(np.full((10, 7), 8 * 2**20 / 1e6))
 
 
-def test_linear_scaling_is_one_over_the_cpus():
-    linear, measured = (start_times(clock(scaling=how)).client for how in ("linear", "measured"))
-    of_one_cpu = START == 2
-    assert linear[of_one_cpu] == pytest.approx(measured[of_one_cpu])
-    assert linear[:, 0] / linear[4, 0] == pytest.approx(np.repeat([1 / 4, 1 / 2, 1, 5, 10], 2))
+def test_clients_are_slow_by_the_measured_ratios():
+    measured = start_times(clock()).client
     ratios = np.repeat([16, 20, 34, 130, 250], 2) / 34
     assert measured[:, 0] / measured[4, 0] == pytest.approx(ratios)
 

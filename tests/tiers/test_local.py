@@ -49,13 +49,13 @@ def test_one_step_of_both_is_the_protocol_of_two_parties_to_the_bit(norm, cut):
 def test_two_parties_by_hand():
     """A client and a server as torch's users write them, with the batches of the keyed order."""
     model, cut = split(), 3
-    _, ours = updated(model, replace(TRAINING, weight_decay=0.1), cut)
+    _, ours = updated(model, TRAINING, cut)
     module = copy.deepcopy(model.module).double().train()
     head = module.heads[str(cut)]
     client = torch.nn.Sequential(*module.chain[:cut])
     server = torch.nn.Sequential(*module.chain[cut:])
-    mine = torch.optim.Adam([*client.parameters(), *head.parameters()], 0.01, weight_decay=0.1)
-    theirs = torch.optim.Adam(server.parameters(), 0.01, weight_decay=0.1)
+    mine = torch.optim.Adam([*client.parameters(), *head.parameters()], 0.01)
+    theirs = torch.optim.Adam(server.parameters(), 0.01)
     features, labels = records()
     order = KeyedStreams(5).generator("tier-batches", 2, 3).permutation(18)
     for batch in np.split(order, [4, 8, 12, 16]):

@@ -1,7 +1,6 @@
 """Rounds in tiers: whose models are averaged with what weight, and what no average may touch."""
 
 import numpy as np
-import pytest
 import torch
 from tests.tiers.runs import SIZES, STARTS, experiment
 
@@ -30,13 +29,12 @@ def vectors_of(process, state, plan):
     return torch.stack([vector_of(process, state, plan, number) for number in range(3)])
 
 
-@pytest.mark.parametrize("aggregate", ["samples", "uniform"])
-def test_a_round_ends_in_the_weighted_mean_of_all_clients(aggregate):
-    run = experiment("fedavg", **{"tiering.aggregate": aggregate})
+def test_a_round_ends_in_the_weighted_mean_of_all_clients():
+    run = experiment("fedavg")
     process, plan = run.process(), run.run_plan.rounds[0]
     state = process.start()
     vectors = vectors_of(process, state, plan).double()
-    weights = np.array(SIZES) / 27 if aggregate == "samples" else np.full(3, 1 / 3)
+    weights = np.array(SIZES) / 27
     mean = (torch.as_tensor(weights)[:, None] * vectors).sum(0)
     after = process.round(state, plan)
     assert after.round == 1

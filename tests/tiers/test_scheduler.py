@@ -219,27 +219,6 @@ def test_without_noise_the_right_profile_estimates_what_happens():
     np.testing.assert_allclose(estimated, truth.parallel(), rtol=1e-12)
 
 
-def test_what_is_remembered_is_believed_until_the_client_has_changed(monkeypatch):
-    monkeypatch.setattr(TieringConfig, "ema", 0.5)
-    config, records = TieringConfig(remember=True), np.array([1.0])
-    profile = scheduler.tier_profile(config, COSTS, SERVER)
-    forgetful = TieringConfig()
-
-    def clients_time(state, config, tier):
-        sent = (COSTS.record_bytes + 2 * COSTS.model_bytes) / (10 * 2**20)
-        return (scheduler.estimate(state, config, profile, COSTS, records)[0] - sent)[tier - 1]
-
-    rounds = (1, 10.0), (3, 30.0)
-    remembering = state_after(config, *rounds)
-    assert clients_time(remembering, config, 1) == pytest.approx(10.0)
-    ratio = COSTS.client_flops[0] / COSTS.client_flops[2]
-    assert clients_time(state_after(forgetful, *rounds), forgetful, 1) == pytest.approx(30 * ratio)
-    # A quarter more is noise; twice as much is another client.
-    noise, change = state_after(config, *rounds, (3, 37.5)), state_after(config, *rounds, (3, 60.0))
-    assert noise.means[0, [0, 2]].tolist() == [10.0, 33.75]
-    assert np.isnan(change.means[0, 0]) and change.means[0, 2] == 60.0
-
-
 def test_ds_profile_is_table_2():
     config = TieringConfig(profile="paper", tiers=6)
     costs = tier_costs(resnet_costs(56, 16), 6, 8.0)

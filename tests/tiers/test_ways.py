@@ -48,8 +48,6 @@ def test_a_way_of_ones_own_is_planned_billed_trained_and_told(own):
 def test_keys_belong_to_what_a_way_is_and_not_to_its_name(own, way):
     keys = {
         "leakage.patch_shuffling": (True, way.tiered),
-        "tiering.aggregate": ("uniform", way.averaged),
-        "tiering.server_epochs": (2, not way.averaged),
     }
     for key, (value, read) in keys.items():
         if read:

@@ -63,7 +63,7 @@ def test_table_4_of_times_that_are_known():
 
 
 def test_table_11_leaves_no_module_out():
-    table = tables.table_11(Config(clock=ClockConfig(model="resnet20", width=4)))
+    table = tables.table_11(Config(clock=ClockConfig(model="resnet20")))
     assert len(table) == sum(range(1, 8))
     assert table["tiers"].value_counts().sort_index().tolist() == list(range(1, 8))
     one, seven = (table[table["tiers"] == n] for n in (1, 7))
@@ -84,7 +84,7 @@ def test_figure_3_falls_with_every_tier_if_times_are_known():
 
 def test_both_readings_of_the_rates():
     table = tables.units_table(
-        Config(clock=ClockConfig(model="resnet20", width=4, noise=0.3, server="shared"))
+        Config(clock=ClockConfig(model="resnet20", noise=0.3, server="shared"))
     )
     ratio = table.set_index(["model", "rate_unit", "algorithm"])["over_fedavg"]
     assert ratio["resnet56", "mebibyte", "dtfl"] == pytest.approx(0.301, abs=5e-4)
@@ -108,7 +108,7 @@ def test_fedgkts_seconds_imply_one_number_of_rounds_for_both_models():
 
 
 SMALL = Config(
-    clock=ClockConfig(model="resnet20", width=4, rounds=6, noise=0.0, switch_every=None),
+    clock=ClockConfig(model="resnet20", noise=0.0, switch_every=None),
     tiering=TieringConfig(tiers=3),
 )
 
@@ -138,7 +138,8 @@ def test_bars_of_both_units_are_the_tables():
 
 
 def test_the_command_writes_every_table_and_figure(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["clock_tables", str(tmp_path), "--params", "clock.rounds=4"])
+    monkeypatch.setattr(tables, "ROUNDS", 4)
+    monkeypatch.setattr("sys.argv", ["clock_tables", str(tmp_path), "--params", "seed=1"])
     tables.main()
     files = {f"clock_{name}.{kind}" for name in clock_figures.DRAWN for kind in ("csv", "png")}
     assert {file.name for file in tmp_path.iterdir()} == files

@@ -25,11 +25,9 @@ class AuditConfig(Block):
         "line of the ledger allows, from pairs of runs that differ in one record (neighbours).",
         json_schema_extra={SINCE: "0.20.0"},
     )
-    neighbours: Annotated[int, Number, Field(ge=1, le=100_000)] = Field(
-        default=200,
-        description="So many pairs of runs (neighbours).",
-        json_schema_extra={SINCE: "0.20.0", READ_BY: "audit.method: neighbours"},
-    )
+    # Pairs of runs (neighbours), and what lower bounds hold with (canaries).
+    neighbours: ClassVar[int] = 200
+    confidence: ClassVar[float] = 0.95
     repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
         default=1000,
         json_schema_extra={READ_BY: "audit.method: canaries"},
@@ -38,11 +36,6 @@ class AuditConfig(Block):
     )
     rounds: Count | None = Field(
         default=None, description="At most so many of the run's rounds; null = all."
-    )
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
-        default=0.95,
-        description="Of each lower bound (canaries).",
-        json_schema_extra={READ_BY: "audit.method: canaries"},
     )
 
 

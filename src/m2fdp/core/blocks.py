@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any, ClassVar, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeGuard, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,6 +15,7 @@ from pydantic import (
     Field,
     JsonValue,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -21,14 +23,17 @@ from yaml import YAMLError
 
 from m2fdp.core.errors import did_you_mean
 from m2fdp.core.own_code import FORM, is_own
+from m2fdp.core.rooms import load, rooms
 from m2fdp.core.yaml_files import read_value
 
 # Products of some numbers must still be numbers in float32.
 SMALLEST, LARGEST = 1e-9, 1e9
 # Marks of a key or a block. It came after version 0.1.0: see `m2fdp.core.config.root.recorded`.
 SINCE = "since"
-# Only some runs read it: who does, a text of `m2fdp.core.config.readers` or several of them, all of
-# which must be true.
+# Only some runs read it. A text is a name that a room knows (`Room.readers`), `the pipeline NAME`,
+# `key: value or value` (the other key has one of these values), or `key` alone (the other key
+# differs from its default); of several, with ` | ` between them, one must be true. Of a list of
+# texts all must be true.
 READ_BY = "read_by"
 # No result depends on it: where files go, how learners are spread over processes, how a run
 # outlives an interruption.
@@ -108,7 +113,35 @@ class Block(BaseModel):
     file: ClassVar[str] = ""
 
 
-class Alternatives(Block):
+class Extensible(Block):
+    """A block to which rooms may bring keys, `extended`."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, key: str) -> Any: ...
+
+
+E = TypeVar("E", bound=Extensible)
+
+
+def extended(name: str) -> Callable[[type[E]], type[E]]:
+    """A decorator that gives the block of that name the keys that rooms bring, after its own."""
+
+    def extend(block: type[E]) -> type[E]:
+        paths = (path for room in rooms() for of, path in room.blocks.items() if of == name)
+        brought = [load(path) for path in paths]
+        made: type[E] = create_model(
+            block.__name__,
+            __base__=(*reversed(brought), block),  # fields stand in the bases' reverse order
+            __module__=block.__module__,
+            __doc__=block.__doc__,
+        )
+        return made
+
+    return extend
+
+
+class Alternatives(Extensible):
     """A block in which one key may stand for another, whose default then does not count.
 
     Only a default gives way: of two values that are given, the block's own validator decides.

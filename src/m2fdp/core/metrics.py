@@ -1,6 +1,6 @@
 """Numbers that are measured of a run, each declared once: what it is called and how it is written.
 
-Records, MLflow, run pages, tables, figures and claims read the declarations here. A user declares a
+Records, run pages, tables, figures and claims read the declarations here. A user declares a
 metric of their own in a file of their own, and `training.metrics` names it.
 """
 
@@ -32,7 +32,7 @@ class Metric:
     """A number that is measured of runs.
 
     Attributes:
-        name: name of the column in tables and of MLflow's metric.
+        name: name of the column in tables and of the tracked metric.
         value: function from the labels int64 (R,) and the model's scores (R, C) of the held-out
             records to one number; it may take the records' `losses` (R,) by that name. Arrays are
             NumPy's and can't be written to. None = the number comes from the engine.

@@ -25,7 +25,8 @@ class Room:
     Attributes:
         algorithms: {name: an `Algorithm`}.
         mechanisms: {name: a `Mechanism`}.
-        blocks: {block of the configuration: its class, a `Block`}.
+        blocks: {block of the configuration: its class, a `Block`}; of a block of the core, the keys
+            that are put behind its own.
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
         decides: functions from a `Config` to the prefixes of keys that a release depends on because
             something decides by them.
@@ -37,6 +38,7 @@ class Room:
             classes to a `Model`}.
         datasets: {name: a function from the block `dataset` and a folder to unpack in to a
             `Dataset`}.
+        loaded: functions that are told the names of the user's own code that has just been loaded.
         own: {key that names a user's own code: the function that makes of it what the core takes}.
         own_parts: functions from a `Config` and a `Plan` to the `OwnPart`s of the run.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
@@ -69,6 +71,7 @@ class Room:
     before_steps: tuple[str, ...] = ()
     models: Mapping[str, str] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
+    loaded: tuple[str, ...] = ()
     own: Mapping[str, str] = field(default_factory=dict)
     own_parts: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()

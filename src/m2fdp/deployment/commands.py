@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from m2fdp.core.command_errors import BadInput, have_streams
-from m2fdp.core.config.assignments import read_assignments
+from m2fdp.assignments import read_assignments
+from m2fdp.command_errors import BadInput, have_streams
 from m2fdp.core.errors import InputError
-from m2fdp.core.interruption import end_in_one_line
 from m2fdp.deployment import keys
+from m2fdp.interruption import end_in_one_line
 
 _FILE = click.Path(path_type=Path)
 

@@ -249,8 +249,6 @@ def masked_sum(asking: Asking) -> Tensor | None:
     try:
         return _masked_sum(asking)
     except BelowThreshold as lost:
-        if node.recomputed.experiment.config.secure_aggregation.on_loss == "stop":
-            raise ChildrenError(str(lost)) from None
         asking.on_missing(f"the sum of {lost.alive} senders")
         return None
     except ProtocolError as error:

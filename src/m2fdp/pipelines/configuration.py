@@ -23,8 +23,8 @@ from pydantic import ValidationError
 from m2fdp.core.config.loading import read_parameters, unread_files
 from m2fdp.core.errors import InputError, among, chain
 from m2fdp.core.files import shown
-from m2fdp.core.interruption import deferred
 from m2fdp.core.yaml_files import line_of, read_block
+from m2fdp.interruption import deferred
 from m2fdp.pipelines.kedro_internals import StrictFiles
 
 

@@ -10,10 +10,10 @@ from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
+from m2fdp.checkpoints.own_sources import sources
 from m2fdp.core.config import Config, completed, essentials, own_names
 from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.errors import InputError
-from m2fdp.core.own_code import sources
 from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
 from m2fdp.core.privacy.verdict import Verdict, run_digest
 from m2fdp.pipelines.mlflow_internals import UNKNOWN

@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing
-from m2fdp.core.interruption import deferred
+from m2fdp.interruption import deferred
 from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
 from m2fdp.pipelines.tracking import first_line, why_no_answer
 

@@ -24,8 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.files import check_folders
-from m2fdp.core.interruption import deferred, interruptible
 from m2fdp.expectations.process import UncheckedError
+from m2fdp.interruption import deferred, interruptible
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 # What a disk that is full, read-only, broken or another's answers.

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.interruption import deferred
+from m2fdp.interruption import deferred
 
 # Ray itself tries for minutes.
 ANSWER_S = 5.0

@@ -15,7 +15,7 @@ from typing import Any
 from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
-from m2fdp.core.interruption import deferred
+from m2fdp.interruption import deferred
 from m2fdp.processes import connection
 from m2fdp.processes.config import ExecutionConfig
 from m2fdp.processes.elsewhere import Piece, Site

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.interruption import deferred
+from m2fdp.interruption import deferred
 from m2fdp.processes.connection import Reservation, cause_of, cores_of_cluster, wait_for
 
 ATTEMPTS = 2

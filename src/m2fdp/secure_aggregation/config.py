@@ -47,8 +47,3 @@ class SecureAggregationConfig(Block):
         description="The chance that a sender falls silent after sharing its keys.",
         json_schema_extra={READ_BY: "secure_aggregation.layers"},
     )
-    on_loss: Literal["skip", "stop"] = Field(
-        default="skip",
-        description="Where too few are left: go on without their sum, or stop the run.",
-        json_schema_extra={READ_BY: "secure_aggregation.layers"},
-    )

@@ -18,7 +18,7 @@ class BelowThreshold(InputError):
             "secure_aggregation.threshold",
             threshold,
             f"{alive} senders are left in {group}: a lower threshold (above half of them), fewer "
-            "dropouts, or secure_aggregation.on_loss: skip",
+            "dropouts",
         )
 
 

@@ -24,7 +24,7 @@ from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.secure_aggregation.survivors import SumRules, devices_in, draw_survivors, step_in_sums
+from m2fdp.secure_aggregation.survivors import devices_in, draw_survivors, step_in_sums
 
 
 class StepSums(Round):
@@ -114,8 +114,7 @@ def _alive(
     simulation: Simulation, plan: RoundPlan, drawn: Drawn, step: int
 ) -> dict[int, np.ndarray]:
     network, streams = simulation.networks[plan.network], simulation.randomness.sampling
-    rules, at = simulation.part(SumRules) or SumRules(), (drawn.number, step)
-    return draw_survivors(network, drawn.present, streams, rules, at)
+    return draw_survivors(network, drawn.present, streams, (drawn.number, step))
 
 
 def _step(simulation: Simulation, plan: RoundPlan, drawn: Drawn, number: int) -> Step:

@@ -1,25 +1,15 @@
-"""A run whose messages are read in sums."""
+"""What a run says whose messages are read in sums."""
 
 from __future__ import annotations
 
-from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.experiment.assembly import Assembly
-from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.streams import seeded
-from m2fdp.secure_aggregation.survivors import SumRules, count_lost, step_in_sums
+from m2fdp.secure_aggregation.survivors import count_lost, step_in_sums
 from m2fdp.secure_aggregation.terms import LARGEST_GRID
 
 # Which sums are lost is drawn before training; more local steps are not looked at.
 _MOST_STEPS_COUNTED = 20_000
-
-
-class Summed(PlainExperiment):
-    """A run whose messages may be read in sums only (`secure_aggregation`)."""
-
-    def simulated(self, simulation: Simulation) -> Simulation:
-        rules = SumRules(stop=self.config.secure_aggregation.on_loss == "stop")
-        return super().simulated(simulation).having(rules)
 
 
 def promised(assembly: Assembly) -> Promised:

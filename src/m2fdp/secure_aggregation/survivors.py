@@ -7,37 +7,14 @@ what it would have added counts as zero, and all denominators stay what they are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from m2fdp.core.engine.sampling import draw_participants
-from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network, readers
-
-
-class LostSumError(InputError):
-    """A sum had too few senders to be read, and the run is to stop then."""
-
-    def __init__(self, reader: str, round_: int, alive: int, threshold: int) -> None:
-        super().__init__(
-            "secure_aggregation.on_loss",
-            "stop",
-            f"the sum that {reader} reads lost too many senders in round {round_}: {alive} are "
-            f"left, {threshold} are needed; use on_loss: skip to go on without it, a smaller "
-            "threshold or dropout",
-        )
-
-
-@dataclass(frozen=True)
-class SumRules:
-    """Whether the run stops where a sum that hides its terms loses too many senders; else it goes
-    on, as if none of them had moved."""
-
-    stop: bool = False
 
 
 def step_in_sums(network: Network, mechanism: Protection) -> bool:
@@ -56,7 +33,7 @@ def stays(network: Network, streams: Streams, layer: int, at: tuple[int, int]) -
 
 
 def draw_survivors(
-    network: Network, present: np.ndarray, streams: Streams, rules: SumRules, at: tuple[int, int]
+    network: Network, present: np.ndarray, streams: Streams, at: tuple[int, int]
 ) -> dict[int, np.ndarray]:
     """Whose messages are in the sums after a local step: by layer l of sums, bool (N_l,).
 
@@ -76,9 +53,6 @@ def draw_survivors(
         members = members & stays(network, streams, layer, at)
         remaining = np.bincount(of_node, weights=members).astype(np.int64)
         lost = np.flatnonzero(remaining < thresholds)
-        if lost.size and rules.stop:
-            reader = tree.names[sums.reader_layer(layer)][lost[0]]
-            raise LostSumError(reader, at[0], int(remaining[lost[0]]), int(thresholds[lost[0]]))
         alive[layer] = members & ~np.isin(of_node, lost)
     return alive
 
@@ -92,7 +66,7 @@ def count_lost(
     for number, plan in enumerate(plans, start=1):
         present = draw_participants(network, streams, number)
         for step, top in enumerate(plan.layers, start=1):
-            alive = draw_survivors(network, present, streams, SumRules(), (number, step))
+            alive = draw_survivors(network, present, streams, (number, step))
             for layer, members in alive.items():
                 if every_step or (top is not None and top < layer):
                     of_node = readers(network.tree, network.sums, layer)

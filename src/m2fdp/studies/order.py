@@ -12,10 +12,10 @@ from typing import Any
 from kedro.framework.project import settings
 from yaml import YAMLError
 
+from m2fdp.assignments import split_outside
 from m2fdp.claims.declared import Layout, Panel
 from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.config import flatten
-from m2fdp.core.config.assignments import split_outside
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.yaml_files import read_value
 from m2fdp.studies.grid import (

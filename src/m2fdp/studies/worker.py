@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from m2fdp.core.interruption import Interrupted, deferred, interruptible
+from m2fdp.interruption import Interrupted, deferred, interruptible
 from m2fdp.processes.tasks import GRACE_S, Pending
 
 PARENT_TAG = "mlflow.parentRunId"

@@ -69,7 +69,7 @@ def clients_of(config: ClockConfig, records: np.ndarray, profiles: np.ndarray) -
 def round_times(costs: TierCosts, clients: Clients, config: ClockConfig) -> RoundTimes:
     """Of one local epoch of every client in every tier, without noise."""
     records = clients.records[:, None]
-    slow = slowness(clients.cpus, config.scaling)[:, None]
+    slow = slowness(clients.cpus)[:, None]
     sent = records * costs.record_bytes + 2 * costs.model_bytes
     return RoundTimes(
         records * costs.client_flops * slow / (config.cpu_gflops * GIGA),
@@ -84,13 +84,12 @@ _SLOW_DOWNS = np.array([250.0, 130.0, 34.0, 20.0, 16.0])
 _BYTES = {"mebibyte": 2.0**20, "megabit": 1e6 / 8}
 
 
-def slowness(cpus: np.ndarray, scaling: Literal["measured", "linear"]) -> np.ndarray:
+def slowness(cpus: np.ndarray) -> np.ndarray:
     """Seconds for what takes one second on one CPU, by numbers of CPUs; between those that were
-    measured, on a straight line between their logarithms."""
-    if scaling == "linear":
-        return 1.0 / cpus
+    measured, on a straight line between their logarithms, and beyond them as one over the CPUs."""
+    measured = np.clip(cpus, _CPUS[0], _CPUS[-1])
     relative = np.log(_SLOW_DOWNS / _SLOW_DOWNS[_CPUS == 1.0])
-    return np.exp(np.interp(np.log(cpus), np.log(_CPUS), relative))
+    return np.exp(np.interp(np.log(measured), np.log(_CPUS), relative)) * (measured / cpus)
 
 
 def bytes_per_second(rates: np.ndarray, unit: Literal["mebibyte", "megabit"]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Blocks of D's tiers: who trains how much of a split model, and how long that takes."""
+"""Keys of D's tiers: who trains how much of a split model, its privacy, how long that takes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, FromText, Number, Positive
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, Epsilon, FromText, Number, Positive
 from m2fdp.core.errors import InputError
 
 # Who reads keys.
 IN_TIERS, SPLITTING = "algorithms that train in tiers", "algorithm: m2fdp_tiers"
 OWN_LOSSES = "algorithms whose clients have losses of their own (dtfl)"
-AVERAGED_TIERS = "algorithms in tiers that average models"
-FEDGKT = "algorithm: fedgkt"
 CLOCK = "the pipeline clock"
 SCHEDULED = f"{OWN_LOSSES} | {SPLITTING} | {CLOCK}"
 BILLED = f"{IN_TIERS} | {SPLITTING} | {CLOCK}"
@@ -29,15 +27,10 @@ def _way(run: Any) -> Any:
 READERS: dict[str, Callable[[Any], bool]] = {
     IN_TIERS: lambda run: _way(run) is not None,
     OWN_LOSSES: lambda run: _way(run) is not None and _way(run).tiered,
-    AVERAGED_TIERS: lambda run: _way(run) is not None and _way(run).averaged,
-    FEDGKT: lambda run: _way(run) is not None and not _way(run).averaged,
     SPLITTING: lambda run: run.network.splits is not None,
 }
 # Deeper ones take longer to count than to describe.
 _DEEPEST = 1010
-_MOST_CLIENT_ROUNDS = 200_000
-# The CPUs whose times D's code has.
-_MEASURED_CPUS = (0.1, 4.0)
 # The tiers of D's Table 2.
 _PAPER_TIERS = 6
 
@@ -67,6 +60,76 @@ def _pair(value: Any) -> Any:
 
 
 Profile = Annotated[list[Positive], BeforeValidator(_pair)]
+
+
+class PlateauConfig(Block):
+    """Smaller steps where the accuracy stands still (D A.4); algorithms that train in tiers."""
+
+    factor: Annotated[float, Number, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="What the step size is multiplied with; 1 = never, D's is 0.9.",
+    )
+    # Rounds without a better accuracy that are waited for, and by how much of the best one another
+    # must be better (D A.4).
+    patience: ClassVar[int] = 10
+    threshold: ClassVar[float] = 1e-4
+
+
+class TierTraining(Block):
+    """What `training` says of tiers."""
+
+    local_epochs: Count = Field(
+        default=1,
+        description="Passes of a device over its records in a round, in batches of `batch_size` "
+        "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
+    )
+    optimizer: Literal["adam", "sgd"] = Field(
+        default="adam",
+        description="What steps in an epoch, made anew in every round; algorithms that train in "
+        "tiers.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
+    )
+    plateau: PlateauConfig = Field(
+        default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS}
+    )
+
+
+# Of what two releases share: neither may have all of it.
+Share = Annotated[float, Number, Field(gt=0, lt=1)]
+
+
+class SplitPrivacy(Block):
+    """What `privacy` says of models that are split."""
+
+    client_share: Share = Field(
+        default=0.5,
+        description="beta: where a model is split below a trusted server, the client's part of a "
+        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    activation_clip: Positive = Field(
+        default=1.0,
+        description="C_z, of a record's activations where they go to an untrusted server.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    activation_share: Share = Field(
+        default=0.5,
+        description="a: the part of the budget (of its squared shift) that goes to the "
+        "activations; the rest goes to the client's gradients.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    labels: Literal["public", "randomised"] = Field(
+        default="public",
+        description="Labels that go with activations to an untrusted server: in clear and not "
+        "protected (public), or by randomised response, drawn once a record (randomised).",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    )
+    label_epsilon: Epsilon = Field(
+        default=1.0,
+        description="Of a randomised label; a part of epsilon, spent once.",
+        json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
+    )
 
 
 class TieringConfig(Block):
@@ -103,12 +166,6 @@ class TieringConfig(Block):
     )
     # Weight of the newest observation in the mean of a tier's observed times.
     ema: ClassVar[float] = 0.6667
-    remember: bool = Field(
-        default=False,
-        description="Beyond D: where a client has been in a tier, believe its time there, not the "
-        "profile; forgotten when its present tier's time moves by more than 30 %.",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
     # Of clients of whom nothing has been observed.
     initial_tier: ClassVar[int] = 1
     offload_to: Literal["anyone", "trusted"] = Field(
@@ -116,18 +173,6 @@ class TieringConfig(Block):
         description="Who trains the rest of a device's model: its parent if the tree trusts it, "
         "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
         json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    aggregate: Literal["samples", "uniform"] = Field(
-        default="samples",
-        description="Clients weigh by their records (samples, D eq. 1), or equally (uniform, D "
-        "Algorithm 1).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: AVERAGED_TIERS},
-    )
-    server_epochs: Count = Field(
-        default=1,
-        description="E_s, passes of the server over what clients have sent in a round (algorithm: "
-        "fedgkt).",
-        json_schema_extra={SINCE: "0.6.0", READ_BY: FEDGKT},
     )
 
     @model_validator(mode="after")
@@ -153,44 +198,17 @@ class ClockConfig(Block):
         "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
         json_schema_extra={READ_BY: BILLED},
     )
-    width: Annotated[int, Number, Field(ge=1, le=1024)] = Field(
-        default=16,
-        description="Channels of its first module; D's is 16.",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    clients: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
-        default=10,
-        description="K; where a model is trained, its devices are the clients.",
-        json_schema_extra={READ_BY: CLOCK},
-    )
-    records: Count = Field(
-        default=50_000,
-        description="Training records of all clients, who hold equally many; where a model is "
-        "trained, the devices' shards.",
-        json_schema_extra={READ_BY: CLOCK},
-    )
-    rounds: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
-        default=150,
-        description="R, rounds of the plan; where a model is trained, `training.rounds`.",
-        json_schema_extra={READ_BY: CLOCK},
-    )
-    cpu_gflops: Positive = Field(
-        default=150.0,
-        description="10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.",
-        json_schema_extra={READ_BY: BILLED},
-    )
+    # Channels of its first module, and the training records that all clients hold (D's CIFAR-10).
+    width: ClassVar[int] = 16
+    records: ClassVar[int] = 50_000
+    # 10^9 FLOPs a second of one CPU of D's; follows from D's Table 1.
+    cpu_gflops: ClassVar[float] = 150.0
     # 10^9 FLOPs a second of the server for each client it serves; follows from D's Table 1.
     server_gflops: ClassVar[float] = 350.0
     server: Literal["unlimited", "shared"] = Field(
         default="unlimited",
         description="The server trains its parts of all clients' models at once (unlimited, D), or "
         "one after the other (shared).",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    scaling: Literal["measured", "linear"] = Field(
-        default="measured",
-        description="How slow a client of so many CPUs is: by the ratios of D's code (measured; "
-        "0.1 to 4 CPUs), or 1 / CPUs (linear).",
         json_schema_extra={READ_BY: BILLED},
     )
     rate_unit: Literal["mebibyte", "megabit"] = Field(
@@ -228,21 +246,6 @@ class ClockConfig(Block):
             remedy = "is known where a model is trained in tiers only; use resnet56 or resnet110"
             raise InputError("clock.model", TRAINED, remedy)
         return int(self.model.removeprefix("resnet"))
-
-    @model_validator(mode="after")
-    def _countable(self) -> ClockConfig:
-        if (product := self.rounds * self.clients) > _MOST_CLIENT_ROUNDS:
-            raise ValueError(f"rounds x clients = {product:,} is more than {_MOST_CLIENT_ROUNDS:,}")
-        if self.records < self.clients:
-            raise ValueError("records must be as many as clients at least")
-        least, most = _MEASURED_CPUS
-        if self.scaling == "measured" and not all(
-            least <= cpus <= most for cpus, _ in self.profiles
-        ):
-            raise ValueError(
-                f"scaling: measured knows {least:g} to {most:g} CPUs; set it to linear"
-            )
-        return self
 
 
 class LeakageConfig(Block):

@@ -125,9 +125,7 @@ def splitfed_costs(costs: ModuleCosts, label_bytes: float) -> TierCosts:
     return _one_tier(SPLITFED_MODULES, client.sum(), server.sum(), sent, model_bytes)
 
 
-def fedgkt_costs(
-    costs: ModuleCosts, label_bytes: float, epochs: int = 1, server_epochs: int = 1
-) -> TierCosts:
+def fedgkt_costs(costs: ModuleCosts, label_bytes: float, epochs: int = 1) -> TierCosts:
     """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020).
 
     A client trains for some epochs, then passes over its records once more for what it sends:
@@ -139,7 +137,7 @@ def fedgkt_costs(
     return _one_tier(
         1,
         epochs * client + forward,
-        server_epochs * costs.flops[1:].sum(),
+        costs.flops[1:].sum(),
         BYTES_PER_NUMBER * numbers + label_bytes,
         0.0,
     )

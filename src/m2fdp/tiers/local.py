@@ -32,7 +32,6 @@ class LocalTraining:
         epochs: passes over the shard in a round.
         batch_size: records of a step; the last of an epoch may have fewer.
         optimizer: kind that is made anew in every round.
-        weight_decay: times each weight, added to its gradient.
         correlation: alpha, the weight of the distance correlation in the client's loss.
         shuffling: whether the places of activations are shuffled.
         two_party: client and server step by themselves, as the reference.
@@ -41,7 +40,6 @@ class LocalTraining:
     epochs: int
     batch_size: int
     optimizer: Literal["adam", "sgd"] = "adam"
-    weight_decay: float = 0.0
     correlation: float = 0.0
     shuffling: bool = False
     two_party: bool = False
@@ -201,7 +199,7 @@ class Stepper:
     ) -> None:
         kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.SGD
         values = [part.values for part in parts]
-        self.optimizer = kind(values, lr=step_size, weight_decay=settings.weight_decay)
+        self.optimizer = kind(values, lr=step_size)
 
     def step(self, loss: Tensor) -> None:
         """Down a loss that reaches these modules, and these alone."""

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.core.config import Config
+from m2fdp.core.errors import InputError
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import (
     GIGA,
@@ -24,6 +25,7 @@ from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_cost
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 
 ABSENT = -1
+_MOST_CLIENT_ROUNDS = 200_000
 BASELINES = (FEDAVG, SPLITFED, FEDGKT)
 
 
@@ -61,10 +63,22 @@ class TierPlan:
         return {f"{way}_s": seconds for way, seconds in ways.items()}
 
 
-def draw_world(config: ClockConfig, seed: int, share: float = 1.0) -> World:
-    """Profiles, noise, and the share of clients that takes part in a round, all keyed by the seed;
-    equally many records each."""
-    rounds, clients = config.rounds, config.clients
+def draw_world(
+    config: ClockConfig, seed: int, rounds: int, clients: int, share: float = 1.0
+) -> World:
+    """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
+
+    Args:
+        rounds: R.
+        clients: K.
+        share: part of the clients that takes part in a round, drawn uniformly; one at least.
+
+    Raises:
+        InputError: it would take too long to plan.
+    """
+    if (product := rounds * clients) > _MOST_CLIENT_ROUNDS:
+        remedy = f"times {clients:,} devices is {product:,}; valid: {_MOST_CLIENT_ROUNDS:,} at most"
+        raise InputError("training.rounds", rounds, remedy)
     present = np.ones((rounds, clients), dtype=bool)
     if share < 1.0:
         present = draw_present(clients, rounds, share, seed)
@@ -135,8 +149,9 @@ def baseline_seconds(
 UNITS = ("mebibyte", "megabit")
 
 
-def times_table(config: Config) -> pd.DataFrame:
-    """Seconds of a round of each profile in each tier, in both units, without noise.
+def times_table(config: Config, n_clients: int) -> pd.DataFrame:
+    """Seconds of a round of each profile in each tier, in both units, without noise, of
+    K clients who hold equally many records.
 
     Returns:
         One row a unit, profile and tier; FedAvg's row has its place after them, as tier 0.
@@ -147,7 +162,7 @@ def times_table(config: Config) -> pd.DataFrame:
     n_profiles = len(clock.profiles)
     for unit in UNITS:
         in_unit = clock.model_copy(update={"rate_unit": unit})
-        records = np.full(n_profiles, clock.records / clock.clients)
+        records = np.full(n_profiles, clock.records / n_clients)
         clients = clients_of(in_unit, records, np.arange(n_profiles))
         split, whole = (
             round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))

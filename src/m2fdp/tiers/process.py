@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import torch
@@ -44,13 +43,11 @@ class TierProcess:
         model: the simulation's.
         cuts: int64 (R, K), the modules that each client trains itself in each round; below 1 =
             it does not take part.
-        aggregate: samples or uniform, how clients weigh.
     """
 
     simulation: Simulation
     model: SplitModel
     cuts: np.ndarray
-    aggregate: Literal["samples", "uniform"]
     executor: TierExecutor
 
     @property
@@ -108,8 +105,6 @@ class TierProcess:
 
     def _weights(self, present: np.ndarray) -> np.ndarray:
         """Of those who take part, float64; they sum to one."""
-        if self.aggregate == "uniform":
-            return np.full(len(present), 1.0 / len(present))
         records = self.simulation.shards.sizes[present]
         return records / records.sum()
 
@@ -134,7 +129,6 @@ def build_tier_process(
     simulation: Simulation,
     cuts: np.ndarray,
     settings: LocalTraining,
-    aggregate: Literal["samples", "uniform"],
     workers: int,
 ) -> TierProcess:
     """The rounds of a simulation in tiers, with the means to run them.
@@ -153,4 +147,4 @@ def build_tier_process(
         Trainer(model, settings, features),
         shared_tensor(n_results, model.n_parameters, features.dtype).to(features.device),
     )
-    return TierProcess(simulation, model, cuts, aggregate, executor)
+    return TierProcess(simulation, model, cuts, executor)

@@ -12,6 +12,8 @@ ROOM = Room(
         "fedgkt": "m2fdp.tiers.algorithms:FEDGKT",
     },
     blocks={
+        "training": "m2fdp.tiers.config:TierTraining",
+        "privacy": "m2fdp.tiers.config:SplitPrivacy",
         "tiering": "m2fdp.tiers.config:TieringConfig",
         "clock": "m2fdp.tiers.config:ClockConfig",
         "leakage": "m2fdp.tiers.config:LeakageConfig",

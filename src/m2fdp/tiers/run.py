@@ -155,16 +155,14 @@ class Tiered(PlainExperiment):
             training.local_epochs,
             int(training.batch_size or simulation.shards.sizes.max()),
             training.optimizer,
-            training.weight_decay,
             leakage.distance_correlation,
             leakage.patch_shuffling,
             two_party=training.backend == "reference",
         )
         cuts, workers = self.course.cuts, available_cores(config.threads)
         if not self.way.averaged:
-            epochs = config.tiering.server_epochs
-            return build_transfer_process(simulation, cuts > 0, settings, epochs, workers)
-        return build_tier_process(simulation, cuts, settings, config.tiering.aggregate, workers)
+            return build_transfer_process(simulation, cuts > 0, settings, workers)
+        return build_tier_process(simulation, cuts, settings, workers)
 
     def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
         course, rounds = self.course, self.run_plan.rounds

@@ -22,8 +22,6 @@ TABLE_2_SERVER = (1.00, 0.82, 0.65, 0.51, 0.33, 0.20)
 
 # Two ways to compute one time differ by rounding.
 _SLACK = 1e-12
-# Beyond D: a tier's time that moves by more says that the client is no longer what it was.
-_FORGET = 0.3
 # D Table 2 has six tiers. The seventh, below them, is our guess: D's steps are equal, so it has the
 # constant of the clients' times, and one more step of the server's. By FLOPs it has 0.02, not 0.44,
 # and whatever a scheduler loses by that is not D's.
@@ -93,10 +91,6 @@ def observe(
     place = present, tiers[present] - 1
     means, newest, before = state.means.copy(), seconds[present], state.means[place]
     continued = ~np.isnan(before)
-    if config.remember:
-        moved = continued & (np.abs(newest - before) > _FORGET * before)
-        means[present[moved]] = np.nan
-        continued &= ~moved
     means[place] = np.where(continued, config.ema * newest + (1 - config.ema) * before, newest)
     took_part = tiers > 0
     return SchedulerState(
@@ -120,8 +114,6 @@ def estimate(
     last = state.tiers[rows] - 1
     client = np.full_like(state.means, np.nan)
     client[rows] = profile.client / profile.client[last, None] * state.means[rows, last, None]
-    if config.remember:
-        client = np.where(np.isnan(state.means), client, state.means)
     server = records[:, None] * profile.server
     sent = records[:, None] * costs.record_bytes + 2 * costs.model_bytes
     return np.maximum(client, server) + sent / state.rates[:, None]

@@ -97,12 +97,11 @@ class ServerTrainer(SideTrainer):
         self,
         numbers: Tensor,
         received: tuple[Tensor, Tensor, Tensor],
-        epochs: int,
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """The server's numbers (size,) after its epochs, and the scores (n, classes) that it sends
-        back: those by which it has stepped in its last epoch, which cost no pass more.
+        """The server's numbers (size,) after a pass over all, and the scores (n, classes) that it
+        sends back: those by which it has stepped, which cost no pass more.
 
         Args:
             received: activations (n, …), labels (n,) and scores (n, classes) of all clients.
@@ -111,13 +110,12 @@ class ServerTrainer(SideTrainer):
         activations, labels, taught = received
         stepper = Stepper([self._flat], self.settings, step_size)
         answers = torch.zeros_like(taught)
-        for _ in range(epochs):
-            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
-            for batch in whole_batches(shuffled, self.settings.batch_size):
-                scores = self.module(channels_last(activations.index_select(0, batch)))
-                answers[batch] = scores.detach()
-                others = taught.index_select(0, batch)
-                stepper.step(self.objective(scores, labels.index_select(0, batch), others))
+        shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
+        for batch in whole_batches(shuffled, self.settings.batch_size):
+            scores = self.module(channels_last(activations.index_select(0, batch)))
+            answers[batch] = scores.detach()
+            others = taught.index_select(0, batch)
+            stepper.step(self.objective(scores, labels.index_select(0, batch), others))
         return self.vector(), answers
 
 
@@ -159,13 +157,11 @@ class TransferProcess:
         simulation: its network is a star.
         model: the simulation's.
         present: bool (R, K), who takes part.
-        epochs: passes of the server in a round.
     """
 
     simulation: Simulation
     model: TransferModel
     present: np.ndarray
-    epochs: int
     executor: TransferExecutor
     draws: frozenset[str] = frozenset()
 
@@ -196,7 +192,7 @@ class TransferProcess:
         weights, scores = state.weights.clone(), state.slots.server[SCORES].clone()
         order = self.simulation.randomness.sampling.generator("server-batches", number)
         weights[model.server_place], scores[rows] = executor.server.update(
-            weights[model.server_place], received, self.epochs, plan.step_size, order
+            weights[model.server_place], received, plan.step_size, order
         )
         for client, numbers in zip(clients.tolist(), executor.numbers, strict=False):
             weights[model.client_place(client)] = numbers
@@ -235,7 +231,6 @@ def build_transfer_process(
     simulation: Simulation,
     present: np.ndarray,
     settings: LocalTraining,
-    server_epochs: int,
     workers: int,
 ) -> TransferProcess:
     """The rounds of a simulation of FedGKT, with the means to run them.
@@ -266,7 +261,7 @@ def build_transfer_process(
         shared(n_sent, sent.shape[1:]),
         shared(n_sent, scores.shape[1:]),
     )
-    return TransferProcess(simulation, model, present, server_epochs, executor)
+    return TransferProcess(simulation, model, present, executor)
 
 
 # What a client keeps: what it sends the activations of, and what scores them for itself.

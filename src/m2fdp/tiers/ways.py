@@ -127,9 +127,7 @@ DTFL = Way(
 # Clients' small models and the server's large one teach each other by scores (He et al. 2020).
 FEDGKT = Way(
     "fedgkt",
-    lambda modules, clock, tiering, epochs: fedgkt_costs(
-        modules, clock.label_bytes, epochs, tiering.server_epochs
-    ),
+    lambda modules, clock, tiering, epochs: fedgkt_costs(modules, clock.label_bytes, epochs),
     averaged=False,
     sees={
         **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),

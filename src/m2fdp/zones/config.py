@@ -1,4 +1,4 @@
-"""The block of who adds noise in H's mixed algorithm."""
+"""What zones read: who their super-nodes are, and who adds noise in H's mixed algorithm."""
 
 from __future__ import annotations
 
@@ -14,6 +14,24 @@ ZONED = "algorithm: hdp_mixed"
 READERS: dict[str, Callable[[Any], bool]] = {
     ZONED: lambda run: getattr(run.algorithm, "zoned", False)
 }
+
+
+class SuperNodesConfig(Block):
+    """Who the super-nodes, the lowest servers, are (H Sec. IV-A)."""
+
+    kind: Literal["fixed", "elected"] = Field(
+        default="fixed",
+        description="Servers of their own (fixed), or in every round one of the zone's devices "
+        "(elected; then at most (m - 1)/3 of a zone's m devices may collude).",
+    )
+
+
+class ElectedConfig(Block):
+    """What `topology` says of zones."""
+
+    super_nodes: SuperNodesConfig = Field(
+        default=SuperNodesConfig(), json_schema_extra={SINCE: "0.3.0"}
+    )
 
 
 class ZonesConfig(Block):

@@ -9,7 +9,10 @@ ROOM = Room(
         "cdp": "m2fdp.zones.algorithm:CDP",
         "hdp_mixed": "m2fdp.zones.algorithm:HDP_MIXED",
     },
-    blocks={"zones": "m2fdp.zones.config:ZonesConfig"},
+    blocks={
+        "topology": "m2fdp.zones.config:ElectedConfig",
+        "zones": "m2fdp.zones.config:ZonesConfig",
+    },
     readers=("m2fdp.zones.config:READERS",),
     before_steps=("m2fdp.zones.lots:ballot_bits",),
     planned=("m2fdp.zones.super_nodes:with_elections",),

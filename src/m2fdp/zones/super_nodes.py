@@ -16,10 +16,6 @@ from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Network, heads_of
 
-_KEY = "topology.super_nodes"
-# What elections stand, of m devices on line (H Sec. IV-A): how many may collude, in words.
-_VALID = {"crash": "below (m - 1)/2", "byzantine": "at most (m - 1)/3"}
-
 
 def with_elections(plan: Plan, config: Config) -> Plan:
     """The plan with the lowest servers elected, if they are; an `InputError` where there are none,
@@ -29,20 +25,17 @@ def with_elections(plan: Plan, config: Config) -> Plan:
         return plan
     if network.tree.depth < 2:
         problem = "needs servers between cloud and devices, which this network, a star, has not"
-        raise InputError(f"{_KEY}.kind", elections.kind, f"{problem}; use fixed")
+        raise InputError("topology.super_nodes.kind", elections.kind, f"{problem}; use fixed")
     chance, colluding = 1.0 if network.chance is None else network.chance, config.threat.colluding
     on_line = network.present * chance  # those expected
-    too_many = colluding > (on_line - 1) / 3
-    if elections.tolerance == "crash":
-        too_many = colluding >= (on_line - 1) / 2
+    too_many = colluding > (on_line - 1) / 3  # H Sec. IV-A
     if too_many.any():
         zone = int(np.argmax(too_many))
         raise InputError(
             "threat.colluding",
             colluding,
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
-            f"{network.tree.names[-2][zone]} for its elections ({_KEY}.tolerance: "
-            f"{elections.tolerance}); valid: {_VALID[elections.tolerance]}",
+            f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3",
         )
     return replace(plan, network=replace(network, elected=True))
 

@@ -14,9 +14,11 @@ from m2fdp.tiers.config import ClockConfig
 def test_what_was_measured_is_met_and_between_it_is_monotone():
     cpus = np.array([4.0, 2.0, 1.0, 0.2, 0.1])
     expected = np.array([16, 20, 34, 130, 250]) / 34
-    assert slowness(cpus, "measured") == pytest.approx(expected)
-    assert (np.diff(slowness(np.geomspace(0.1, 4, 50), "measured")) < 0).all()
-    middle = slowness(np.array([np.sqrt(2.0)]), "measured")
+    assert slowness(cpus) == pytest.approx(expected)
+    assert (np.diff(slowness(np.geomspace(0.1, 4, 50))) < 0).all()
+    beyond = slowness(np.array([0.05, 8.0]))
+    assert beyond == pytest.approx([500 / 34, 8 / 34])
+    middle = slowness(np.array([np.sqrt(2.0)]))
     assert middle == pytest.approx(np.sqrt(20 / 34))  # halfway between 1 and 2, by logarithms
 
 

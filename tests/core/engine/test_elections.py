@@ -16,7 +16,7 @@ from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, SecureSums, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
-from m2fdp.secure_aggregation.survivors import SumRules, draw_survivors
+from m2fdp.secure_aggregation.survivors import draw_survivors
 from m2fdp.zones.lots import elect
 from m2fdp.zones.offices import draw_offices, draw_super_nodes
 
@@ -69,7 +69,7 @@ def test_who_falls_silent_does_not_serve():
     for round_, leaders in enumerate(offices.leaders, start=1):
         # Groups that are lost have lost all, so that thresholds of one keep every survivor.
         changed = replace(network, sums=replace(sums, threshold=1))
-        alive = draw_survivors(changed, everybody(network), STREAMS, SumRules(), (round_, 2))[2]
+        alive = draw_survivors(changed, everybody(network), STREAMS, (round_, 2))[2]
         for leader in leaders[leaders >= 0]:
             assert alive[leader]
             served += 1

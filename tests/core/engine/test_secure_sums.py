@@ -11,7 +11,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.network import SecureSums, readers
 from m2fdp.deployment.rehearsed import as_nodes
-from m2fdp.secure_aggregation.survivors import LostSumError, SumRules, draw_survivors
+from m2fdp.secure_aggregation.survivors import draw_survivors
 from m2fdp.secure_aggregation.terms import Group, Scale
 
 BASE = {
@@ -70,14 +70,14 @@ SYSTEMS = {
 }
 
 
-def simulation_of(system, **rules):
+def simulation_of(system):
     """In float64, with one noise."""
     experiment = experiment_of(BASE, SYSTEMS[system] if isinstance(system, str) else system)
     shards = experiment.shards()
     simulation = experiment.simulation(
         shards=replace(shards, features=shards.features.double()), randomness=seeded(0, b"one")
     )
-    return experiment, simulation.having(SumRules(**rules))
+    return experiment, simulation
 
 
 def final(experiment, simulation, tap=None):
@@ -181,7 +181,7 @@ def test_who_falls_silent_moves_nothing():
     start = experiment.process(simulation).start().weights
     ended = final(experiment, replace(simulation, mechanisms=(silent,)), tap)
     everybody = np.ones(12, dtype=bool)
-    alive = draw_survivors(network, everybody, simulation.randomness.sampling, SumRules(), (1, 3))
+    alive = draw_survivors(network, everybody, simulation.randomness.sampling, (1, 3))
     assert not alive[2].all()
     by_hand = torch.zeros_like(start)
     for server in range(3):
@@ -206,17 +206,6 @@ def test_a_step_s_noise_is_that_of_those_who_are_in_its_sum():
         assert step.noise == pytest.approx([expected])
         assert (step.devices == np.repeat(step.members[1], 4)).all()
     assert sizes
-
-
-def test_a_run_stops_where_a_sum_is_lost_if_it_is_to():
-    changes = {"secure_aggregation.dropout": 0.9, "secure_aggregation.on_loss": "stop"}
-    experiment = experiment_of(BASE, changes)
-    with pytest.raises(LostSumError) as caught:
-        experiment.train()
-    assert isinstance(caught.value, InputError)
-    words = str(caught.value)
-    assert words.startswith("secure_aggregation.on_loss = 'stop': the sum that cloud reads lost")
-    assert "3 are needed" in words
 
 
 def test_a_run_goes_on_without_what_is_lost():
@@ -244,8 +233,8 @@ def test_lost_sums_are_counted_before_training(system, monkeypatch):
     (network,) = simulation.networks
     counts = {}
 
-    def listening(network, present, streams, rules, at):
-        alive = draw_survivors(network, present, streams, rules, at)
+    def listening(network, present, streams, at):
+        alive = draw_survivors(network, present, streams, at)
         plan = experiment.run_plan.rounds[at[0] - 1]
         for layer, members in alive.items():
             of_node = readers(network.tree, network.sums, layer)

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from m2fdp import Experiment, load_config
+from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
@@ -22,7 +23,6 @@ SMALL = {
     "topology.fanouts": [2, 2],
     "training.rounds": 1,
     "audit.method": "neighbours",
-    "audit.neighbours": 4,
 }
 # An own rule says of itself how far two runs drift apart.
 CONDITIONAL = {"algorithm": "own", "privacy.mechanism": "upload"}
@@ -37,7 +37,8 @@ def own_rule(given):
     return plan.__class__(plan.network, plan.schedule, private=True, rules=Rules(local=Own()))
 
 
-def experiment(monkeypatch, **changes):
+def experiment(monkeypatch, neighbours=4, **changes):
+    monkeypatch.setattr(AuditConfig, "neighbours", neighbours)
     algorithm = Algorithm("own", "Own", "method", own_rule)
     monkeypatch.setitem(ALGORITHMS, "own", algorithm)
     return Experiment.from_config(load_config(SMALL, changes))
@@ -101,7 +102,7 @@ def test_a_model_of_no_numbers_is_no_finding(monkeypatch):
 
 
 def test_every_position_is_tried_however_few_neighbours_are_asked_for(monkeypatch):
-    run = experiment(monkeypatch, **{"audit.neighbours": 1})
+    run = experiment(monkeypatch, neighbours=1)
     positions = {line.position for line in run.calibrate().mechanism.ledger.lines}
     assert run.audit()["neighbours"].max() == len(positions) > 1
 

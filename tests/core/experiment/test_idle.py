@@ -7,16 +7,14 @@ from tests.builders import digits
 
 from m2fdp import Experiment
 from m2fdp.core.algorithms import ALGORITHMS, build_plan
-from m2fdp.core.config import Config, load_config, readers
-from m2fdp.core.config.reference import in_yaml
+from m2fdp.core.config import Config, load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.idle import idle_keys, named_readers
+from m2fdp.core.experiment.idle import idle_keys, in_words, keys_of, named_readers
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.mechanisms import MECHANISMS
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
-from m2fdp.tiers.config import FEDGKT
-from m2fdp.tiers.ways import FEDAVG
+from m2fdp.core.yaml_files import in_yaml
 from m2fdp.zones.config import ZONED
 
 PAPERS = {"control.enabled": True, "control.gap": "papers"}
@@ -31,7 +29,6 @@ OTHER = {
     "clock.model": "resnet110",
     "clock.profiles": [[1.0, 30.0]],
     "attack.shadows": 16,
-    "audit.confidence": 0.9,
     "execution.address": "auto",
 }
 # Of these runs one at least is without what reads a key.
@@ -46,7 +43,7 @@ RUNS = (
     {"control.enabled": True},
     PAPERS,
 )
-MARKED = {key.name: key for key in readers.keys_of(Config(), Config()) if key.readers}
+MARKED = {key.name: key for key in keys_of(Config(), Config()) if key.readers}
 
 
 def other_than_default(name):
@@ -74,7 +71,7 @@ def test_what_nothing_reads_is_refused_with_who_would(key):
             check_config(load_config(others, {key: value}), frozenset())
         except InputError as refused:
             lines += [str(refused)] if refused.key == key else []
-    readings = [readers.in_words(each) for each in MARKED[key].readers]
+    readings = [in_words(each) for each in MARKED[key].readers]
     tail = f", which this run is without; leave it at {in_yaml(MARKED[key].default)}"
     said = {f"belongs to {reader}{tail}" for reader in readings}
     assert said & {line.partition(": ")[2] for line in lines}
@@ -86,8 +83,8 @@ def test_readers_are_keys_with_values_or_known_names():
         reader
         for key in MARKED.values()
         for each in key.readers
-        for reader in each.split(readers.EITHER)
-        if not reader.startswith(readers.PIPELINE)
+        for reader in each.split(" | ")
+        if not reader.startswith("the pipeline ")
     }
     assert named_readers().keys() < every
     for reader in every - named_readers().keys():
@@ -99,18 +96,14 @@ def test_readers_are_keys_with_values_or_known_names():
 
 
 def test_names_of_readers_name_the_algorithms_that_are():
-    for reader, has in (
-        (ZONED, lambda algorithm: getattr(algorithm, "zoned", False)),
-        (FEDGKT, lambda algorithm: not getattr(algorithm, "tiers", FEDAVG).averaged),
-    ):
-        able = [name for name, algorithm in ALGORITHMS.items() if has(algorithm)]
-        assert reader == f"algorithm: {' or '.join(able)}"
+    able = [name for name, algorithm in ALGORITHMS.items() if getattr(algorithm, "zoned", False)]
+    assert f"algorithm: {' or '.join(able)}" == ZONED
 
 
 @pytest.mark.parametrize(
     ("given", "pipelines"),
     [
-        ({"clock.clients": 20, "tiering.tiers": 6, "clock.noise": 0.0}, {"clock"}),
+        ({"clock.switch_every": 20, "tiering.tiers": 6, "clock.noise": 0.0}, {"clock"}),
         ({"privacy.alpha": 2.0}, {"bound"}),
         ({"deployment.rehearsal": True}, {"deployment"}),
         ({**PAPERS, "privacy.alpha": 2.0}, set()),

@@ -9,11 +9,12 @@ import pytest
 import torch
 from tests.builders import digits, records_of
 
-from m2fdp.core.config import PlateauConfig, load_config
+from m2fdp.core.config import load_config
 from m2fdp.core.engine.training import Checkpointing
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import surprises
 from m2fdp.experiment import Experiment
+from m2fdp.tiers.config import PlateauConfig
 
 SMALL = {
     "partition.scheme": "iid",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
-from m2fdp.secure_aggregation.survivors import SumRules, draw_survivors
+from m2fdp.secure_aggregation.survivors import draw_survivors
 
 BASE = {
     "topology.fanouts": [4, 6],
@@ -59,7 +59,7 @@ def test_noise_of_lost_sums_is_not_credited():
     everybody = np.ones(24, dtype=bool)
     streams = experiment.simulation().randomness.sampling
     read = [
-        draw_survivors(experiment.network, everybody, streams, SumRules(), (number, 1))[2].any()
+        draw_survivors(experiment.network, everybody, streams, (number, 1))[2].any()
         for number in range(1, 26)
     ]
     assert found[read].min() == pytest.approx(0.1443, rel=0.1)  # 0.25 if no zone is lost

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import premises_of
 from tests.core.privacy.parts import epsilon_of_releases as gaussian
 
-from m2fdp.core.config import ExposuresConfig, PrivacyConfig
+from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.ledger import behind_own_heads
@@ -19,6 +19,7 @@ from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, sample_weights
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_but_the_cloud, all_untrusted
+from m2fdp.global_dp.config import ExposuresConfig
 from m2fdp.zones.table import zones_table
 
 ROUNDS = 12

@@ -1,12 +1,11 @@
 """The configuration of one run: every key a user may set, its type, range, default and meaning.
 
-`Config` is the root; each block is also the type of the Kedro parameter of that name. `Config()` is
+`Config` is the root; each block is also the type of the parameter of that name. `Config()` is
 what conf/base says. Keys read like the papers' (J Sec. II-VI). Unknown keys are errors.
 docs/configuration.md and the comments in conf/base are made from the texts here, by
-`python -m m2fdp.core.config.reference`.
+`python docs/configuration.py`.
 """
 
-from m2fdp.core.config.costs import ResourcesConfig
 from m2fdp.core.config.data import (
     DATASETS,
     PIXELS,
@@ -17,13 +16,12 @@ from m2fdp.core.config.data import (
 )
 from m2fdp.core.config.loading import load_config, overlaid
 from m2fdp.core.config.network import (
-    SuperNodesConfig,
+    ResourcesConfig,
     TopologyConfig,
     TrustConfig,
 )
 from m2fdp.core.config.parsing import parse_block, parse_config
 from m2fdp.core.config.privacy import (
-    ExposuresConfig,
     PrivacyConfig,
     ThreatConfig,
 )
@@ -39,7 +37,7 @@ from m2fdp.core.config.root import (
     recorded,
     released,
 )
-from m2fdp.core.config.training import PlateauConfig, ServerConfig, TrainingConfig
+from m2fdp.core.config.training import ServerConfig, TrainingConfig
 
 __all__ = [
     "DATASETS",
@@ -47,14 +45,11 @@ __all__ = [
     "SCHEMES",
     "Config",
     "DatasetConfig",
-    "ExposuresConfig",
     "ModelConfig",
     "PartitionConfig",
-    "PlateauConfig",
     "PrivacyConfig",
     "ResourcesConfig",
     "ServerConfig",
-    "SuperNodesConfig",
     "ThreatConfig",
     "TopologyConfig",
     "TrainingConfig",

@@ -1,4 +1,4 @@
-"""A configuration from files and values, without Kedro."""
+"""A configuration from files and values."""
 
 from __future__ import annotations
 

@@ -1,20 +1,24 @@
-"""Blocks of the network: the tree, who is trusted in it, who adds noise, who reads only sums."""
+"""Blocks of the network: the tree, who is trusted in it, and what its messages cost."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from m2fdp.core.blocks import (
-    READ_BY,
+    NO_RELEASE,
     SINCE,
     Alternatives,
     Block,
     Count,
+    Decibel,
     FromText,
     Name,
+    NonNegative,
+    Positive,
     Probability,
+    extended,
 )
 
 
@@ -39,22 +43,7 @@ class TrustConfig(Alternatives):
         return self
 
 
-class SuperNodesConfig(Block):
-    """Who the super-nodes, the lowest servers, are (H Sec. IV-A)."""
-
-    kind: Literal["fixed", "elected"] = Field(
-        default="fixed",
-        description="Servers of their own (fixed), or in every round one of the zone's devices "
-        "(elected).",
-    )
-    tolerance: Literal["crash", "byzantine"] = Field(
-        default="byzantine",
-        description="How colluding devices may behave in an election, which bounds their number: "
-        "below (m - 1)/2 of a zone's m (crash), at most (m - 1)/3 (byzantine).",
-        json_schema_extra={READ_BY: "topology.super_nodes.kind: elected"},
-    )
-
-
+@extended("topology")
 class TopologyConfig(Alternatives):
     """The tree: fan-outs from the cloud down, or a file of edges; and who is trusted in it."""
 
@@ -76,12 +65,29 @@ class TopologyConfig(Alternatives):
         json_schema_extra={SINCE: "0.2.0"},
     )
     trust: TrustConfig = TrustConfig()
-    super_nodes: SuperNodesConfig = Field(
-        default=SuperNodesConfig(), json_schema_extra={SINCE: "0.3.0"}
-    )
 
     @model_validator(mode="after")
     def _some_tree(self) -> TopologyConfig:
         if self.fanouts is None and self.edges is None:
             raise ValueError("give fanouts (such as 10|5) or edges (a file)")
         return self
+
+
+class ResourcesConfig(Block):
+    """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
+
+    marks = {NO_RELEASE: True}
+
+    wireless_power_dbm: Decibel = Field(default=24.0, description="Power of links below layer 1.")
+    wireless_rate_mbps: Positive = Field(default=35.0, description="Rate of links below layer 1.")
+    wired_power_dbm: Decibel = Field(default=38.0, description="Power of links into the cloud.")
+    wired_rate_mbps: Positive = Field(default=100.0, description="Rate of links into the cloud.")
+    # Q, of a message's M parameters: float32.
+    bits_per_parameter: ClassVar[int] = 32
+    step_delay_s: NonNegative = Field(default=0.2, description="Seconds of a device's local step.")
+    step_energy_j: NonNegative = Field(default=1e-3, description="Joules of a device's local step.")
+    uplinks: Literal["sequential", "parallel"] = Field(
+        default="sequential",
+        description="Whether the children of one server transmit in turn (sequential, J's Gamma) "
+        "or at once (parallel).",
+    )

@@ -4,50 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from m2fdp.core.blocks import (
     READ_BY,
     SINCE,
     Block,
     Epsilon,
+    Extensible,
     FromText,
     Number,
     Positive,
+    extended,
     one_of,
 )
-from m2fdp.core.config.readers import PAPERS_NOISE, SPLITTING
 from m2fdp.core.own_code import FORM
 
-# What reads keys of G's rule, and keys of attacks that look for images.
-_PAPERS_WEIGHTS: list[JsonValue] = ["privacy.mechanism: weights", "privacy.calibration: paper"]
-_RECONSTRUCTION = "attack.method: analytic or dlg or idlg or inverting"
-_SEARCH = "attack.method: dlg or idlg or inverting"
-# Of what two releases share: neither may have all of it.
-Share = Annotated[float, Number, Field(gt=0, lt=1)]
-Caught = Annotated[int, Number, Field(ge=0, le=10_000_000)] | None
+# Who reads the factor of the papers' noise.
+_PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
 
 
-class ExposuresConfig(Block):
-    """How many messages somebody outside catches, for G's rule (G Sec. 3.2; weights)."""
-
-    uplinks: Caught = Field(
-        default=None,
-        description="t_1, a device's uploads; null = each of the schedule, here and below.",
-    )
-    downlinks: Caught = Field(
-        default=None, description="t_2, an edge server's broadcasts after local aggregations."
-    )
-    cloud_rounds: Caught = Field(
-        default=None, description="t_3, of the `uplinks` those of global aggregations."
-    )
-    edge_uplinks: Caught = Field(
-        default=None, description="t_4, an edge server's messages to the cloud."
-    )
-    cloud_downlinks: Caught = Field(default=None, description="t_5, the cloud's broadcasts.")
-
-
-class PrivacyConfig(Block):
+@extended("privacy")
+class PrivacyConfig(Extensible):
     """The mechanism, its calibration and the target (J Sec. III-C).
 
     Which of them go together is a mechanism's affair: `m2fdp.core.privacy.mechanisms`.
@@ -73,26 +51,10 @@ class PrivacyConfig(Block):
     alpha: Positive = Field(
         default=1.0,
         description="alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper).",
-        json_schema_extra={READ_BY: PAPERS_NOISE},
+        json_schema_extra={READ_BY: _PAPERS_NOISE},
     )
     epsilon: Epsilon = Field(
         default=4.0, description="The target that every distrusted observer stays within."
-    )
-    epsilon_cloud: Epsilon | None = Field(
-        default=None,
-        description="epsilon_2 of G's rule, for what passes the cloud (weights, calibration: "
-        "paper); null = epsilon.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: _PAPERS_WEIGHTS},
-    )
-    exposures: ExposuresConfig = Field(
-        default=ExposuresConfig(),
-        json_schema_extra={SINCE: "0.5.0", READ_BY: "privacy.mechanism: weights"},
-    )
-    downlink: Literal["top_up", "full", "none"] = Field(
-        default="top_up",
-        description="What servers and cloud add to broadcasts under G's rule (weights, "
-        "calibration: paper): what uploads lack (top_up, G eqs 4.10, 4.11), all of it, or none.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: _PAPERS_WEIGHTS},
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=1e-5,
@@ -122,34 +84,6 @@ class PrivacyConfig(Block):
         default=None,
         description="Training ends before the round that would pass this verified epsilon; null = "
         "no such end.",
-    )
-    client_share: Share = Field(
-        default=0.5,
-        description="beta: where a model is split below a trusted server, the client's part of a "
-        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    activation_clip: Positive = Field(
-        default=1.0,
-        description="C_z, of a record's activations where they go to an untrusted server.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    activation_share: Share = Field(
-        default=0.5,
-        description="a: the part of the budget (of its squared shift) that goes to the "
-        "activations; the rest goes to the client's gradients.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    labels: Literal["public", "randomised"] = Field(
-        default="public",
-        description="Labels that go with activations to an untrusted server: in clear and not "
-        "protected (public), or by randomised response, drawn once a record (randomised).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    label_epsilon: Epsilon = Field(
-        default=1.0,
-        description="Of a randomised label; a part of epsilon, spent once.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema, create_model, model_validator
 
@@ -21,9 +21,8 @@ from m2fdp.core.blocks import (
     marks_of,
     spelled,
 )
-from m2fdp.core.config.costs import ResourcesConfig
 from m2fdp.core.config.data import DatasetConfig, ModelConfig, PartitionConfig
-from m2fdp.core.config.network import TopologyConfig
+from m2fdp.core.config.network import ResourcesConfig, TopologyConfig
 from m2fdp.core.config.privacy import PrivacyConfig, ThreatConfig
 from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.config.training import TrainingConfig
@@ -85,15 +84,11 @@ class _OfTheCore(Block):
         description="Go on with the cell's last run from its newest checkpoint.",
         json_schema_extra={NO_RESULT: True},
     )
-    figures: bool = Field(
+    figures: Literal[True, False, "pdf"] = Field(
         default=True,
-        description="Draw the run's figures; false in the cells of a study, unless it says true.",
+        description="Draw the run's figures, with pdf as PDF beside PNG; false in the cells of "
+        "a study, unless it says otherwise.",
         json_schema_extra={SINCE: "0.12.0", NO_RESULT: True},
-    )
-    pdf: bool = Field(
-        default=False,
-        description="Save the run's figures as PDF, too, beside PNG.",
-        json_schema_extra={SINCE: "0.11.0", NO_RESULT: True},
     )
     options: dict[str, Any] = Field(
         default={},
@@ -121,7 +116,10 @@ class _OfTheCore(Block):
 def _with_rooms() -> dict[str, Any]:
     """The blocks that rooms bring, as fields."""
     kinds: dict[str, type[Block]] = {
-        name: load(path) for room in rooms() for name, path in room.blocks.items()
+        name: load(path)
+        for room in rooms()
+        for name, path in room.blocks.items()
+        if name not in _OfTheCore.model_fields
     }
     return {name: (kind, Field(default=kind())) for name, kind in kinds.items()}
 

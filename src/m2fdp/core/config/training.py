@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,29 +14,17 @@ from m2fdp.core.blocks import (
     Block,
     Count,
     Decay,
+    Extensible,
     FromText,
     NonNegative,
     Number,
     Positive,
+    extended,
     spelled,
 )
-from m2fdp.core.config.readers import IN_TIERS
 
 # Every step of a run is planned before the first.
 _MOST_STEPS = 10_000_000
-
-
-class PlateauConfig(Block):
-    """Smaller steps where the accuracy stands still (D A.4); algorithms that train in tiers."""
-
-    factor: Annotated[float, Number, Field(gt=0, le=1)] = Field(
-        default=1.0,
-        description="What the step size is multiplied with; 1 = never, D's is 0.9.",
-    )
-    # Rounds without a better accuracy that are waited for, and by how much of the best one another
-    # must be better (D A.4).
-    patience: ClassVar[int] = 10
-    threshold: ClassVar[float] = 1e-4
 
 
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
@@ -63,7 +51,8 @@ class ServerConfig(Block):
     )
 
 
-class TrainingConfig(Block):
+@extended("training")
+class TrainingConfig(Extensible):
     """The schedule of J Algorithm 1."""
 
     rounds: Count = Field(default=30, description="T, global rounds.")
@@ -86,9 +75,10 @@ class TrainingConfig(Block):
     )
     estimator: Literal["mean", "fixed", "clipped"] = Field(
         default="mean",
-        description="What a zone makes of its devices' updates: their mean (with `participation` "
-        "over the expected number), or their weighted sum over q times the weight of all (fixed) "
-        "or over the larger of q least_weight and the weight of those who take part (clipped).",
+        description="What a lowest server makes of its devices' updates: their mean (with "
+        "`participation` over the expected number), or their weighted sum over q times the weight "
+        "of all (fixed) or over the larger of q least_weight and the weight of those who take part "
+        "(clipped).",
         json_schema_extra={SINCE: "0.3.0", READ_BY: "privacy.unit: device"},
     )
     least_weight: Positive | None = Field(
@@ -156,27 +146,6 @@ class TrainingConfig(Block):
         description="How gradients are computed: one record at a time (reference), one learner "
         "after the other (sequential), many in one product (stacked), or what is fastest (auto). "
         "In tiers: client and server by themselves (reference), or in one step (auto).",
-    )
-    local_epochs: Count = Field(
-        default=1,
-        description="Passes of a device over its records in a round, in batches of `batch_size` "
-        "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
-    optimizer: Literal["adam", "sgd"] = Field(
-        default="adam",
-        description="What steps in an epoch, made anew in every round; algorithms that train in "
-        "tiers.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
-    weight_decay: NonNegative = Field(
-        default=0.0,
-        description="So much of every weight is added to its gradient; algorithms that train in "
-        "tiers.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
-    plateau: PlateauConfig = Field(
-        default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS}
     )
 
     @model_validator(mode="after")

@@ -1,17 +1,70 @@
-"""Keys that differ from their defaults and that nothing in a run reads."""
+"""Keys that differ from their defaults and that nothing in a run reads.
+
+Who reads a key is told beside its field (`READ_BY`). What comparisons of algorithms share, such as
+the schedule, the trust and the target, has no reader: a baseline may leave some of it aside.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from typing import Any, NamedTuple
+
+from pydantic.fields import FieldInfo
 
 from m2fdp.core import own_code
+from m2fdp.core.blocks import READ_BY, Block, marks_of
 from m2fdp.core.config import Config
-from m2fdp.core.config.readers import EITHER, PIPELINE, Key, in_words, keys_of
-from m2fdp.core.config.reference import in_yaml
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.rooms import brought
+from m2fdp.core.yaml_files import in_yaml
+
+_EITHER, _PIPELINE = " | ", "the pipeline "
+
+
+class Key(NamedTuple):
+    """A key of a configuration.
+
+    Attributes:
+        name: dotted.
+        readers: its own and those of its blocks; none = every run.
+    """
+
+    name: str
+    value: Any
+    default: Any
+    readers: tuple[str, ...]
+
+
+def in_words(reader: str) -> str:
+    """The text of a reader as users see it."""
+    return reader.replace(_EITHER, " or ")
+
+
+def readers_of(field: FieldInfo) -> tuple[str, ...]:
+    """The texts beside a field, or of the block that it is."""
+    texts = marks_of(field).get(READ_BY, ())
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def keys_of(
+    block: Block, usual: Block, prefix: str = "", readers: tuple[str, ...] = ()
+) -> Iterator[Key]:
+    """Every key of a block and of those inside it.
+
+    Args:
+        usual: the same block with its defaults.
+        prefix: the block's own dotted name, with a dot at its end.
+        readers: the block's own.
+    """
+    for name, field in type(block).model_fields.items():
+        value, default = getattr(block, name), getattr(usual, name)
+        every = (*readers, *readers_of(field))
+        if isinstance(value, Block):
+            yield from keys_of(value, default, f"{prefix}{name}.", every)
+        else:
+            yield Key(f"{prefix}{name}", value, default, every)
 
 
 def refuse_idle(request: Request) -> None:
@@ -48,13 +101,13 @@ def read_keys(request: Request) -> frozenset[str]:
 
 
 def reads(reader: str, request: Request) -> bool:
-    """Whether a run has a reader, as `m2fdp.core.config.readers` says."""
-    if EITHER in reader:
-        return any(reads(each, request) for each in reader.split(EITHER))
+    """Whether a run has a reader, as `READ_BY` says."""
+    if _EITHER in reader:
+        return any(reads(each, request) for each in reader.split(_EITHER))
     if has := named_readers().get(reader):
         return has(request)
-    if reader.startswith(PIPELINE):
-        return reader.removeprefix(PIPELINE) in request.pipelines
+    if reader.startswith(_PIPELINE):
+        return reader.removeprefix(_PIPELINE) in request.pipelines
     key, _, values = reader.partition(": ")
     value = request.value(key)
     if not values:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from m2fdp.core.config.reference import in_yaml
 from m2fdp.core.engine.local_rules import GradientStep, adds_up
 from m2fdp.core.engine.server_rules import adding
 from m2fdp.core.experiment.facts.rule import Fact
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.own_code import is_own
+from m2fdp.core.yaml_files import in_yaml
 
 
 def noised_later(run: Request) -> bool:

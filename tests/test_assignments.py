@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from m2fdp.assignments import read_assignments, split_outside
 from m2fdp.core.config import Config, flatten, load_config, parse_config
-from m2fdp.core.config.assignments import read_assignments, split_outside
 from m2fdp.core.errors import InputError
 from m2fdp.studies.order import as_yaml
 

@@ -1,7 +1,5 @@
-"""What is made of the keys' texts: the files of conf/base, and docs/configuration.md.
-
-`python -m m2fdp.core.config.reference` writes them anew, in the project's root.
-"""
+"""docs/configuration.md and the files of conf/base, made of the keys' texts: `python
+docs/configuration.py` from the root."""
 
 from __future__ import annotations
 
@@ -13,13 +11,16 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+import m2fdp  # noqa: F401  # which lists the rooms
 from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block
-from m2fdp.core.config.readers import in_words, readers_of
 from m2fdp.core.config.root import Config
+from m2fdp.core.experiment.idle import in_words, readers_of
 from m2fdp.core.own_code import FORM
+from m2fdp.core.yaml_files import in_yaml
 
 # A file would set them for all runs: commands and studies give each run its own.
 COMMAND_LINE = frozenset({"cell"})
+DOCS = Path(__file__).parent
 _WIDTH = 100
 EVERY_RUN = "Every run"
 _HEAD = ("| key | valid | default | |", "|---|---|---|---|")
@@ -50,8 +51,8 @@ defaults = load_config()
 - `{FORM}` is code of your own, in a module in the project's root (the folder
   with `pyproject.toml`): [adding-an-algorithm.md](adding-an-algorithm.md).
 
-This page is made from the texts in `src/m2fdp/core/config` by `python -m
-m2fdp.core.config.reference`.
+This page is made from the texts in `src/m2fdp/core/config`, and in `config.py` of the rooms, by
+`python docs/configuration.py`.
 """
 
 
@@ -141,22 +142,6 @@ def _text_with_names(schema: Mapping[str, Any], field: FieldInfo) -> str:
     return text if known else f"{text} Valid: {', '.join(map(str, names))}."
 
 
-def in_yaml(value: Any) -> str:
-    """A value on one line, such that YAML reads the same."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        mantissa, e, exponent = repr(value).partition("e")
-        return f"{float(mantissa)}e{int(exponent):+d}" if e else mantissa
-    if isinstance(value, list):
-        return f"[{', '.join(map(in_yaml, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {in_yaml(inner)}' for key, inner in value.items())}}}"
-    return str(value)
-
-
 # --- docs/configuration.md ---------------------------------------------------------------
 
 
@@ -188,7 +173,9 @@ def _valid(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(_valid(option) for option in schema["anyOf"])
     if "enum" in schema or "const" in schema:
-        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+        return ", ".join(
+            f"`{in_yaml(value)}`" for value in schema.get("enum", [schema.get("const")])
+        )
     match schema.get("type"):
         case "null":
             return "`null`"
@@ -221,12 +208,7 @@ def _numbers(kind: str, schema: Mapping[str, Any]) -> str:
     return f"{kind} {', '.join(limits)}".strip()
 
 
-def main(root: Path = Path()) -> None:
-    """Write the files into the project with that root."""
-    for name, content in parameter_files().items():
-        (root / "conf/base" / name).write_text(content, encoding="utf-8")
-    (root / "docs/configuration.md").write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    for name, content in parameter_files().items():
+        (DOCS.parent / "conf/base" / name).write_text(content, encoding="utf-8")
+    (DOCS / "configuration.md").write_text(page(), encoding="utf-8")
