@@ -38,7 +38,7 @@ OF_HEADS = {
 }
 
 
-# Devices join by chance: beside one that noises its own and may collude, and with `unit: record`.
+# Devices join by chance: with `unit: record`, and beside one that noises its own and may collude.
 BY_CHANCE = (120, 228)
 
 
