@@ -53,7 +53,7 @@ training.participants=2 -> training.participants = 2: a reconstruction
 attack.shadows=12 -> attack.shadows = 12""",
     "clock": """
 clock.model=resnet50 -> clock.model = 'resnet50': valid: resnet56, resnet110, any
-tiering.tier=3 -> tiering.tier = 3: unknown key; valid keys are aggregate""",
+tiering.tier=3 -> tiering.tier = 3: unknown key; valid keys are offload_to""",
 }
 # Found in the data, by features or by the accountant, and before anything is trained:
 IN_NODES = {
