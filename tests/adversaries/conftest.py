@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.adversaries.copies import audit_config
 
 from m2fdp.adversaries.audit import audit, audited_lines
 from m2fdp.adversaries.canaries import AuditedRun, plant
-from m2fdp.adversaries.config import AuditConfig
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.premises import Premises
@@ -25,7 +25,7 @@ class System(AuditedRun):
         return plant(self, line.position, copies, seed), line
 
     def audit(self, repetitions, confidence=0.95, seed=1):
-        config = AuditConfig(repetitions=repetitions, confidence=confidence)
+        config = audit_config(repetitions, confidence)
         return audit(self, self.schedule.rounds, config, seed)
 
 

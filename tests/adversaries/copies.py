@@ -1,9 +1,9 @@
 """Audited copies of a changed build."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from m2fdp.adversaries.audit import audit_line
-from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.evidence import no_evidence, weigh
 from m2fdp.core.engine.tree_process import build_process
 
@@ -38,9 +38,14 @@ def silent(canaries):
     )
 
 
+def audit_config(repetitions, confidence):
+    """An audit of so many copies, at a confidence of its own."""
+    return SimpleNamespace(repetitions=repetitions, confidence=confidence)
+
+
 def bounds_of(system, canaries, line, confidence=0.95):
     """Epsilon of one line from below, by the copies, and from above."""
-    config = AuditConfig(repetitions=len(canaries.present) // 2, confidence=confidence)
+    config = audit_config(len(canaries.present) // 2, confidence)
     found = audit_line(system, [canaries], line, system.schedule.rounds, config)
     return found.epsilon_lower, found.epsilon_upper
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.adversaries.copies import audit_config
 from tests.builders import records_of
 
 from m2fdp.adversaries.audit import audit as audit_run
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.adversaries.canaries import AuditedRun
-from m2fdp.adversaries.config import AuditConfig
 from m2fdp.core.config import load_config
 from m2fdp.experiment import Experiment
 
@@ -75,7 +75,7 @@ def run_of(changes, louder=1.0):
 
 def bounds(changes, repetitions, confidence, louder=1.0):
     run, rounds = run_of(changes, louder)
-    config = AuditConfig(repetitions=repetitions, confidence=confidence)
+    config = audit_config(repetitions, confidence)
     return audit_run(run, rounds, config, seed=0)
 
 

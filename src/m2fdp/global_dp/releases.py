@@ -51,7 +51,7 @@ Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
 # Observers in the order of their lines.
-_IN_ORDER = "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks"
+_IN_ORDER = "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks colluders"
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ class ModelLines:
             coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
             lines_of[sight.COALITION] = replace(coalition, observer=who)
-        in_order = (lines_of.get(kind) for kind in (*_IN_ORDER.split(), "colluders"))
+        in_order = (lines_of.get(kind) for kind in _IN_ORDER.split())
         return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:
