@@ -110,7 +110,7 @@ def test_the_noise_of_one_member_alone_is_caught(name):
         messages=tuple(of_one(of_layer) for of_layer in noise.messages),
     )
     run = replace(run, mechanism=replace(run.mechanism, noise=alone))
-    (found,) = audit_run(run, rounds, AuditConfig(repetitions=200), seed=0)
+    (found,) = audit_run(run, rounds, audit_config(200, 0.95), seed=0)
     assert found.epsilon_lower > found.epsilon_upper
 
 

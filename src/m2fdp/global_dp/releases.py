@@ -51,7 +51,10 @@ Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
 # Observers in the order of their lines.
-_IN_ORDER = "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks colluders"
+_IN_ORDER = (
+    "trusted_servers servers uplinks cloud siblings coalition far_devices public downlinks "
+    "colluders"
+)
 
 
 @dataclass(frozen=True)
