@@ -75,7 +75,7 @@ def prepare(setting: Setting) -> Rounds:
     return rounds
 
 
-def play(setting: Setting, rounds: Rounds, tap: Tap | None = None) -> None:
+def play(setting: Setting, rounds: Rounds, tap: Tap = lambda message: None) -> None:
     """One round of every group."""
     silent = dict.fromkeys(range(setting.silent), Stage.VECTOR)
     for terms, inputs in rounds:
