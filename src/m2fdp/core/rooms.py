@@ -1,7 +1,7 @@
 """What rooms beside the core bring to it. The core names no room: it asks here.
 
-A room is a folder with a module `room`, whose `ROOM` says what it brings. `m2fdp/__init__.py` lists
-the rooms. Everything that a room brings is told as `package.module:NAME` and imported when it is
+A room is a folder with a module `room`. `ROOM` in it lists the room's parts, and
+`m2fdp/__init__.py` lists the rooms. A part is told as `package.module:NAME` and imported when it is
 first needed, so a list of names costs no import.
 """
 
@@ -30,14 +30,11 @@ class Room:
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
         decides: functions from a `Config` to the prefixes of keys that a release depends on because
             something decides by them.
-        sent: functions from a `Network`, M and the bits of each layer's messages to these bits with
-            what the room's messages have.
+        sent: functions (`Network`, M, bits of each layer's messages) -> the bits with the room's.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
             first step, float64 (N_L,), or None where it sends nothing then.
-        models: {name: a function from the block `model`, the shape of inputs and the number of
-            classes to a `Model`}.
-        datasets: {name: a function from the block `dataset` and a folder to unpack in to a
-            `Dataset`}.
+        models: {name: a function (block `model`, shape of inputs, number of classes) -> `Model`}.
+        datasets: {name: a function (block `dataset`, folder to unpack in) -> `Dataset`}.
         loaded: functions that are told the names of the user's own code that has just been loaded.
         own: {key that names a user's own code: the function that makes of it what the core takes}.
         own_parts: functions from a `Config` and a `Plan` to the `OwnPart`s of the run.
@@ -46,20 +43,17 @@ class Room:
         features: tuples of the `Feature`s that the room gives a run.
         verb_features: tuples of the `Feature`s of what the room does with a run.
         surprises: functions from a `Config` and a `Plan` to lines on what is seldom meant.
-        lines: functions from `Premises` and the ledger's lines of a network to these lines as the
-            room accounts for them.
+        lines: functions from `Premises` and a network's lines to the lines as the room counts them.
         ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
             room knows of the run before training.
         noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
             laws to the noise as the room's nodes draw it.
-        promised: functions from an `Assembly` to what the room adds to its privacy summary, a
-            `Promised`.
+        promised: functions from an `Assembly` to a `Promised`, for its privacy summary.
         outside: tuples of texts, each of outputs of a run that epsilon does not cover.
         warned: functions from an `Assembly` to lines that a user should know before training.
         rounds: functions from a `Simulation` and `ExecutionSettings` to what the room does its own
             way in a round, a subclass of `Round`; None where it does nothing.
-        executed: functions from a `TreeProcess`, and from who else computes, to the process as the
-            room has it computed.
+        executed: functions (`TreeProcess`, who else computes) -> the process as the room runs it.
     """
 
     algorithms: Mapping[str, str] = field(default_factory=dict)

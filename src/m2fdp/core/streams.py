@@ -1,8 +1,8 @@
 """Random streams: every draw comes from a generator of its own, named by what it is for.
 
 A name is a purpose and indices, such as ("minibatch", round, step). A keyed stream follows from a
-seed and its name, so a result depends on no chunking, worker count or order of evaluation, and
-two algorithms with one seed see the same minibatches. Noise is keyed by what is released, too:
+seed and its name, so a result depends on no chunking, worker count or order of evaluation. Two
+algorithms with one seed see the same minibatches. Noise is keyed by what is released, too:
 the same noise in two releases that differ would drop out of their difference.
 """
 

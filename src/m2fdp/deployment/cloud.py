@@ -40,8 +40,7 @@ class TreeOfNodes:
     """The rounds of a run, asked of the cloud's children (a `SimulationProcess`).
 
     Attributes:
-        simulated: the same run in one process, over no records: its model, rules and means to
-            evaluate.
+        simulated: the same run in one process, over no records: model, rules, means to evaluate.
         begin: what to call before a round.
     """
 

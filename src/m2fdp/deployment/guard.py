@@ -87,8 +87,7 @@ class Guard(Keeper):
         budget: epsilon that a device may spend in all, over all runs that its state has seen; None
             = a server, which has no records.
         below: the lines of its children.
-        trusts: servers that a device may send what no noise is added to; None = whomever the plan
-            has it.
+        trusts: servers that a device may send un-noised messages to; None = whom the plan says.
     """
 
     def __init__(

@@ -14,10 +14,9 @@ one record changes. So every release has a shift and a noise of its own:
 with p and q the weights of the device at its edge server and of this at the cloud, V the variance
 of the noise in the edge server's mean, and W of all noise in the cloud's broadcast. Each
 aggregation is a public reset for its observers: all below starts from a broadcast. The cloud and
-others beyond the edge server do not see local aggregations. There are two ways to count for them,
-both upper bounds. Either they count as if they saw them. Or all devices of the edge server may part
-between two global aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the
-cloud's.
+others beyond the edge server see no local aggregations. Two ways count for them, both upper bounds.
+Either they count as if they saw them. Or all devices of the edge server may part between two global
+aggregations: their mean stays in the ball, and moves by 2C at most, 2C q in the cloud's.
 
 For an observer that catches some of the messages no release is a reset. But in the ball each
 message moves by 2C at most, whatever went by unseen, and so many compose.
@@ -69,8 +68,7 @@ class ModelNoise:
         own: deviations of the device's own noise.
         added: variances that the edge server adds to its broadcast, and to its message.
         mean: variances of the noise of all devices of the edge server in its mean.
-        mean_but_one: what the loudest sibling, who knows its own, leaves of that; None without
-            siblings.
+        mean_but_one: the same less the loudest sibling's, who knows its own; None without siblings.
         mean_but_coalition: what the loudest siblings that tell each other leave of it.
         cloud: the variance that the cloud adds to its broadcast.
         total: the variance of all noise in what the cloud broadcasts.
@@ -122,8 +120,7 @@ def composition(plan: RoundPlan, law: BallLaw) -> Composition:
 
 @dataclass(frozen=True)
 class EveryRelease:
-    """A way to count all that local aggregations, if they are shown, and global ones show, in the
-    position's unit."""
+    """A way to count what global, and shown local, aggregations show, in the position's unit."""
 
     law: BallLaw
     local: Seen | None

@@ -29,6 +29,7 @@ DROPOUTS = (
 
 
 def imported(name: str, shape: Shape, n_classes: int) -> Model:
+    """The checked model that a user's own function makes."""
     function = load(KEY, name)
     with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)
@@ -48,8 +49,7 @@ def check_module(name: str, module: object, shape: Shape, n_classes: int) -> Non
     private run each passes it alone.
 
     Raises:
-        InputError: it is no module, keeps state, does not fit the images and classes, or makes
-            scores that are random.
+        InputError: it is no module, keeps state, fits not images or classes, or draws its scores.
     """
     if not isinstance(module, nn.Module):
         raise InputError(KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")

@@ -64,8 +64,7 @@ def text_of_survivors(terms: Terms, request: UnmaskRequest) -> bytes:
 def check_keys(
     terms: Terms, roster: Roster, signatures: Mapping[int, bytes], signing: Signing
 ) -> None:
-    """Refuse, as a `KeyRefused`, keys that their owner has not signed for this round, group and
-    grid."""
+    """Refuse (`KeyRefused`) keys that their owner has not signed for this round, group and grid."""
     for one in roster.keys:
         text = text_of_keys(terms, one)
         if not signing.verify(one.sender, signatures.get(one.sender, b""), text):

@@ -67,8 +67,7 @@ class Server:
         )
 
     def request(self, vectors: Iterable[MaskedVector]) -> UnmaskRequest:
-        """Adds the masked vectors, uint32 (M,), as they arrive, and asks for what takes the masks
-        away."""
+        """Adds masked vectors, uint32 (M,), as they arrive, and asks for what takes masks away."""
         survivors = []
         for vector in _each(vectors, self._shared):
             words = vector.words

@@ -45,8 +45,7 @@ def weights_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def rebuild(shares: Sequence[bytes], weights: Sequence[int]) -> bytes:
-    """The secret of t shares at the points of the weights: 32 bytes; `SharesDisagree` where none
-    comes out."""
+    """The secret of t shares at the weights' points: 32 bytes; `SharesDisagree` where none is."""
     pairs = zip(shares, weights, strict=True)
     value = sum(weight * int.from_bytes(share) for share, weight in pairs) % PRIME
     if value >> 8 * SECRET_BYTES:
@@ -55,8 +54,7 @@ def rebuild(shares: Sequence[bytes], weights: Sequence[int]) -> bytes:
 
 
 def rebuild_all(held: Mapping[int, Mapping[int, bytes]], threshold: int) -> dict[int, bytes]:
-    """Every secret of which somebody holds a share, by point, at least t, and by the secret's
-    name."""
+    """Every secret of which somebody holds a share; shares by point, at least t, and by name."""
     points = tuple(sorted(held)[:threshold])
     weights = weights_at_zero(points)
     return {

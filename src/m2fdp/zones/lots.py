@@ -63,8 +63,7 @@ def elect(
 
 
 def hold(candidates: Sequence[Candidate]) -> Election:
-    """An election among any candidates, who show their nonces in turn; `NobodyElected` where none
-    is left."""
+    """An election among candidates, who show nonces in turn; `NobodyElected` where none is left."""
     left_out: list[int] = []
     messages = draws = 0
     while candidates:

@@ -160,8 +160,7 @@ def _attendance(
 
 
 def _turns(network: Network) -> np.ndarray:
-    """Rounds of as many devices of each zone as take part, in which every device is there once at
-    least."""
+    """Rounds of as many devices a zone as take part; every device is in one of them at least."""
     zone_of, present = network.tree.parents[1], network.present
     sizes, place = np.bincount(zone_of), network.tree.sibling_rank()
     turns = np.arange((-(-sizes // present)).max())[:, None]

@@ -56,8 +56,7 @@ class Plan:
         schedule: its steps and aggregations.
         private: whether it clips and noises at all.
         rules: its local steps, what the cloud makes of an aggregate, how norms are bounded.
-        distrusts: kinds of observers that its promise binds whatever `threat` says, by the names
-            of `threat.distrusted`.
+        distrusts: names of observers that its promise binds, besides `threat.distrusted`.
     """
 
     network: Network
@@ -140,8 +139,7 @@ def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
 
 
 def _with_its_pull(name: str, plan: Plan) -> Plan:
-    """The plan with the pull of a `ProximalStep` told by its schedule, where the ledger and all
-    checks look for it."""
+    """The plan whose schedule tells the pull of a `ProximalStep`: ledger and checks look there."""
     rule = plan.rules.local
     if type(rule) is not ProximalStep:
         return plan
@@ -153,8 +151,7 @@ def _with_its_pull(name: str, plan: Plan) -> Plan:
 
 
 def _check_noise(name: str, network: Network) -> None:
-    """Every device is behind noise before an untrusted server sees anything of it, and somebody
-    draws that noise."""
+    """Refuse a device in clear: before an untrusted server reads of it, somebody adds noise."""
     exposed = np.flatnonzero(exposed_devices(network))
     if exposed.size:
         raise InputError(

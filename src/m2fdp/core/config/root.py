@@ -190,10 +190,10 @@ def essentials(config: Config) -> dict[str, Any]:
 def released(config: Config) -> dict[str, Any]:
     """All that a release depends on besides the records: what noise is keyed by, with them.
 
-    In two runs that differ here every noise differs. Only what can't change a release is left
-    out: how often and on what a model is evaluated, what an audit or an attack does, the place of
-    the records' files, and, unless something decides by them, energies and delays. Where step
-    sizes wait for a better accuracy, the records that it is measured on count as the devices' do.
+    In two runs that differ here every noise differs. Only keys that can't change a release are
+    left out: how often and on what a model is evaluated, what an audit or an attack does, where
+    files are. Energies and delays are left out unless something decides by them. Where step sizes
+    wait for a better accuracy, the records that it is measured on count as the devices' do.
     In doubt a key stays in: two releases with noise of their own compose; with shared noise they
     protect nothing.
     """

@@ -1,9 +1,9 @@
 """Who holds which training record (J Sec. VI-A and the schemes federated learning compares on).
 
-Every scheme of this module is one matrix, affinity[device, stratum] >= 0: the records of a stratum
-(a class, or all records where a scheme does not look at labels) are dealt to the devices in
-proportion to its column. At edge level all devices of one edge server have the same row; the
-records themselves are dealt at random. A user's own scheme is a function.
+Every scheme of this module is one matrix, affinity[device, stratum] >= 0. A stratum is a class, or
+all records where a scheme does not look at labels. Its records are dealt at random, to devices in
+proportion to its column. At edge level all devices of one edge server have the same row. A user's
+own scheme is a function.
 """
 
 from __future__ import annotations

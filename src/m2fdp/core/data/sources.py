@@ -38,8 +38,7 @@ def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dat
         unpack_root: folder for unpacked archives where the root may not be written to.
 
     Raises:
-        InputError: files are missing, damaged or not what the name promises, or own code makes no
-            data set.
+        InputError: files are missing, damaged or not as named, or own code makes no data set.
     """
     read = OWN["dataset.name"] if is_own(config.name) else SOURCES[config.name]
     dataset: Dataset = read(config, unpack_root)

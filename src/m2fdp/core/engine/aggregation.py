@@ -66,10 +66,13 @@ def summed_noise(
     present: np.ndarray,
     top: int,
 ) -> np.ndarray:
-    """Deviations float64 (N_top,) of all noise below each model of layer `top`: of the last step,
-    float64 (G,) or None where models have it, and of messages from present devices.
+    """Deviations float64 (N_top,) of all noise below each model of layer `top`.
 
     Nobody sees these independent noises one by one, so their sum is drawn as one Gaussian.
+
+    Args:
+        steps: the last step's, float64 (G,); None = models have it already.
+        present: bool (N_L,), the devices that send messages.
     """
     lock_step = mechanism.lock_step
     steps = np.zeros(len(lock_step.nodes)) if steps is None else steps

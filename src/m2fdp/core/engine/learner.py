@@ -44,8 +44,7 @@ class Clip:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Units of learners: the places int64 (u,) of their learners, and the weights float64 (u,) of
-    their gradients."""
+    """Units (see `Learners`): their learners' places int64 (u,), gradients' shares float64 (u,)."""
 
     owners: np.ndarray
     shares: np.ndarray
@@ -57,8 +56,7 @@ class StepRules:
 
     Attributes:
         rule: the algorithm's local step.
-        noised_inside: whether noise comes within the rule, right after the gradient step; else
-            after the rule.
+        noised_inside: whether noise comes right after the gradient step; else after the rule.
         longest: length that a model may have before a step (`Rules.longest`).
     """
 

@@ -75,7 +75,7 @@ class GradientStep:
 class ProximalStep:
     """A rule's step, less eta mu (w - anchor) with w before the step.
 
-    G Alg. 1 line 6 and FedProx (Li et al. 2020) add mu/2 ||w - anchor||^2 to a device's loss. This
+    G Alg. 1 line 6 and FedProx (Li et al. 2020) add `mu/2 ||w - anchor||^2` to the loss. This
     term is not clipped: anchor and model are known already. eta mu is at most 1.
     """
 

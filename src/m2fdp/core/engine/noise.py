@@ -20,8 +20,7 @@ _NUMBERS_ON_A_GPU = 2**24
 
 @dataclass(frozen=True, eq=False)
 class RoundNoise:
-    """The noise of round t = `number`: a stream for each purpose, step and layer, and in it a place
-    for each node.
+    """The noise of round t = `number`: a stream a purpose, step and layer; in it a place a node.
 
     Attributes:
         unit: factor from the mechanism's deviations to a model's.

@@ -26,9 +26,8 @@ class Ear(Protocol):
     def inside(
         self, what: Literal["step", "cloud"], layer: int, nodes: np.ndarray, models: Tensor
     ) -> None:
-        """Hear the models (n, M) of nodes int64 (n,) of a layer: of learners after a noised local
-        step, or of the cloud before its server rule. The round goes on with what is written into
-        them."""
+        """Hear the models (n, M) of nodes int64 (n,) of a layer: of learners after a noised step,
+        or of the cloud before its server rule. The listener may write into them."""
 
 
 # Does some items of a piece of work.

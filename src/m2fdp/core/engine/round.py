@@ -1,7 +1,9 @@
 """A round of J Algorithm 1 on any tree, from top to bottom: `draw`, `below`, `at_cloud`.
 
-Learners take local steps; their models travel up to a layer, weighed, and down again, and at the
-end up to the cloud. Algorithms differ by network, mechanism, rules and schedule, not by code here.
+`TreeProcess.round` calls these three, then the server rule. Learners take local steps, a stretch of
+them up to each aggregation. Then models travel up to a layer, weighed, and down again; at last up
+to the cloud, which adds up the sums of blocks, each of some subtrees. Algorithms differ by network,
+mechanism, rules and schedule, not by code here.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Round(Seams):
         return model
 
     def merged(self, step: int, sums: Tensor) -> Tensor:
-        """The same, before the cloud's noise."""
+        """The model (1, M) before the cloud's noise."""
         model = sums[:1].clone()
         weighed_sum(model, sums[1:])
         self.complete(step, 0, model)

@@ -76,8 +76,7 @@ class Stretch(NamedTuple):
 
 
 class Seams:
-    """A round of a simulation, or of some of its subtrees; steps write the local rule's slots,
-    (G, M) each, in place."""
+    """A round of a simulation, or of some subtrees; steps write `slots`, (G, M) each, in place."""
 
     # The noises that are drawn, by the names of `Noise`.
     draws = frozenset({"steps", "messages", "local_messages", "broadcasts"})

@@ -78,9 +78,9 @@ class Momentum:
 class Yogi:
     """FedYogi (Reddi et al. 2021): a step along the mean update, by its moments.
 
-    m <- beta_1 m + (1 - beta_1) D, v <- v - (1 - beta_2) D^2 sign(v - D^2),
-    w <- w + eta m / (sqrt(v) + tau), with D the aggregate less w, m = 0 and v = tau^2 at first;
-    eta is the learning rate.
+    D is the aggregate less w, and eta the learning rate. First m = 0 and v = tau^2. Then
+    `m <- beta_1 m + (1 - beta_1) D`, `v <- v - (1 - beta_2) D^2 sign(v - D^2)`, and
+    `w <- w + eta m / (sqrt(v) + tau)`.
     """
 
     learning_rate: float = 0.01

@@ -143,8 +143,7 @@ class Assembly(Parts):
 
     @cached_property
     def begins_too_long(self) -> bool:
-        """Whether rounding the first model comes near what one record does, in the shortest step
-        that is known."""
+        """Whether rounding the first model comes near what one record does in any known step."""
         length = float(self.model.initial_vector().norm())
         return not all(length <= self.rounding.longest(step) for step in self.step_sizes)
 
@@ -197,9 +196,9 @@ class Assembly(Parts):
         """A run's draws. Noise is keyed by all that a release depends on, down to the records.
 
         Files may change under one configuration: were the noise of the run before used again, the
-        difference of the two models would be that of the records, in clear. Where devices hold
-        records out, the configuration keys minibatches too: the runs of a counted search, which
-        have one seed, compose as counted only if they share no chance of being drawn.
+        difference of the two models would be that of the records, in clear. If devices hold records
+        out, the configuration keys minibatches too. The runs of a counted search have one seed, and
+        compose as counted only if they share no chance of being drawn.
 
         Args:
             held_out: int64 (n,), the records that the model is evaluated on. Step sizes that wait
@@ -327,7 +326,7 @@ class Assembly(Parts):
 
 
 def _as_drawn(config: Config, plan: Plan, run_plan: RunPlan, ledger: Ledger) -> Ledger:
-    """The ledger of those who will really come, and of what rules make of noise."""
+    """The ledger with all that is known before training; a local rule may weaken others' noise."""
     ledger = _as_known(config, run_plan, ledger)
     return ledger if adds_up(plan.rules.local) else behind_own_heads(ledger)
 

@@ -51,8 +51,7 @@ def layer_in_words(place: str, part: nn.Module) -> str:
 
 
 def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
-    """Refuse images with a side of fewer pixels than a named model needs, `need` being what it does
-    with them, up to this word."""
+    """Refuse images with too small a side for a model; `need` begins the sentence that says why."""
     _, height, width = shape
     if min(height, width) < fewest:
         size = f"{fewest} x {fewest} pixels; these have {height} x {width}"
@@ -60,4 +59,5 @@ def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
 
 
 def some_records(shape: Shape, n_records: int = 3) -> Tensor:
+    """Drawn records, the same each time, to try a module on."""
     return torch.rand(n_records, *shape, generator=torch.Generator().manual_seed(0))

@@ -33,8 +33,8 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 def distillation(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
     """T^2 KL(p || q), with p and q the softmax of what is taught and of the scores, over T.
 
-    The factor keeps its gradient about as long as the cross-entropy's whatever T is (Hinton et
-    al. 2015), and is in the code of He et al. 2020, not in their formula.
+    With the factor its gradient is about as long as the cross-entropy's, whatever T is (Hinton et
+    al. 2015). The factor is in the code of He et al. 2020, not in their formula.
 
     Args:
         scores: (B, C).

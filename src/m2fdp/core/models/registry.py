@@ -116,8 +116,7 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     Linear models start at zero; others at torch's own initialisation, drawn with the seed.
 
     Raises:
-        InputError: an unknown name, images too small for a CNN, a key that the model does not have,
-             or own code that raises or is refused.
+        InputError: an unknown name, too small images, a key that the model lacks, refused own code.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
@@ -133,6 +132,7 @@ def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 
 def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
+    """One matrix product without bias, with the loss that the name says; weights start at zero."""
     layer = nn.Linear(prod(shape), n_classes, bias=False)
     nn.init.zeros_(layer.weight)
     module = nn.Sequential(nn.Flatten(), layer)
@@ -183,8 +183,8 @@ def lenet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 
 def cnn2(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """Twice conv-pool-relu, then a hidden layer: M = 21,840 for 28 x 28 x 1 and ten classes (G Sec.
-    5, by the code of its reference [14])."""
+    """Twice conv-pool-relu, then a hidden layer (G Sec. 5, by the code of its reference [14]).
+    M = 21,840 for grey images of MNIST's size and ten classes."""
     inputs, height, width = shape
     need = "halves images twice after convolutions of 5 x 5, so they need"
     check_pixels("cnn2", shape, 16, need)

@@ -159,8 +159,8 @@ def moved_by_joining(network: Network) -> np.ndarray:
     not: float64 (N_L,).
 
     Under `clipped` a device changes the divisor of its zone's sum, and so the others' weights. It
-    moves the sum by at most 2 S w / (q W_min + w): below twice its own S w / (q W_min), by Lemma 1
-    of McMahan et al. 2018. A device that is its own head sends its update as it is.
+    moves the sum by at most `2 S w / (q W_min + w)`, below twice its own `S w / (q W_min)` (Lemma 1
+    of McMahan et al. 2018). A device that is its own head sends its update as it is.
     """
     tree, participation = network.tree, network.participation
     if participation is None or participation.least_weight is None:

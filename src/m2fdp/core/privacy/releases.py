@@ -1,11 +1,11 @@
 """The lines of the ledger, and the one rule of what noise an observer can't subtract.
 
-For a record, an observer and a moment at which something of the record's head gets out:
+A head is the node whose noise protects a record first. For a record, an observer and a moment at
+which something of the head gets out:
 
 - v is the lowest message on the record's path that the observer can read;
 - shift is how far the record moves v;
-- deviation^2 is the variance of all noise that those who take part add at or below v, less what the
-  observer drew itself.
+- deviation^2 is the variance of the noise of all who take part, at or below v, less the observer's.
 
 All that the observer reads above v is made of v, of noise that knows nothing of the record, and of
 other devices' messages: processing v further tells nothing new.
@@ -27,8 +27,8 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   so the largest such share is left out. Untrusted servers below a trusted cloud see the messages,
   so for them it counts as zero.
 
-How often a release counts is an account's affair (`Account`). An observer that sees more in some
-rounds is shown in the others what its kind's `off_duty` is. It draws some of what it reads itself.
+An account (`Account`) says how often a release counts. An observer that serves by turns reads in
+its other rounds what the kind `off_duty` reads.
 
 One line with its numbers: two untrusted servers below the cloud, three devices each, mechanism
 `upload` with G = 1, all records in each of 4 rounds of one step. Each device adds noise of
@@ -69,7 +69,7 @@ from m2fdp.core.schedule.rounds import RoundPlan
 WORDS = "uniformly random words"
 _MASKED = "secure aggregation hides the terms of its sums, computationally"
 
-# Of a record's path: the head's own message, or the mean that its parent forms.
+# v is the head's own message, or the mean that its parent forms.
 View = Literal["message", "mean"]
 
 
@@ -82,7 +82,7 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: of the releases of one round.
+        laws: the laws of the releases of one round.
         times: how many rounds count.
         deviation: deviation of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all.

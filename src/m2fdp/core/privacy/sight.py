@@ -3,7 +3,8 @@
 Four things define an observer: the messages on a record's path that it reads, its broadcasts,
 whose noise it knows, and whether it is told who takes part. The one rule of
 `m2fdp.core.privacy.releases` says the rest. The ledger asks by position (`readings`), attacks by
-node and moment.
+node and moment. A new kind is a row of `KINDS`, its name among the `kinds` of `readings`, and a
+value of `ThreatConfig.distrusted` if a user may name it.
 """
 
 from __future__ import annotations
@@ -234,8 +235,7 @@ class Reading:
 
 
 def readings(premises: Premises, route: Route) -> tuple[Reading, ...]:
-    """Everybody who may read something of a position's records: above its head, beyond it, and
-    below."""
+    """All who may read something of a position's records: above its head, beyond it, and below."""
     traffic, device = premises.traffic, route.is_device
     upwards = ["servers", "cloud"]
     if route.parent_is_trusted or route.parent_is_cloud:

@@ -17,10 +17,9 @@ class RoundPlan:
     """What is decided of one round before training.
 
     Attributes:
-        layers: the layer up to which models travel after local step k = 1…K, or None; the last
-            is 0.
+        layers: the layer that models travel up to after step k = 1…K, or None; the last is 0.
         step_size: eta^t.
-        network: number of the round's network, of the run's that differ in who takes part.
+        network: index of the round's network in `RunPlan.networks`.
         proximal: mu, of the proximal term of every local step.
         center: its centre.
     """
@@ -49,8 +48,7 @@ class RoundPlan:
 
 
 def check_pull(proximal: float, step_size: float, key: str = "training.proximal") -> None:
-    """Refuse a pull eta mu above 1, for the largest step size: past its centre it would widen what
-    it is to contract.
+    """Refuse a pull eta mu above 1, for the largest step size: it would go past its centre.
 
     Args:
         key: who asks for the pull, for the error.
@@ -74,9 +72,8 @@ class RunPlan:
     Attributes:
         networks: one for every set of numbers of devices that take part.
         rounds: t = 1…T, each with the number of its network. Where a controller chooses step
-            sizes they are not known yet; all privacy laws are in units of them, so any will do. A
-            proximal term, whose pull is not known then either, is not planned: laws without one
-            hold for any.
+            sizes they are not known yet; privacy laws are in units of them, so any will do. Then
+            no proximal term is planned either: laws without one hold for any.
     """
 
     networks: tuple[Network, ...]

@@ -45,8 +45,7 @@ class Participation:
         return self.caps / np.bincount(zones, weights=self.caps)[zones]
 
     def weights(self, zones: np.ndarray) -> np.ndarray:
-        """float64 (N_L,): what each device's update counts with in its zone's at most; under
-        `fixed` in every round that it joins."""
+        """float64 (N_L,): the most that each device's update weighs in its zone's sum."""
         if self.least_weight is None:
             return self.of_all(zones) / self.rate
         return self.caps / (self.rate * self.least_weight)
@@ -68,8 +67,7 @@ class SecureSums:
 
     Attributes:
         layers: l of 1…L whose nodes' messages are read as sums only.
-        decode: who reads them: the senders' parent, or the cloud, for which servers between add
-            what they can't read.
+        decode: who reads the sums: the senders' parent; or the cloud, past servers that add words.
         shared: whether only the noise of a group together is enough.
         threshold: t; None = floor(2n/3) + 1 of n.
         dropout: the chance that a member falls silent.
@@ -121,10 +119,9 @@ class Network:
     Attributes:
         tree: the aggregation tree.
         trust: see `m2fdp.core.topology.trust`.
-        noise: float64 (N_l,), for layer l = 0…L (index l): the part of its full noise that each
-            node adds to what it sends up, and the cloud to what it broadcasts at a round's end. 0
-            adds nothing, 1 all of it, 1/sqrt(n) what n nodes share. Any number of nodes on one
-            path may add some.
+        noise: float64 (N_l,), for layer l = 0…L (index l). Each node adds this part of its full
+            noise to what it sends up; the cloud, to its broadcast at a round's end. A part is 0 for
+            none, 1 for all, 1/sqrt(n) for a share of n nodes. Several on one path may add some.
         participants: devices of each lowest server that take part in a round, at most (s_c^t
             of J eq. 27): one number, int64 (N_{L-1},), or None, which means all.
         rho: float64 (N_l,), for layer l = 1…L (index l-1): each node's weight at its parent, whose
@@ -132,8 +129,7 @@ class Network:
         sums: which messages are read as sums only.
         participation: who joins a round by chance; None = all, or `participants`. Then weights of
             devices need not sum to one, and updates are aggregated instead of models.
-        elected: whether the lowest servers are devices of their own, drawn anew in every round from
-            those that take part.
+        elected: whether the lowest servers are devices, drawn anew each round of those present.
         splits: bool (N_L,), the devices that split their model with their parent and send it their
             records' activations; None = nobody.
 
@@ -166,7 +162,7 @@ class Network:
     @property
     def weights(self) -> tuple[np.ndarray, ...]:
         """rho: for layer l = 1…L, float64 (N_l,), each node's weight at its parent; a device's in
-        its rounds, or the largest there can be."""
+        rounds that it joins, or the largest that it may have there."""
         if self.rho is not None:
             return self.rho
         uniform = self.tree.uniform_weights
@@ -179,7 +175,7 @@ class Network:
 
     @property
     def objective_weights(self) -> tuple[np.ndarray, ...]:
-        """The same with every device there: what weighs the losses that are minimised."""
+        """rho with every device there: the weights of the losses that are minimised."""
         if self.participation is not None:
             of_all = self.participation.of_all(self.tree.parents[-1])
             return (*self.tree.uniform_weights[:-1], of_all)
@@ -193,7 +189,7 @@ class Network:
 
     @property
     def chance(self) -> float | None:
-        """With which every device joins a round by itself; None where that is not left to it."""
+        """The chance of every device to join a round; None where nothing is left to chance."""
         if self.participation is None or self.participation.rate == 1.0:
             return None
         return self.participation.rate

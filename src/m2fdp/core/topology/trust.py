@@ -62,8 +62,8 @@ def all_but_the_cloud(tree: Tree) -> Trust:
 def draw_trust(tree: Tree, ratios: Sequence[float], seed: int) -> Trust:
     """Trust by the shares p_1…p_{L-1} of trusted nodes among the children of untrusted nodes.
 
-    Below each untrusted node round(p_l·s) of its s children are trusted (half up), in an order
-    drawn once per parent, so that for one seed the trusted sets are nested in p. Children of a
+    Of an untrusted node's s children, round(p_l·s) are trusted (half up), the first in an order
+    that is drawn once per parent. So trusted sets of one seed are nested in p. Children of a
     trusted node are trusted (J eq. 4).
 
     Raises:

@@ -168,12 +168,12 @@ class BookKeeper:
 
 
 def zero_rows(values: Tensor, lost: Tensor) -> Tensor:
+    """The values (n, …) with the lost rows, bool (n,), set to zero."""
     return values.masked_fill(lost.view(-1, *[1] * (values.dim() - 1)), 0.0)
 
 
 def build_book_keeper(module: nn.Module) -> BookKeeper | None:
-    """A book-keeper, or None if a parameter is shared or not of a plain linear layer or
-    convolution."""
+    """A book-keeper; None if a parameter is shared, or not of a linear layer or convolution."""
     owners = {
         name: layer
         for name, layer in module.named_modules()

@@ -27,10 +27,10 @@ class Clipping:
     Attributes:
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
             the `expected` one, which is public and the same for neighbours.
-        record_norm: of each record's gradient.
-        batch_norm: of the minibatch gradient.
-        update_norm: of a device's update between two synchronisations, in units of eta.
-        model_norm: of a device's whole model, before it is sent.
+        record_norm: bound of each record's gradient.
+        batch_norm: bound of the minibatch gradient.
+        update_norm: bound of a device's update between two synchronisations, in units of eta.
+        model_norm: bound of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
     """
 
@@ -81,16 +81,14 @@ class Noise:
     """Noise standard deviations.
 
     Attributes:
-        steps: float64 (G,), added to each lock-step group's gradient at every local step, if all
-            devices take part.
+        steps: float64 (G,), added by each lock-step group at every local step, if all take part.
         heads: what each head of a group adds of that, float64 (N_l,) for layer l = 0…L.
         messages: added by each node to its message to its parent, and by the cloud to its broadcast
             at a round's end, float64 (N_l,) for layer l = 0…L.
-        broadcasts: added by each server to its broadcast after a local aggregation, float64 (N_l,)
-            for layer l = 0…L-1.
+        broadcasts: added by servers to broadcasts after local aggregations, (N_l,), l = 0…L-1.
         local_messages: `messages` that travel for a local aggregation; None = the same.
-        unit: of all deviations: the step size eta, or the model's own.
-        clients: of devices that noise what they send of a split model; None = nobody does.
+        unit: the unit of all deviations: the step size eta, or the model's own.
+        clients: deviations of devices that noise messages of a split model; None = nobody does.
     """
 
     steps: np.ndarray
@@ -134,8 +132,8 @@ class Noise:
         return self.messages if top == 0 else self.local_messages or self.messages
 
     def covers(self, tree: Tree, top: int) -> np.ndarray:
-        """Whether each server of a layer broadcasts after a local aggregation what follows from
-        noised models alone: bool (N_top,)."""
+        """Whether each server's broadcast after a local aggregation follows from noised models
+        alone: bool (N_top,)."""
         sent = self.sent(top)
         noised = sent[tree.depth] > 0
         for layer in range(tree.depth - 1, top - 1, -1):
@@ -193,7 +191,7 @@ class Mechanism(Protocol):
         """What bounds one local step."""
 
     def units(self, premises: Premises) -> np.ndarray:
-        """What shift 1 of each device's laws means, over eta: float64 (N_L,)."""
+        """How far shift 1 of each device's laws moves its head's message, over eta: (N_L,)."""
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         """The papers' noise: deviations, for layer l = 0…L, float64 (N_l,).
