@@ -59,7 +59,7 @@ class Tree:
         return nodes
 
     def below(self, layer: int, nodes: range) -> list[range]:
-        """A range for each layer from this one to L: the consecutive nodes given, then all below."""
+        """A range a layer, from this one to L: the consecutive nodes given, then all below."""
         spans = [nodes]
         for parents in self.parents[layer:]:
             start, stop = np.searchsorted(parents, [spans[-1].start, spans[-1].stop])
