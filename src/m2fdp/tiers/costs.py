@@ -35,8 +35,8 @@ class ModuleCosts:
         outputs: (n,) numbers of a record that the module gives.
         head_flops: (n − 1,).
         head_parameters: (n − 1,).
-        small_flops: of the small network that FedGKT's clients have behind md1; NaN where that is
-            not counted.
+        small_flops: FLOPs of the small network that FedGKT's clients have behind md1; NaN where
+            that is not counted.
     """
 
     name: str
@@ -55,10 +55,10 @@ class TierCosts:
 
     Attributes:
         modules: that the client has.
-        client_flops: of a record, the auxiliary head's included.
-        server_flops: of a record.
+        client_flops: FLOPs of a record, the auxiliary head's included.
+        server_flops: FLOPs of a record.
         record_bytes: that a record sends: its activations and its label.
-        model_bytes: of the client's model, one way.
+        model_bytes: bytes of the client's model, one way.
     """
 
     modules: np.ndarray

@@ -63,7 +63,7 @@ class Promised:
 
     Attributes:
         assumptions: sentences that epsilon rests on.
-        entries: for JSON, by name.
+        entries: values for JSON, by name.
     """
 
     assumptions: tuple[str, ...] = ()

@@ -27,10 +27,10 @@ class Clipping:
     Attributes:
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
             the `expected` one, which is public and the same for neighbours.
-        record_norm: of each record's gradient.
-        batch_norm: of the minibatch gradient.
-        update_norm: of a device's update between two synchronisations, in units of eta.
-        model_norm: of a device's whole model, before it is sent.
+        record_norm: bound of each record's gradient.
+        batch_norm: bound of the minibatch gradient.
+        update_norm: bound of a device's update between two synchronisations, in units of eta.
+        model_norm: bound of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
     """
 
@@ -89,8 +89,8 @@ class Noise:
         broadcasts: added by each server to its broadcast after a local aggregation, float64 (N_l,)
             for layer l = 0…L-1.
         local_messages: `messages` that travel for a local aggregation; None = the same.
-        unit: of all deviations: the step size eta, or the model's own.
-        clients: of devices that noise what they send of a split model; None = nobody does.
+        unit: unit of all deviations: the step size eta, or the model's own.
+        clients: deviations of devices that noise what they send of a model; None = nobody does.
     """
 
     steps: np.ndarray
