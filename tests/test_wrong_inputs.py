@@ -26,12 +26,6 @@ class Own(nn.Module):
         return self.layer(x.flatten(1))
 
 
-class Mixing(Own):
-    def forward(self, x):
-        scores = super().forward(x)
-        return scores - scores.mean(0)
-
-
 class InPlace(Own):
     def forward(self, x):
         x -= 0.5
@@ -410,7 +404,6 @@ WRONG = {
     "a buffer": (*model("Buffered"), ["model.name", "buffer mean"]),
     "no parameters": (*model("no_parameters"), ["model.name", "no parameters"]),
     "float64": (*model("doubled"), ["model.name", "float64"]),
-    "records that mix": (*model("Mixing"), ["model.name", "other records"]),
     "records that change": (*model("InPlace"), ["model.name", "in place"]),
     "weights that are no numbers": (*model("unset"), ["model.name", "parameter layer.weight"]),
     "scores that are no numbers": (*model("Logarithmic"), ["model.name", "scores", "not finite"]),

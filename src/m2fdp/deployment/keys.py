@@ -137,7 +137,7 @@ def _fault(certificate: bytes, authority: bytes, name: str) -> str | None:
 
 
 def name_of(certificate: bytes) -> str:
-    """The common name of a certificate's subject."""
+    """The node that a certificate names."""
     subject = x509.load_pem_x509_certificate(certificate).subject
     return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
@@ -154,7 +154,7 @@ def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
 
 
 def sign_as_authority(folder: Path, content: bytes) -> bytes:
-    """The signature of content by the key of the folder's authority."""
+    """The authority's signature of a content."""
     return _private(_read(folder / f"{AUTHORITY}.key")).sign(content, _SIGNATURE)
 
 

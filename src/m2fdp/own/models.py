@@ -29,7 +29,7 @@ DROPOUTS = (
 
 
 def imported(name: str, shape: Shape, n_classes: int) -> Model:
-    """The checked model that a user's own function makes."""
+    """The model of a user's own function `name` of the inputs' shape and the number of classes."""
     function = load(KEY, name)
     with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
         module = function(shape, n_classes)

@@ -37,7 +37,7 @@ class KeyPair:
 
 
 def key_pair(secret: bytes) -> KeyPair:
-    """The X25519 key pair of a secret of 32 bytes."""
+    """The X25519 keys of 32 secret bytes."""
     private = X25519PrivateKey.from_private_bytes(secret)
     return KeyPair(private, private.public_key().public_bytes_raw())
 

@@ -27,12 +27,12 @@ def pair_key(pair: KeyPair, public: bytes, owner: int, terms: Terms) -> bytes:
 
 
 def add_own_mask(words: np.ndarray, key: bytes) -> None:
-    """Adds the sender's own mask, in place."""
+    """Adds a member's own mask to words uint64 (M,), in place."""
     words += keystream(key, len(words))
 
 
 def take_own_mask(words: np.ndarray, key: bytes) -> None:
-    """Takes the sender's own mask away, in place."""
+    """Takes a member's own mask from words uint64 (M,), in place."""
     words -= keystream(key, len(words))
 
 

@@ -120,6 +120,6 @@ def _shared(network: Network, colluding: int) -> Network:
 
 
 def secure_sums(config: SecureAggregationConfig) -> SecureSums:
-    """The secure sums of a network, as configured."""
+    """Which messages are read as sums, as configured."""
     layers, shared = frozenset(config.layers), config.noise == "shared"
     return SecureSums(layers, config.decode, shared, config.threshold, config.dropout)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kedro.framework.project import settings
 from yaml import YAMLError
 
 from m2fdp.assignments import split_outside
@@ -160,8 +159,17 @@ def as_yaml(text: str) -> Any:
 ONLY = "--only"
 
 
+def _settings() -> Any:
+    """The project's; Kedro sets up its log as this module is imported, which a notebook has no use
+    for."""
+    from kedro.framework.project import settings
+
+    return settings
+
+
 def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
     """The study that is meant, and the parameters that override all others of it: a scale's."""
+    settings = _settings()
     layer = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
     study = order.study(project / settings.CONF_SOURCE, layer)
     check_size(order.name, study)
@@ -202,6 +210,7 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     """
     study, last = read_study(project, order)
     part_of(study, only)
+    settings = _settings()
     loader = settings.CONFIG_LOADER_CLASS(
         str(project / settings.CONF_SOURCE), order.env or study.env, **settings.CONFIG_LOADER_ARGS
     )

@@ -35,7 +35,8 @@ class ModuleCosts:
         outputs: (n,) numbers of a record that the module gives.
         head_flops: (n − 1,).
         head_parameters: (n − 1,).
-        small_flops: FLOPs of the small network of FedGKT's clients, behind md1; NaN = not counted.
+        small_flops: FLOPs of the small network that FedGKT's clients have behind md1; NaN where
+            that is not counted.
     """
 
     name: str
@@ -56,7 +57,7 @@ class TierCosts:
         modules: that the client has.
         client_flops: FLOPs of a record, the auxiliary head's included.
         server_flops: FLOPs of a record.
-        record_bytes: bytes that a record sends: its activations and its label.
+        record_bytes: that a record sends: its activations and its label.
         model_bytes: bytes of the client's model, one way.
     """
 

@@ -66,7 +66,7 @@ def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
-    """The state before any client's times have been observed."""
+    """What the scheduler knows before the first round: nothing."""
     return SchedulerState(
         np.full((n_clients, n_tiers), np.nan),
         np.full(n_clients, np.nan),

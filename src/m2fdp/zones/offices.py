@@ -104,7 +104,7 @@ class InOffice(ByTurns):
 
 
 def in_office(ledger: Ledger, offices: Offices) -> Ledger:
-    """The ledger whose observers that serve by turns are counted by the offices known."""
+    """The ledger whose lines by turns count the rounds that are drawn."""
     lines = (
         replace(line, account=InOffice(line.account.otherwise, offices, spent=line.account.spent))
         if isinstance(line.account, ByTurns)
@@ -143,7 +143,7 @@ def draw_super_nodes(
 def draw_offices(
     network: Network, streams: Streams, plans: Sequence[RoundPlan], coalition: int
 ) -> Offices:
-    """Who takes part and who serves in each round, as the run will draw them."""
+    """Who serves in which round, drawn as the rounds draw it."""
     present, leaders = [], []
     for round_, plan in enumerate(plans, start=1):
         present.append(draw_participants(network, streams, round_))

@@ -125,7 +125,7 @@ def records_of(dataset: Dataset, refuse: Refuse, least: int = 1) -> tuple[np.nda
 
 
 def is_whole(value: object) -> bool:
-    """Whether a value is a whole number; True and False are none."""
+    """Whether a value is a whole number, and no bool."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 

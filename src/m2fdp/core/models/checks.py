@@ -59,5 +59,5 @@ def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
 
 
 def some_records(shape: Shape, n_records: int = 3) -> Tensor:
-    """Drawn records, the same each time, to try a module on."""
+    """Drawn records (n, C, H, W), the same each time."""
     return torch.rand(n_records, *shape, generator=torch.Generator().manual_seed(0))

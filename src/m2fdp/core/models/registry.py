@@ -132,7 +132,7 @@ def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 
 
 def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """One matrix product without bias, with the loss that the name says; weights start at zero."""
+    """One linear layer without a bias, zero at first: softmax, logistic or svm by its loss."""
     layer = nn.Linear(prod(shape), n_classes, bias=False)
     nn.init.zeros_(layer.weight)
     module = nn.Sequential(nn.Flatten(), layer)

@@ -82,7 +82,7 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: the laws of the releases of one round.
+        laws: laws of the releases of one round.
         times: how many rounds count.
         deviation: deviation of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all.

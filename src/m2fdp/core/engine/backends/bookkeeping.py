@@ -168,7 +168,7 @@ class BookKeeper:
 
 
 def zero_rows(values: Tensor, lost: Tensor) -> Tensor:
-    """The values (n, …) with the lost rows, bool (n,), set to zero."""
+    """The values (n, …) with zeros in the rows that are lost, bool (n,)."""
     return values.masked_fill(lost.view(-1, *[1] * (values.dim() - 1)), 0.0)
 
 

@@ -87,8 +87,8 @@ class Noise:
             at a round's end, float64 (N_l,) for layer l = 0…L.
         broadcasts: added by servers to broadcasts after local aggregations, (N_l,), l = 0…L-1.
         local_messages: `messages` that travel for a local aggregation; None = the same.
-        unit: the unit of all deviations: the step size eta, or the model's own.
-        clients: deviations of devices that noise messages of a split model; None = nobody does.
+        unit: unit of all deviations: the step size eta, or the model's own.
+        clients: deviations of devices that noise what they send of a model; None = nobody does.
     """
 
     steps: np.ndarray
