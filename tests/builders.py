@@ -10,13 +10,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from m2fdp.core.config import (
-    DatasetConfig,
-    ModelConfig,
-    PrivacyConfig,
-    ThreatConfig,
-    load_config,
-)
+from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.minibatches import Shards

@@ -179,11 +179,7 @@ RUNS = {
     ),
     "privacy": ("--pipelines=privacy", "--params", SMALL),
     "audit": ("--pipelines=audit", "--params", f"{SMALL},audit.repetitions=100"),
-    "neighbours": (
-        "--pipelines=audit",
-        "--params",
-        f"{SMALL},audit.method=neighbours",
-    ),
+    "neighbours": ("--pipelines=audit", "--params", f"{SMALL},audit.method=neighbours"),
     "inversion": (
         "--pipelines=attack",
         "--params",

@@ -18,8 +18,7 @@ def test_a_row_for_each_setting(monkeypatch, capsys):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "setting, most_ms",
-    [(Setting("50", (50,)), 2000), (Setting("zones", (*(5,) * 10, 10)), 300)],
+    "setting, most_ms", [(Setting("50", (50,)), 2000), (Setting("zones", (*(5,) * 10, 10)), 300)]
 )
 def test_a_round_is_short(setting, most_ms):
     """On an idle core; the best of five is allowed five times as much."""

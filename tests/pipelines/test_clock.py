@@ -8,13 +8,7 @@ TABLES = ("times", "rounds")
 
 
 def test_a_run_leaves_ds_tables_and_figures_and_trains_nothing(project, kedro_run):
-    result = kedro_run(
-        "--pipelines",
-        "clock",
-        "--params",
-        f"{OF_D},training.rounds=12",
-        code=0,
-    )
+    result = kedro_run("--pipelines", "clock", "--params", f"{OF_D},training.rounds=12", code=0)
     said = " ".join(result.output.split())
     assert "12 rounds planned, times of resnet56: on average" in said
     reporting = project / "data/08_reporting/single"

@@ -176,16 +176,7 @@ def test_a_table_with_arms_is_whole_and_fits_in_a_hundred_columns(width):
     lines = printed(print_table, comparison_table(frame(*rows)), "Arms", width=width)
     assert max(map(len, lines)) <= 100
     (first,) = [row for row in cells_of(lines) if row[0] == "HFL (no DP)"]
-    assert first == [
-        "HFL (no DP)",
-        "softmax",
-        "0.800 ± 0.000",
-        "2",
-        "∞",
-        "none",
-        "12,346",
-        "9,876",
-    ]
+    assert first == ["HFL (no DP)", "softmax", "0.800 ± 0.000", "2", "∞", "none", "12,346", "9,876"]
 
 
 def test_terminal_keeps_accuracies_whole_in_eighty_columns():

@@ -46,9 +46,7 @@ def test_a_way_of_ones_own_is_planned_billed_trained_and_told(own):
 
 @pytest.mark.parametrize("way", [DTFL, FEDAVG, SPLITFED, FEDGKT], ids=lambda way: way.name)
 def test_keys_belong_to_what_a_way_is_and_not_to_its_name(own, way):
-    keys = {
-        "leakage.patch_shuffling": (True, way.tiered),
-    }
+    keys = {"leakage.patch_shuffling": (True, way.tiered)}
     for key, (value, read) in keys.items():
         if read:
             own(way, **{key: value})

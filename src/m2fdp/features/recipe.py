@@ -273,11 +273,7 @@ def map_records(
 
 
 def _components(
-    file: Path,
-    images: np.ndarray,
-    chunk: int,
-    fits: list[Fit],
-    computing: tuple[str, int, OnChunk],
+    file: Path, images: np.ndarray, chunk: int, fits: list[Fit], computing: tuple[str, int, OnChunk]
 ) -> np.ndarray:
     """The components of the images, `chunk` at a time: float32 (N, d), which the file keeps."""
     device, workers, on_chunk = computing

@@ -66,8 +66,7 @@ class PlateauConfig(Block):
     """Smaller steps where the accuracy stands still (D A.4); algorithms that train in tiers."""
 
     factor: Annotated[float, Number, Field(gt=0, le=1)] = Field(
-        default=1.0,
-        description="What the step size is multiplied with; 1 = never, D's is 0.9.",
+        default=1.0, description="What the step size is multiplied with; 1 = never, D's is 0.9."
     )
     # Rounds without a better accuracy that are waited for, and by how much of the best one another
     # must be better (D A.4).

@@ -126,10 +126,7 @@ def _train(
 
 
 def build_tier_process(
-    simulation: Simulation,
-    cuts: np.ndarray,
-    settings: LocalTraining,
-    workers: int,
+    simulation: Simulation, cuts: np.ndarray, settings: LocalTraining, workers: int
 ) -> TierProcess:
     """The rounds of a simulation in tiers, with the means to run them.
 

@@ -228,10 +228,7 @@ def _train(
 
 
 def build_transfer_process(
-    simulation: Simulation,
-    present: np.ndarray,
-    settings: LocalTraining,
-    workers: int,
+    simulation: Simulation, present: np.ndarray, settings: LocalTraining, workers: int
 ) -> TransferProcess:
     """The rounds of a simulation of FedGKT, with the means to run them.
 

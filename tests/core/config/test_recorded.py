@@ -274,14 +274,7 @@ def test_every_later_key_is_tried_here():
     }
     # What an attack does changes no release: see above; and no run of the simulator reads how nodes
     # of their own behave.
-    untried = {
-        "attack",
-        "audit",
-        "control",
-        "deployment",
-        "execution",
-        "figures",
-    }
+    untried = {"attack", "audit", "control", "deployment", "execution", "figures"}
     assert untried | {key.split(".")[0] for _, key in LATER} == {
         key.split(".")[0] for key in later_defaults()
     }

@@ -19,11 +19,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.pipelines.audit import draw_bounds, judge
 from m2fdp.reporting.room_figures import print_neighbours
 
-SMALL = {
-    "topology.fanouts": [2, 2],
-    "training.rounds": 1,
-    "audit.method": "neighbours",
-}
+SMALL = {"topology.fanouts": [2, 2], "training.rounds": 1, "audit.method": "neighbours"}
 # An own rule says of itself how far two runs drift apart.
 CONDITIONAL = {"algorithm": "own", "privacy.mechanism": "upload"}
 

@@ -15,16 +15,9 @@ from m2fdp.core.config.data import (
     PartitionConfig,
 )
 from m2fdp.core.config.loading import load_config, overlaid
-from m2fdp.core.config.network import (
-    ResourcesConfig,
-    TopologyConfig,
-    TrustConfig,
-)
+from m2fdp.core.config.network import ResourcesConfig, TopologyConfig, TrustConfig
 from m2fdp.core.config.parsing import parse_block, parse_config
-from m2fdp.core.config.privacy import (
-    PrivacyConfig,
-    ThreatConfig,
-)
+from m2fdp.core.config.privacy import PrivacyConfig, ThreatConfig
 from m2fdp.core.config.root import (
     Config,
     completed,

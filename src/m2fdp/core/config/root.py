@@ -50,8 +50,7 @@ class _OfTheCore(Block):
         f"tiers), m2fdp_tiers, scaffold, or {FORM} for an algorithm of your own.",
     )
     seed: Annotated[int, Number, Field(ge=0, le=10**18)] = Field(
-        default=0,
-        description="Keys every random draw of the run.",
+        default=0, description="Keys every random draw of the run."
     )
     device: Annotated[
         str,

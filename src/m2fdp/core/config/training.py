@@ -45,9 +45,7 @@ class ServerConfig(Block):
         json_schema_extra={READ_BY: _MOMENTUM},
     )
     learning_rate: Positive = Field(
-        default=0.01,
-        description="Step size of the server.",
-        json_schema_extra={READ_BY: _YOGI},
+        default=0.01, description="Step size of the server.", json_schema_extra={READ_BY: _YOGI}
     )
 
 

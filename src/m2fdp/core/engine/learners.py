@@ -56,10 +56,7 @@ class Learners:
 
 
 def form_learners(
-    network: Network,
-    mechanism: Protection,
-    present: np.ndarray,
-    by_device: bool = False,
+    network: Network, mechanism: Protection, present: np.ndarray, by_device: bool = False
 ) -> Learners:
     """The learners of a round, in which some devices take part, bool (N_L,).
 

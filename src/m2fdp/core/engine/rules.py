@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 
 from m2fdp.core.engine.clipping import ClipFactor, bounded, flat_clip
 from m2fdp.core.engine.lengths import any_length
-from m2fdp.core.engine.local_rules import (
-    GradientStep,
-    LocalRule,
-    OwnRule,
-    is_known,
-    keeping,
-)
+from m2fdp.core.engine.local_rules import GradientStep, LocalRule, OwnRule, is_known, keeping
 from m2fdp.core.engine.server_rules import ServerRule, TakeAggregate
 from m2fdp.core.errors import InputError
 
