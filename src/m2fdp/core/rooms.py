@@ -5,8 +5,6 @@ the rooms. Everything that a room brings is told as `package.module:NAME` and im
 first needed, so a list of names costs no import.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -6,8 +6,6 @@ whose noise it knows, and whether it is told who takes part. The one rule of
 node and moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal
