@@ -1,7 +1,5 @@
 """What a command line sets: `KEY=VALUE,KEY=VALUE`, values as in a file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """Errors that end a command with one line and an exit code, and no traceback; and streams that
 raise none."""
 
-from __future__ import annotations
-
 import os
 import sys
 from io import TextIOWrapper

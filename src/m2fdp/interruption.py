@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM as one exception that ends a run in order, and never inside a save."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

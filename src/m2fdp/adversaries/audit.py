@@ -1,8 +1,6 @@
 """Run copies and score what an observer saw of each, to bound epsilon from below, until they refute
 the ledger or no more may be run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -14,8 +14,6 @@ opposite way as soon as it does; the canary pushes the opposite way and leaves t
 proximal term fades marks, fillers renew those that they find.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

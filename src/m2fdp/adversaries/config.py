@@ -1,7 +1,5 @@
 """The blocks of audits and attacks."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field

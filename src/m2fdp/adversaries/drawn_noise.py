@@ -5,8 +5,6 @@ the first time, once it is heard. So two messages of one place differ by their s
 alone, which is sqrt(2) times the deviation.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace

@@ -14,8 +14,6 @@ bets are on likelihood ratios: of all fair ones they grow fastest where scores a
 worlds mirror each other (Turner et al., arXiv 2106.02693).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import log
 

@@ -1,7 +1,5 @@
 """What audits and attacks are defined for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from m2fdp.convergence.facts import EQUAL_ROUNDS

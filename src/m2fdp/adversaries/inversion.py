@@ -13,8 +13,6 @@ Without one the gradient of one record is an outer product of its errors and its
 follow from the model, the label, and how bright the image is, which is solved for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import inf, isfinite, prod

@@ -6,8 +6,6 @@ Of several local steps it takes all for one from the start, so that what it find
 than what is there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf
 

@@ -1,7 +1,5 @@
 """What is heard of a round, and how a second round is held to what a first one sent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

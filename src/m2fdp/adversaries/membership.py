@@ -5,8 +5,6 @@ distributed with and without it. The other half is put to the test: the log like
 Gaussians with the target's own means and one spread.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache

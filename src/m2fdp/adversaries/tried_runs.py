@@ -1,7 +1,5 @@
 """A run whose lines are tried, and the neighbours that it is tried on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -9,8 +9,6 @@ Steps inside a trusted group are no messages of the round loop: who reads them s
 clear, which the ledger's line says, and needs no attack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

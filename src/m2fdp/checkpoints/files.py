@@ -4,8 +4,6 @@ Draws are keyed by round, and the ledger and the plan follow from the configurat
 keeps what training has reached (`Progress`) and which run that is.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

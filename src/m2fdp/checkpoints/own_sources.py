@@ -1,7 +1,5 @@
 """Files of a user's own modules: a run that goes on knows by them whether they have changed."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import sys

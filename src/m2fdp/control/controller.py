@@ -8,8 +8,6 @@ All of it is a function of network, configuration and beta. How private an estim
 up to whoever makes it: see `m2fdp.convergence.measurement`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt

@@ -1,7 +1,5 @@
 """What the controller needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

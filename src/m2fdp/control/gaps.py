@@ -1,7 +1,5 @@
 """nu, the gap that (P) prices: of the papers' noise, or of the noise that a run draws."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np

@@ -5,8 +5,6 @@ linear in those of tau, K and s. Where no records are sampled and subnets are of
 exact: variances are then products of powers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

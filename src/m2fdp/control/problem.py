@@ -9,8 +9,6 @@ mechanism draws, tau and the step size are chosen with K and participation, all 
 (`plan_problem`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

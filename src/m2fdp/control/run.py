@@ -1,7 +1,5 @@
 """A run whose rounds a controller chooses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from math import nan

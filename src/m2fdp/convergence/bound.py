@@ -24,8 +24,6 @@ Where the paper contradicts itself, these are the readings:
 * Corollary 1 leaves out the noise of local aggregations at layer m; see `corollary_1`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, prod

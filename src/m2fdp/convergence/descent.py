@@ -21,8 +21,6 @@ round t counts eta^t; for a constant step size that is the plain mean of Theorem
 It assumes, like J, that minibatch gradients are unbiased: that clipping changes none of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What steps that noise shortens need, and what a bound on convergence is of."""
 
-from __future__ import annotations
-
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.experiment.facts import facts as a

@@ -35,8 +35,6 @@ sample at every step, which adds to how far models part. Summed over the rounds,
 It assumes, like J, that clipping changes no gradient.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 

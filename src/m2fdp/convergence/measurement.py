@@ -3,8 +3,6 @@
 All of it comes from the devices' raw records: a diagnostic of the simulation, never a release.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

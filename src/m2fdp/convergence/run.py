@@ -1,7 +1,5 @@
 """A run whose steps noise shortens, and whose convergence is bounded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property

@@ -1,8 +1,6 @@
 """The one exception that means "the user asked for something that can't be done", and what is
 behind others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 

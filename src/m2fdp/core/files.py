@@ -1,7 +1,5 @@
 """Files that are there whole or not at all, also after the process is killed; and their names."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Numbers as people read them; a bound is always rounded to the side on which it stays true."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal

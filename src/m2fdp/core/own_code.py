@@ -3,8 +3,6 @@
 Whatever it does wrong, in being imported or called, ends in one line with its file and line.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import os

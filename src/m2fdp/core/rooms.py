@@ -5,8 +5,6 @@ A room is a folder with a module `room`. `ROOM` in it lists the room's parts, an
 first needed, so a list of names costs no import.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -6,8 +6,6 @@ algorithms with one seed see the same minibatches. Noise is keyed by what is rel
 the same noise in two releases that differ would drop out of their difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b

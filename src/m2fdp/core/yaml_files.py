@@ -1,7 +1,5 @@
 """YAML files that people write: read strictly, with the file and line of what is wrong in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

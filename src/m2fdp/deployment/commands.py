@@ -1,7 +1,5 @@
 """The command `m2fdp`: plan, keys, serve, join, check and demo."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The block of a tree of real processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """A rehearsal on one machine: keys, plan, processes, and the simulator's run beside theirs."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess

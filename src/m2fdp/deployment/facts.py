@@ -1,8 +1,6 @@
 """The facts that a plan of real processes rests on, as the nodes' file has them, and what a tree of
 them needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -12,8 +12,6 @@ part has the letter, those before it have C.
 | E, X | parent | that the run is over, or that the child is refused, and why |
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@ A folder of keys holds a node's own key `NAME.key`, its certificate `NAME.pem`, 
 certificate `authority.pem`. The authority's key stays where it is: whoever has it can be any node.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

@@ -11,8 +11,6 @@
 The protocol itself is `m2fdp.secure_aggregation`'s, in the variant for servers that lie (`active`).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

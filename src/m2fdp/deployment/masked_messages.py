@@ -1,8 +1,6 @@
 """The messages of a sum that hides its terms, as bytes: numbered parts, by member's number. What
 unpacks one raises `NoMessage` where they are none."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterable, Mapping
 

@@ -5,8 +5,6 @@ a run of nodes whose draws repeat ends in the bytes of a simulated one, in which
 noise of its own and servers add up gradients by device.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -5,8 +5,6 @@ It holds facts (configuration, tree, records of each device, addresses) and what
 about itself, computes what follows anew, and refuses less noise than it has computed.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import json

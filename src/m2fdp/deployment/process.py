@@ -1,7 +1,5 @@
 """One process of a tree: a node with its keys, its state, its links, and a line a round."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

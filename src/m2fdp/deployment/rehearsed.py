@@ -1,7 +1,5 @@
 """Rounds in one process that make the bytes that real nodes make: what a rehearsal is held to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ after the other). Each line ends in a digest of it and the line before, and name
 the other file: what was changed, cut, or put back from an earlier day is refused.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The block of what models see of a record."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

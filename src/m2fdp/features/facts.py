@@ -1,7 +1,5 @@
 """What reads pixels does not read features."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from m2fdp.core.config import PIXELS

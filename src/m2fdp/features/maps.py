@@ -1,7 +1,5 @@
 """The feature maps by name: from images to coefficients, of which a projection leaves few."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """From many coefficients of an image to few numbers, by statistics of public images alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Images that are nobody's records, for features to be fitted on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """A run on features in the place of pixels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 

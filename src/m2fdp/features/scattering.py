@@ -4,8 +4,6 @@ Its filters are fixed: nothing is learnt, from nobody's records (Mallat 2012; fo
 Tramèr and Boneh 2021). Two scales, eight orientations, so 1 + 16 + 64 = 81 paths a channel.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import pi
 

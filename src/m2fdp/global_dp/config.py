@@ -1,7 +1,5 @@
 """What `privacy` says of G's rule."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue

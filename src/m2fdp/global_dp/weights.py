@@ -9,8 +9,6 @@ G's rule (eqs 4.1 to 4.11), `calibration: paper`, assumes that one of m records 
 2C/m. It moves one by 2C. Deviations come as float64 (N_l, 2), of a global and a local aggregation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

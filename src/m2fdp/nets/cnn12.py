@@ -1,7 +1,5 @@
 """cnn12 (J Sec. VI-A): three times conv-relu-pool, flatten, linear; the softmax is in the loss."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -1,8 +1,6 @@
 """D's ResNets of bottlenecks (He et al. 2016) at any depth and width, in eight modules (D Tables
 8 to 10)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd
 from typing import Literal

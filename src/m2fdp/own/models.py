@@ -1,7 +1,5 @@
 """What modules and losses of a user's own must be: tried on a few records before anything else."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 

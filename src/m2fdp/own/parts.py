@@ -1,7 +1,5 @@
 """A user's own code in a private run."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 
 from m2fdp.core.algorithms import Plan

@@ -1,7 +1,5 @@
 """A user's own data set, and a user's own split of records."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rounds with slots that local rules keep for every learner, and with learners' reports."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast

@@ -13,8 +13,6 @@ there are none for a quorum q > (n + c)/2. It is t that keeps secrets from t - 1
 keeps the server to one list; q > t where 2t <= n + c.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The block of sums that hide their terms."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -18,8 +18,6 @@ noise is then, looked at on the grid, the sum of all x + z with uniforms on [-1/
 Negative integers are two's complements.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from m2fdp.secure_aggregation.terms import Input, Terms

@@ -1,7 +1,5 @@
 """What goes with messages that are read in sums only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

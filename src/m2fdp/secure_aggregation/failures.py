@@ -4,8 +4,6 @@
 No text names a value of a vector, a sum or a share.
 """
 
-from __future__ import annotations
-
 from m2fdp.core.errors import InputError
 
 

@@ -4,8 +4,6 @@ Whatever is derived is bound to its purpose, to the round and to the group, so t
 round fits another, even if a device's randomness repeats itself.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

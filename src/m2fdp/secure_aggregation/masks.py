@@ -1,7 +1,5 @@
 """Masks: uniform words modulo 2^32 that cancel in the sum, or that shares can take away."""
 
-from __future__ import annotations
-
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 

@@ -1,7 +1,5 @@
 """A member's side of one round: four messages, each once (Bonawitz et al. 2017, Fig. 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from m2fdp.secure_aggregation import encoding, keys, masks, shares

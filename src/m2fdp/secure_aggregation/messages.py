@@ -1,7 +1,5 @@
 """What goes over the wire: values that don't change. What is secret stays out of their repr."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ A sum on the grid 1/f differs from the ideal one by less than n/f in a coordinat
 members half a point is rounded off, or up to one cut off where it draws no noise.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import sqrt
 

@@ -1,7 +1,5 @@
 """One round from the inputs to their sum, all parties played in turn."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

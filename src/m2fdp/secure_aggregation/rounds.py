@@ -4,8 +4,6 @@ Lock-step groups below a node that reads only the sum of what its members send a
 gradients, and their parts of shared noise, at every local step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

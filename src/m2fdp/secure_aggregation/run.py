@@ -1,7 +1,5 @@
 """What a run says whose messages are read in sums."""
 
-from __future__ import annotations
-
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.core.streams import seeded

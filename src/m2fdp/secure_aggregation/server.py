@@ -1,7 +1,5 @@
 """The server's side of one round: it passes on what it can't read, and reads the sum."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 

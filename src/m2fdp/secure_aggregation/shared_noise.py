@@ -1,7 +1,5 @@
 """What secure aggregation asks of a network, and what its members' noise shrinks to."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial

@@ -4,8 +4,6 @@ A secret of 32 bytes is the value at zero of a polynomial of degree t - 1 over t
 a prime, all other coefficients uniform; a share is the value at a point of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 

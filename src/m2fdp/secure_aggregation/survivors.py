@@ -4,8 +4,6 @@ Everybody shares keys first, so a member that falls silent afterwards is missed 
 what it would have added counts as zero, and all denominators stay what they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

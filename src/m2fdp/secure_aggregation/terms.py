@@ -1,7 +1,5 @@
 """What all parties of one round know before it begins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial

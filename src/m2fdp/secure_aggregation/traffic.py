@@ -9,8 +9,6 @@ else that members below send. `protocol: ideal` has the messages of `masks`.
 Each member's number in a message takes 4 bytes; the transport's own headers do not count.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from m2fdp.core.topology.network import Network

@@ -12,8 +12,6 @@ reads all is moved by sqrt(2 x 0.01 + 0.04) = 0.245, epsilon 0.905 at delta 1e-5
 alone would say 0.724.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a search and the run that it chooses may spend, so that together they keep epsilon."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 

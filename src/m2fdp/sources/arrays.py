@@ -1,7 +1,5 @@
 """A user's own records: arrays in a file, or the data set that a function of theirs makes."""
 
-from __future__ import annotations
-
 import os
 import zlib
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ ones before something coloured. How smooth, and how much is an image's own, was 
 asks for steps as long as on MNIST, Fashion-MNIST and CIFAR-10.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -7,8 +7,6 @@ links in a temporary folder. Only whole files leave that folder, by renaming, so
 failed download nor runs side by side ever leave or see half a file.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

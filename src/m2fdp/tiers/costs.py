@@ -1,7 +1,5 @@
 """What a tier of a split model's modules costs a client and a server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@ Tiers and times follow from FLOPs, bytes, profiles, shard sizes and keyed noise.
 record is looked at, so nothing of it is private, and a run that goes on has the same course.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What goes with split models and tiers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Who trains in which tier, round by round, and how long the rounds take: before any training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """A run whose devices split their model: in epochs of their own on a star, or step by step on a
 tree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property

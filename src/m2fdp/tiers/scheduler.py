@@ -5,8 +5,6 @@ ties: here the newest counts by `ema`, they start in `initial_tier`, and among t
 slower than the straggler's best, up to rounding, the highest wins.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -5,8 +5,6 @@ follow. Everything that training changes is one flat vector: the chain's paramet
 heads in use, and the running means and variances of batch norm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial

@@ -17,8 +17,6 @@ Neighbours differ in a record's features. Labels are public, or drawn once a rec
 randomised response, which costs label_epsilon once, for ever.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, inf, sqrt

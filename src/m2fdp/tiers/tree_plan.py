@@ -8,8 +8,6 @@ the whole model; it sends its model when models are aggregated, or, in a lock-st
 gradient at every step. A round waits for the slowest device, and then for the servers' own links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 

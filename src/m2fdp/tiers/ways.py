@@ -3,8 +3,6 @@
 Whoever plans, bills, builds or checks such a run asks its way; nobody compares names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 

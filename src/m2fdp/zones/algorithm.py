@@ -1,7 +1,5 @@
 """H's algorithms. Zones are the lowest servers, its super-nodes, with their devices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What zones read: who their super-nodes are, and who adds noise in H's mixed algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """What goes with H's zones, and what elected super-nodes need."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -8,8 +8,6 @@ its own could choose between the results with and without it. It may still leave
 the winner, which is seen and counted.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Elections are drawn before training and depend on no record, so their outcome is
 one device can learn of another in office is counted in the rounds that it serves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache

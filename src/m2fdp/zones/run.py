@@ -1,7 +1,5 @@
 """A run over H's zones, and what their observers learn."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from functools import lru_cache
 

@@ -5,8 +5,6 @@ take part is the server for a round. So the zone trusts its own devices with its
 (H Sec. III-A), each of them in turn.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The table of zones of a run: `m2fdp.zones.views`, for the noise that a run really adds."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from math import prod, sqrt

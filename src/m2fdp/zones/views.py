@@ -13,8 +13,6 @@ device joined. Where not all are there in every round, the noise of those who ar
 observer among them takes its own noise back from that round's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial

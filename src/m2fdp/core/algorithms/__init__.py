@@ -1,7 +1,5 @@
 """Algorithms, one small file each: how it sets tree, trust, noise, schedule and rules."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace

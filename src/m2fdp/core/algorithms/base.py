@@ -1,7 +1,5 @@
 """What an algorithm is: a choice of network, noise, schedule and rules over one process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal

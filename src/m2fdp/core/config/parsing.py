@@ -1,7 +1,5 @@
 """Parameters, as files and commands give them, become a `Config`, or a line on what is wrong."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Blocks of the promise: the mechanism, against whom it holds, and how it is tested."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

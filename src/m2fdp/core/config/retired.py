@@ -1,7 +1,5 @@
 """Keys that were removed, and what stays of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple

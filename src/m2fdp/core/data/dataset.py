@@ -1,7 +1,5 @@
 """Labelled arrays in memory, numbered as the manifest numbers them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The split as one table: which record goes where; never copied pixels."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where records come from: scikit-learn's digits, or what rooms bring."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec

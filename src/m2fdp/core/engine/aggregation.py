@@ -1,7 +1,5 @@
 """Aggregation up the tree (J eqs 8, 9, 13): weighted sums of what children send."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How operators compute, for the whole process."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """How good a global model is on the cloud's records."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Where nobody listens, noises that only feed a sum are drawn as one. So the two r
 distribution, not to the bit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -3,8 +3,6 @@
 An engine calls these pure functions for many learners at once, a device for itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A learner is a lock-step group of the mechanism: a device alone, or a trusted se
 of all devices below it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

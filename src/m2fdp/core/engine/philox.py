@@ -5,8 +5,6 @@ four words of every value of a counter. Products of torch's signed 64-bit intege
 the definition asks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Poisson-sampled minibatches (J eq. 6), drawn for all devices of a step at once."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy as np

@@ -4,8 +4,6 @@ Between two aggregations no learner hears of another, and only sums of models ar
 added in the order of the learners, so no result depends on the size of tiles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 

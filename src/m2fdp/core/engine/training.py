@@ -1,7 +1,5 @@
 """A whole run: rounds, evaluations, and what the rounds have cost so far."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

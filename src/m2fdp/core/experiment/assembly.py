@@ -1,7 +1,5 @@
 """`Assembly`: the one place that knows how the parts of a run are put together."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """What can be found wrong with a configuration alone, without torch and pandas: whoever is refused
 waits for neither."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from m2fdp.core import own_code

@@ -1,7 +1,5 @@
 """`PlainExperiment`: what is done with a run that is put together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self

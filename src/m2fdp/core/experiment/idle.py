@@ -4,8 +4,6 @@ Who reads a key is told beside its field (`READ_BY`). What comparisons of algori
 the schedule, the trust and the target, has no reader: a baseline may leave some of it aside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """`Parts`: what a run is put together from, whatever its rounds: records, split and network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

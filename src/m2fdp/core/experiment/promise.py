@@ -1,7 +1,5 @@
 """What a run promises about privacy: what it rests on, what is outside it, what to know of it."""
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`Request`: a configuration beside its plan, which is what the checks look at."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """What an experiment hands back, and the user's own code that its promise rests on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

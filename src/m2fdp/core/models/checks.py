@@ -1,7 +1,5 @@
 """What images and modules must be for one another."""
 
-from __future__ import annotations
-
 from traceback import walk_tb
 
 import torch

@@ -1,7 +1,5 @@
 """Losses per record: scores (B, C) and labels (B,) to losses (B,)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The models that there are, by name: what a configuration is checked by, without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

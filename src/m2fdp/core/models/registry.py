@@ -1,7 +1,5 @@
 """Models by name, those of rooms too, or one's own `package.module:function`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod

@@ -1,7 +1,5 @@
 """What a run trains with: a mechanism whose noise is decided, and the ledger that says why."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From a privacy configuration to a mechanism: what it clips, and how much noise it adds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial

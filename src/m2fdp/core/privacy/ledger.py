@@ -4,8 +4,6 @@ Each observer of a position is one line (`m2fdp.core.privacy.releases`). What ca
 line with an infinite epsilon, never dropped.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ dp-accounting looks for the output at which a loss occurs by bisection, point by
 is Newton's method for all points of the grid at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import ceil, floor
 

@@ -6,8 +6,6 @@ H's nominal epsilon is what one adder's noise would be worth by itself, against 
 its every release and is never told who takes part.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

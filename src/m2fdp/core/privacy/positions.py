@@ -1,7 +1,5 @@
 """Positions of data owners: devices that share everything an accountant needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What a promise rests on, and the route of a record up the tree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ is held to an eighth of what one record moves the model by: while training goes 
 follow from noised ones.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import inf, prod
 

@@ -6,8 +6,6 @@ most, and nothing else. A training record moves counts by the released model alo
 in one of the releases, never in both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -7,8 +7,6 @@ node and moment. A new kind is a row of `KINDS`, its name among the `kinds` of `
 value of `ThreatConfig.distrusted` if a user may name it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a run promises about privacy, and what a user must know before trusting it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ differ by d, with centres that differ by c, differ by (1-a) d + a c after that. 
 a public reset. After an un-noised synchronisation received models differ as its models do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

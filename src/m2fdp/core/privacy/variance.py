@@ -10,8 +10,6 @@ The engine draws by it, the ledger and the calibration credit by it, and the bou
 price by it. A promise holds only where all of them agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rounds as they are planned before training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

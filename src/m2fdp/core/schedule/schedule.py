@@ -1,7 +1,5 @@
 """When what happens: rounds, local steps, local aggregations and step sizes (J Sec. III-A)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, sqrt

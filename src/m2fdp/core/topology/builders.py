@@ -1,7 +1,5 @@
 """Trees from fan-outs or from an explicit edge list."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The network as a table."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from m2fdp.core.topology.network import Network

@@ -1,7 +1,5 @@
 """The aggregation tree (J Sec. II-B): cloud = layer 0, edge servers = 1…L-1, devices = L."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -3,8 +3,6 @@
 A `Trust` holds, for layer l = 0…L-1 (index l), a boolean array (N_l,): is the server trusted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

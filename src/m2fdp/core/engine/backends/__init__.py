@@ -1,8 +1,6 @@
 """Backends: the weighed sum, over a learner's records, of the loss's gradients at its model, each
 clipped to a norm if asked. All agree to rounding; tests compare each with the plain reference."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

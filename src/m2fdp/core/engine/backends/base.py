@@ -1,7 +1,5 @@
 """The interface of backends."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from torch import Tensor

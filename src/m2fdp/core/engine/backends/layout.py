@@ -1,7 +1,5 @@
 """The layout in memory that small convolutions on a CPU are fastest with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ A record's gradient is the outer product of its error and its features, so its n
 product of their norms.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import ceil
 

@@ -1,7 +1,5 @@
 """One record at a time: slow, and plain enough to check by eye."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

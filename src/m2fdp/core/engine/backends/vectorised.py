@@ -1,7 +1,5 @@
 """Vectorised over the learners of a group, for any model: what suits a GPU."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

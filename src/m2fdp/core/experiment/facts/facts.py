@@ -1,7 +1,5 @@
 """What a run is: the facts with the key that breaks them and the value that gives them."""
 
-from __future__ import annotations
-
 from m2fdp.core.engine.local_rules import GradientStep, adds_up
 from m2fdp.core.engine.server_rules import adding
 from m2fdp.core.experiment.facts.rule import Fact

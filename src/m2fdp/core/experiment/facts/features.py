@@ -1,7 +1,5 @@
 """What a run can have, with what it needs: in the order of refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

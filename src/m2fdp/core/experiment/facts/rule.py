@@ -1,7 +1,5 @@
 """Facts of a run, features that need them, and the one rule that refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

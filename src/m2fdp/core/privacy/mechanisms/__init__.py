@@ -1,7 +1,5 @@
 """The mechanisms, one object each, and the values that they are made of."""
 
-from __future__ import annotations
-
 from m2fdp.core import own_code
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.privacy.mechanisms.base import Clipping as Clipping

@@ -3,8 +3,6 @@
 One object a mechanism, one file an object. Nobody else asks for its name, but for a capability.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable

@@ -7,8 +7,6 @@ leaves a head follows from its noised steps, everybody's v is the head's step, o
 A message's noise is not there at every step, so that it is credited to nobody.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

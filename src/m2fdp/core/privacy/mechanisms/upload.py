@@ -4,8 +4,6 @@ Every node that adds noise adds it to its message. Aggregations that end below a
 So two runs may drift apart between two noised releases: see `m2fdp.core.privacy.taint`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
