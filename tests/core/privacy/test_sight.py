@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from tests.core.privacy.parts import network_of
 
+from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.sight import KINDS, OBSERVERS, Message, lines_of, message_of
 from m2fdp.core.topology.network import SecureSums
 
@@ -76,3 +78,23 @@ def test_devices_elsewhere_have_the_lines_of_cousins_or_in_a_star_of_siblings():
     assert lines_of("far_devices", {"cousins", "siblings"}) == ["cousins"]
     assert lines_of("far_devices", {"siblings", "cloud"}) == ["siblings"]
     assert lines_of("servers", {"siblings", "cloud"}) == []
+
+
+# Somebody on a link, or who is counted beside another observer; `threat` has keys of its own for
+# links and colluders.
+NEVER_BY_NAME = {
+    "coalition",
+    "colluders",
+    "downlinks",
+    "downlinks_caught",
+    "trusted_servers",
+    "uplinks",
+    "uplinks_caught",
+}
+
+
+def test_every_kind_of_observer_can_be_distrusted():
+    (names,) = get_args(ThreatConfig.model_fields["distrusted"].annotation)
+    assert {*get_args(names)} | NEVER_BY_NAME == KINDS.keys(), (
+        "put a new kind into ThreatConfig.distrusted, or here"
+    )
