@@ -14,9 +14,18 @@ from hypothesis import settings
 from kedro.framework.startup import bootstrap_project
 from tests.finished import MLFLOW_VARIABLES, Finished, FinishedRuns, make_project
 
+from m2fdp.core.metrics import OWN
+
 # On a busy machine an example may take any time; the suite has a limit of its own for each test.
 settings.register_profile("no_deadline", deadline=None)
 settings.load_profile("no_deadline")
+
+
+@pytest.fixture(autouse=True)
+def no_metrics_of_other_tests():
+    """A process knows users' metrics from when they are first named."""
+    yield
+    OWN.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)
