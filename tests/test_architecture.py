@@ -73,6 +73,10 @@ def test_a_module_is_small_and_keeps_to_public_names(path):
         assert list(foreign_private_names(ast.parse(text))) == []
 
 
+def test_a_round_is_read_from_top_to_bottom():
+    assert (PACKAGE / "core/engine/round.py").read_text().count("\n") <= 150
+
+
 def test_no_public_function_has_many_parameters():
     long = {
         f"{name_of(path)}: {function.name}"

@@ -6,8 +6,6 @@ to the cloud, which adds up the sums of blocks, each of some subtrees. Algorithm
 mechanism, rules and schedule, not by code here.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -30,7 +28,7 @@ from m2fdp.core.schedule.rounds import RoundPlan
 class Round(Seams):
     """One round, while it is computed."""
 
-    kinds: tuple[type[Round], ...] = ()  # how rooms do it their own way
+    kinds: "tuple[type[Round], ...]" = ()  # how rooms do it their own way
 
     @classmethod
     def draw(cls, simulation: Simulation, plan: RoundPlan, state: State) -> Drawn:
