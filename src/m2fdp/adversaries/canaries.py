@@ -248,8 +248,8 @@ def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
 def _shards(
     devices: int, audited: np.ndarray, records: np.ndarray, other: int, rate: float
 ) -> Shards:
-    """Records whose labels say of what kind they are, and whose: int64 (copies, n) kinds of the
-    audited devices', drawn at the rate; of each other device one, which is always drawn."""
+    """Records whose labels name their kind and their device. The audited devices have kinds int64
+    (copies, n), drawn at the rate. Each other device has one record, which is always drawn."""
     sizes, rates = np.ones(devices, dtype=np.int64), np.ones(devices)
     sizes[audited], rates[audited] = records.shape[1], rate
     owners = np.repeat(np.arange(devices), sizes)

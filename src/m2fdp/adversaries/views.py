@@ -122,9 +122,9 @@ def _downward(vantage: Vantage, stretch: int, top: int, device: int, attacker: i
 
 @dataclass(frozen=True, eq=False)
 class Heard:
-    """What a tap has heard in a round: the model (M,) that it began with; what nodes of a layer
-    sent, (N_l, M), by (stretch, layer); what was handed down after each stretch, (N_top, M); and
-    the model before the first round."""
+    """What a tap has heard in a round: `up`, messages (N_l, M) by (stretch, layer), and `down`,
+    models (N_top, M) by stretch. `start` is the model (M,) before the round, `first` that before
+    all rounds."""
 
     start: Tensor
     up: dict[tuple[int, int], Tensor]

@@ -110,10 +110,10 @@ def paired_differences(measured: pd.DataFrame) -> pd.DataFrame:
     """Final accuracies of every two arms under the same version and grid values, seed by seed.
 
     Returns:
-        A row a pair: the swept columns other than the arm; algorithm and, where there are any, arm
-        of the first, then `algorithm_over` and `arm_over` of the other; seeds, how many both have;
-        difference, the mean of first less other; low and high, its 95 % interval. None of pairs
-        with fewer than two seeds.
+        A row for each pair with two seeds or more. It has the swept columns other than the arm,
+        then `algorithm` and `arm` of the first, `algorithm_over` and `arm_over` of the other.
+        `seeds` counts those that both have. `difference` is the mean of first less other, `low` and
+        `high` are its 95 % interval.
     """
     swept = swept_columns(measured.columns)
     names = ["algorithm", *([ARM] if ARM in swept else [])]

@@ -198,10 +198,9 @@ def sample_terms(
         dissimilarity: zeta.
 
     Returns:
-        (3, a) and (3, b): the squared distance of the mean gradient of those who take part,
-        weighted as the global model weighs them, from that of all; the same of devices that step
-        together, as far as their models go with it; and the variance of a step's mean gradient
-        that minibatches bring.
+        (3, a) and (3, b). First the squared distance of the participants' mean gradient from that
+        of all devices, weighted as in the global model. Then the same distance for devices that
+        step together. Last the variance that minibatches add to a step's mean gradient.
     """
     tree, (children, trusted) = network.tree, lowest(network)
     parents = tree.parents[-1]

@@ -311,9 +311,9 @@ def _check_grids(experiment: Experiment) -> None:
 
 
 def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[Tensor, Tensor]:
-    """What the model takes for a device's own images, (D, C, H, W), and their labels; an
-    `InputError` where they are not as many as the plan says, of another shape, among the images
-    that features are fitted on, or floats of which nobody has confirmed how they were scaled."""
+    """The model's inputs of a device's own images, (D, C, H, W), and their labels. An `InputError`
+    refuses another number or shape than the plan's, images that features are fitted on, and floats
+    whose scaling nobody has confirmed."""
     experiment, facts = recomputed.experiment, recomputed.facts
     _check_shape("--data", records, facts)
     name = recomputed.network.tree.names[-1][device]

@@ -3,7 +3,7 @@
 A device sends its model, clipped to C, with noise; an edge server sends its mean on, or broadcasts
 it, with noise of its own; the cloud likewise. What a record, or a device, moves a model by is the
 ball's diameter at most, 2C, whatever happened before: the argmin of a mean may jump by that when
-one record changes. So every release has a shift and a noise of its own:
+one record changes. So every release has a shift and a noise of its own.
 
     who                         after a local aggregation         after a global one
     the own edge, uplinks       2C behind own_1                   2C behind own_2

@@ -1,10 +1,9 @@
 """torchvision's data sets.
 
-`download: false` means that the network is not used and that `dataset.root` is never written
-to. torchvision unpacks only when asked to download, so archives are checked against its MD5s
-first (all present and right: it has no reason to reach for the network), then unpacked through
-links in a temporary folder. Only whole files leave that folder, by renaming, so that neither a
-failed download nor runs side by side ever leave or see half a file.
+With `download: false` nothing uses the network or writes to `dataset.root`. torchvision unpacks
+only when it is asked to download. So archives are checked against its MD5s first, and then unpacked
+through links in a temporary folder: torchvision finds them right and stays off the network. Only
+whole files leave that folder, by renaming. No run ever sees half a file.
 """
 
 import os

@@ -74,10 +74,10 @@ def _hdp_mixed(given: Given) -> Plan:
 def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The devices and the super-nodes that add noise: bool (N_L,) and (N_{L-1},).
 
-    Zones are put in one order, drawn with the seed. The first of them are those whose devices add
-    noise, those whose super-nodes do follow, each as many as their share says (half up, of both
-    shares together); so for one seed the sets are nested in each share. As a share of the devices
-    of every zone, each zone has an order of its own, and super-nodes come from the first zone on.
+    The seed draws one order of the zones. Devices add noise in the first zones, super-nodes in the
+    zones that follow. The shares say how many (half up, of both together), so for one seed the sets
+    are nested in each share. Where the share is of every zone's devices, each zone has an order of
+    its own, and super-nodes come from the first zone on.
     """
     lowest = tree.depth - 1
     n_zones, parents = tree.n_nodes(lowest), tree.parents[-1]

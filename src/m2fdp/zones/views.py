@@ -127,8 +127,8 @@ _CASES = {
 
 @dataclass(frozen=True)
 class Releases:
-    """What of a device's gets out over a run, in units of what it moves a message by: to those who
-    are told in which rounds it took part, and to those who never are."""
+    """A device's releases over a run, in units of its shift: for observers who are told the rounds
+    that it joins, and for observers who are not."""
 
     told: Composition
     unseen: Composition
