@@ -19,10 +19,25 @@ import pandas as pd
 from m2fdp.assignments import read_assignments
 from m2fdp.core.config import Config, load_config
 from m2fdp.tiers import scheduler
-from m2fdp.tiers.clock import Clients, clients_of, round_times
+from m2fdp.tiers.clock import (
+    Clients,
+    ModuleCosts,
+    clients_of,
+    fedavg_costs,
+    resnet_costs,
+    round_times,
+    tier_costs,
+)
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
-from m2fdp.tiers.plan import UNITS, TierPlan, baseline_seconds, draw_world, plan_tiers
+from m2fdp.tiers.plan import (
+    BASELINES,
+    UNITS,
+    TierPlan,
+    World,
+    draw_world,
+    plan_tiers,
+    seconds_of,
+)
 from m2fdp.tiers.scheduler import TABLE_2_CLIENT, TABLE_2_SERVER, TABLE_TIERS
 from m2fdp.tiers.ways import DTFL
 
@@ -90,12 +105,15 @@ def units_table(config: Config) -> pd.DataFrame:
             # Two clients of each profile.
             profiles = np.arange(CLIENTS) * len(clock.profiles) // CLIENTS
             clients = clients_of(clock, np.full(CLIENTS, _RECORDS), profiles)
+            alone = np.ones((1, CLIENTS), dtype=bool)
+            world = World(clients.records, profiles[None], alone * 1.0, alone)
             ways = {
                 "dtfl": _dtfl_seconds(costs, clients, clock),
                 "dtfl, whole_model": _dtfl_seconds(costs, clients, clock, whole_model=True),
                 "dtfl, shared server": _dtfl_seconds(costs, clients, _with(clock, server="shared")),
-                **baseline_seconds(costs, clock, clients, np.ones(CLIENTS)),
             }
+            for each in BASELINES:
+                (ways[each.name],) = seconds_of(each, config.tiering, clock, costs, world)
             for way, seconds in ways.items():
                 total = TABLE_3[way][place] if way in TABLE_3 else nan
                 rows.append(

@@ -4,9 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from m2fdp.tiers.clock import Clients, RoundTimes, clients_of, round_times
+from m2fdp.tiers.clock import (
+    Clients,
+    RoundTimes,
+    clients_of,
+    resnet_costs,
+    round_times,
+    tier_costs,
+)
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.costs import resnet_costs, tier_costs
 
 RECORDS = np.full(10, 5000.0)
 START = np.arange(10) // 2

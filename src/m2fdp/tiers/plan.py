@@ -1,6 +1,6 @@
 """Who trains in which tier, round by round, and how long the rounds take: before any training."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,23 +8,28 @@ import pandas as pd
 
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.tiers import scheduler
+from m2fdp.core.streams import generator
 from m2fdp.tiers.clock import (
-    GIGA,
-    Clients,
+    ModuleCosts,
+    RoundTimes,
+    TierCosts,
     clients_of,
     draw_noise,
-    draw_present,
     draw_profiles,
+    fedavg_costs,
+    resnet_costs,
     round_times,
+    tier_costs,
 )
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import ModuleCosts, fedavg_costs, resnet_costs, tier_costs
-from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
+from m2fdp.tiers.scheduler import Scheduled, schedule
+from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, Way
 
-ABSENT = -1
 _MOST_CLIENT_ROUNDS = 200_000
 BASELINES = (FEDAVG, SPLITFED, FEDGKT)
+UNITS = ("mebibyte", "megabit")
+# Of ways without tiers.
+_ONE_TIER = TieringConfig(schedule="oracle")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,12 @@ class World:
     profiles: np.ndarray
     noise: np.ndarray
     present: np.ndarray
+
+    def rounds(self, costs: TierCosts, clock: ClockConfig) -> Iterator[Scheduled]:
+        """What `schedule` is told of each round, in tiers of these costs."""
+        for places, noise, present in zip(self.profiles, self.noise, self.present, strict=True):
+            clients = clients_of(clock, self.records, places)
+            yield costs, clients, round_times(costs, clients, clock, noise), present
 
 
 @dataclass(frozen=True)
@@ -77,9 +88,10 @@ def draw_world(
     if (product := rounds * clients) > _MOST_CLIENT_ROUNDS:
         remedy = f"times {clients:,} devices is {product:,}; valid: {_MOST_CLIENT_ROUNDS:,} at most"
         raise InputError("training.rounds", rounds, remedy)
-    present = np.ones((rounds, clients), dtype=bool)
-    if share < 1.0:
-        present = draw_present(clients, rounds, share, seed)
+    present = np.full((rounds, clients), share >= 1.0)
+    for number in range(rounds) if share < 1.0 else ():
+        draws = generator(seed, "clock-participants", number)
+        present[number, draws.choice(clients, max(1, round(share * clients)), replace=False)] = True
     return World(
         np.full(clients, config.records / clients),
         draw_profiles(config, clients, rounds, seed),
@@ -93,58 +105,47 @@ def plan_tiers(
 ) -> TierPlan:
     """The tiers of a run and the seconds of its rounds.
 
-    The scheduler sees what a server would: times and rates of rounds that are over. A server that
-    is shared is billed, but not scheduled for: D's rule takes the server's time as given. The model
-    that is billed is the clock's own, unless `costs` are of another.
+    A server that is shared is billed, but not scheduled for: D's rule takes the server's time as
+    given. The model that is billed is the clock's own, unless `costs` are of another.
     """
-    if costs is None:
-        costs = resnet_costs(clock.depth, clock.width)
-    tiers_cost = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
-    rounds, n_clients = world.profiles.shape
-    tiers = np.full((rounds, n_clients), ABSENT, dtype=np.int64)
-    seconds, oracle = np.empty(rounds), np.empty(rounds)
-    baselines = {way.name: np.empty(rounds) for way in BASELINES}
-    state = scheduler.no_observations(n_clients, tiers_cost.n_tiers)
-    profile = scheduler.tier_profile(tiering, tiers_cost, clock.server_gflops * GIGA)
-    for number in range(rounds):
-        present = world.present[number]
-        clients = clients_of(clock, world.records[present], world.profiles[number, present])
-        factors = world.noise[number, present]
-        times = round_times(tiers_cost, clients, clock).noisy(factors)
-        best = scheduler.assign(times.parallel(), tiering.initial_tier)
-        if tiering.schedule == "oracle":
-            chosen = best
-        elif tiering.static_tier is not None:
-            chosen = np.full(len(best), tiering.static_tier)
-        else:
-            estimates = scheduler.estimate(state, tiering, profile, tiers_cost, world.records)
-            chosen = scheduler.assign(estimates, tiering.initial_tier)[present]
-        tiers[number, present] = chosen
-        seen, rates = np.zeros(n_clients), np.zeros(n_clients)
-        seen[present] = times.client[np.arange(len(chosen)), chosen - 1]
-        rates[present] = clients.rates
-        state = scheduler.observe(state, tiering, tiers[number], seen, rates)
-        seconds[number] = DTFL.seconds(times, chosen, clock).max()
-        oracle[number] = DTFL.seconds(times, best, clock).max()
-        for way, took in baseline_seconds(costs, clock, clients, factors).items():
-            baselines[way][number] = took
-    return TierPlan(tiers, seconds, oracle, baselines)
+    modules = costs or resnet_costs(clock.depth, clock.width)
+    rounds = list(timed(DTFL, tiering, clock, modules, world))
+    return TierPlan(
+        np.array([tiers for tiers, _, _ in rounds]),
+        np.array([took.max() for _, _, took in rounds]),
+        seconds_of(DTFL, oracle_of(tiering), clock, modules, world),
+        {way.name: seconds_of(way, tiering, clock, modules, world) for way in BASELINES},
+    )
 
 
-def baseline_seconds(
-    modules: ModuleCosts, clock: ClockConfig, clients: Clients, factors: np.ndarray
-) -> dict[str, float]:
-    """Of a round of an epoch of each of `BASELINES`, by name, by these clients, whose computing
-    times are multiplied with factors (K,)."""
-    seconds, ones = {}, np.ones(len(factors), dtype=np.int64)
-    for way in BASELINES:
-        costs = way.costs(modules, clock, TieringConfig(), 1)
-        times = round_times(costs, clients, clock).noisy(factors)
-        seconds[way.name] = float(way.seconds(times, ones, clock).max())
-    return seconds
+def timed(
+    way: Way,
+    tiering: TieringConfig,
+    clock: ClockConfig,
+    modules: ModuleCosts,
+    world: World,
+    epochs: int = 1,
+) -> Iterator[tuple[np.ndarray, RoundTimes, np.ndarray]]:
+    """Rounds of a way: the clients' tiers (K,), -1 = absent; all times; and what the round takes
+    each client that takes part, (n,)."""
+    costs = way.costs(modules, clock, tiering, epochs)
+    tiering = tiering if way.tiered else _ONE_TIER
+    start = np.full(len(world.records), tiering.static_tier or tiering.initial_tier)
+    allowed = np.ones((len(start), costs.n_tiers), dtype=bool)
+    for tiers, times in schedule(tiering, clock, start, allowed, world.rounds(costs, clock)):
+        yield tiers, times, way.seconds(times, tiers, clock)
 
 
-UNITS = ("mebibyte", "megabit")
+def seconds_of(
+    way: Way, tiering: TieringConfig, clock: ClockConfig, modules: ModuleCosts, world: World
+) -> np.ndarray:
+    """Seconds (R,) of the rounds of an epoch."""
+    return np.array([took.max() for _, _, took in timed(way, tiering, clock, modules, world)])
+
+
+def oracle_of(tiering: TieringConfig) -> TieringConfig:
+    """The same tiers, by the round's own times."""
+    return tiering.model_copy(update={"schedule": "oracle", "static_tier": None})
 
 
 def times_table(config: Config, n_clients: int) -> pd.DataFrame:
@@ -157,17 +158,17 @@ def times_table(config: Config, n_clients: int) -> pd.DataFrame:
     tiering, clock = config.tiering, config.clock
     costs, rows = resnet_costs(clock.depth, clock.width), []
     tiers = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
-    n_profiles = len(clock.profiles)
+    numbers = [*range(1, tiers.n_tiers + 1), 0]
+    profiles = np.arange(len(clock.profiles))
     for unit in UNITS:
         in_unit = clock.model_copy(update={"rate_unit": unit})
-        records = np.full(n_profiles, clock.records / n_clients)
-        clients = clients_of(in_unit, records, np.arange(n_profiles))
+        clients = clients_of(in_unit, np.full(len(profiles), clock.records / n_clients), profiles)
         split, whole = (
             round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))
         )
-        for client, (cpus, rate) in enumerate(clock.profiles):
-            for tier in (*range(1, tiers.n_tiers + 1), 0):
-                times, at = (split, (client, tier - 1)) if tier else (whole, (client, 0))
+        for place, (cpus, rate) in enumerate(clock.profiles):
+            for tier in numbers:
+                times, at = (split, (place, tier - 1)) if tier else (whole, (place, 0))
                 rows.append(
                     {
                         "model": clock.model,

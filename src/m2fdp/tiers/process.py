@@ -1,61 +1,267 @@
-"""The tier process: clients train parts of a split model, and their models are averaged (D Sec.
-3.3)."""
+"""Rounds of clients that train parts of a split model in epochs, and are averaged (D Sec. 3.3).
 
-from __future__ import annotations
+A step descends two losses with a stop-gradient between them, one of the client's part and one of
+the server's (D eqs 3 and 4). As both step element by element, one step of both together is the
+protocol of two parties to the bit; `two_party` runs that protocol, each party by itself.
+"""
 
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from m2fdp.core.engine.process import Slots, State, Tap
+from m2fdp.core.engine.backends.layout import channels_last
+from m2fdp.core.engine.process import Slots, State, Tap, Work
 from m2fdp.core.engine.simulation import Simulation, shared_tensor
+from m2fdp.core.models.registry import unflattened
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import Streams
 from m2fdp.processes.workers import Workers
-from m2fdp.tiers.local import Client, LocalTraining, Trainer, rows_of
-from m2fdp.tiers.split_models import SplitModel
+from m2fdp.tiers.split_models import SplitModel, flattened, trained_tensors
 
+# Of a batch whose images, or whose activations, are all alike.
+_TINY = 1e-12
 # Models of clients that are kept at a time.
 _RESULT_BYTES = 2**27
 
 
-@dataclass(eq=False)
-class TierExecutor:
-    """The means to run the rounds; they are written to.
+@dataclass(frozen=True)
+class LocalTraining:
+    """How clients train.
 
     Attributes:
-        results: (n, M), the models of the clients that are trained between two sums.
+        epochs: passes over the shard in a round.
+        batch_size: records of a step; the last of an epoch may have fewer.
+        optimizer: kind that is made anew in every round.
+        correlation: alpha, the weight of the distance correlation in the client's loss.
+        shuffling: whether the places of activations are shuffled.
+        two_party: client and server step by themselves, as the reference.
     """
 
-    workers: Workers
-    trainer: Trainer
-    results: Tensor
+    epochs: int
+    batch_size: int
+    optimizer: Literal["adam", "sgd"] = "adam"
+    correlation: float = 0.0
+    shuffling: bool = False
+    two_party: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class TierProcess:
-    """The rounds of a simulation whose clients train in tiers (a `Process`).
+class FlatModule:
+    """The parameters of a module in one vector, and their gradients in another.
 
-    Attributes:
-        simulation: its network is a star.
-        model: the simulation's.
+    An optimizer steps it as a single parameter: tens of small tensors would cost it more time
+    than their gradients do. Filters lie in it as convolutions like them.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        parameters = list(module.parameters())
+        sizes = [parameter.numel() for parameter in parameters]
+        self.values = nn.Parameter(torch.cat([p.detach().flatten() for p in parameters]))
+        self.values.grad = torch.zeros_like(self.values)
+        values, gradients = self.values.detach().split(sizes), self.values.grad.split(sizes)
+        for parameter, value, gradient in zip(parameters, values, gradients, strict=True):
+            parameter.data = _as_filters(value, parameter.shape)
+            parameter.grad = _as_filters(gradient, parameter.shape)
+
+
+def _as_filters(values: Tensor, shape: torch.Size) -> Tensor:
+    """A view of a flat vector in a shape; of filters (O, I, H, W), with I running fastest."""
+    if len(shape) != 4:
+        return values.view(shape)
+    outputs, inputs, height, width = shape
+    return values.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+
+
+class NetworkTrainer:
+    """Writes to a network, all of whose numbers lie in a vector; flat modules come first."""
+
+    def __init__(self, module: nn.Module, settings: LocalTraining) -> None:
+        self.settings, self._tensors = settings, trained_tensors(module)
+
+    def load(self, vector: Tensor) -> None:
+        for name, values in unflattened(self._tensors, vector).items():
+            self._tensors[name].copy_(values)
+
+    def vector(self) -> Tensor:
+        return flattened(self._tensors)
+
+    def batches(self, labels: Tensor, order: np.random.Generator) -> Iterator[Tensor]:
+        """The places of some records' minibatches, epoch by epoch."""
+        for _ in range(self.settings.epochs):
+            shuffled = torch.as_tensor(order.permutation(len(labels)), device=labels.device)
+            yield from shuffled.split(self.settings.batch_size)
+
+    def optimizer(self, parts: Sequence[FlatModule], step_size: float) -> Optimizer:
+        """A new one of some modules."""
+        kind = torch.optim.Adam if self.settings.optimizer == "adam" else torch.optim.SGD
+        return kind([part.values for part in parts], lr=step_size)
+
+
+def descend(optimizer: Optimizer, loss: Tensor) -> None:
+    """Step down a loss that reaches the optimizer's modules, and these alone."""
+    optimizer.zero_grad(set_to_none=False)
+    loss.backward()
+    optimizer.step()
+
+
+class Trainer(NetworkTrainer):
+    """Trains clients one after the other on a copy of the model, of the type and on the device of
+    features."""
+
+    def __init__(self, model: SplitModel, settings: LocalTraining, features: Tensor) -> None:
+        self.module, self.loss = copy.deepcopy(model.module).to(features).train(), model.loss
+        self.chain = [FlatModule(module) for module in self.module.chain]
+        self.heads = {int(tier): FlatModule(head) for tier, head in self.module.heads.items()}
+        super().__init__(self.module, settings)
+
+    def update(
+        self,
+        vector: Tensor,
+        records: tuple[Tensor, Tensor],
+        client: tuple[int, int],
+        step_size: float,
+        draws: tuple[Streams, int],
+    ) -> Tensor:
+        """The vector (M,) after a client's round, from the global one (M,).
+
+        Args:
+            records: its features (n, C, H, W) and labels (n,).
+            client: its index, which keys its draws, and m, the modules that it trains itself; all
+                of them = the whole model, without a head.
+            draws: streams of random numbers, and the round t that keys them with the client.
+        """
+        self.load(vector)
+        (features, labels), (number, cut), (streams, round_) = records, client, draws
+        order = streams.generator("tier-batches", round_, number)
+        places = streams.generator("patch-shuffling", round_, number)
+        # The client's and the server's, or one for both.
+        sides = [self.chain[:cut], self.chain[cut:]]
+        if cut < len(self.chain):
+            sides[0].append(self.heads[cut])
+        if not self.settings.two_party:
+            sides = [sides[0] + sides[1]]
+        optimizers = [self.optimizer(parts, step_size) for parts in sides if parts]
+        for batch in self.batches(labels, order):
+            images = channels_last(features.index_select(0, batch))
+            losses = self._losses(cut, images, labels.index_select(0, batch), places)
+            if not self.settings.two_party:
+                losses = [torch.stack(losses).sum()]
+            for optimizer, loss in zip(optimizers, losses, strict=True):
+                descend(optimizer, loss)
+        return self.vector()
+
+    def _losses(
+        self, cut: int, features: Tensor, labels: Tensor, places: np.random.Generator
+    ) -> list[Tensor]:
+        """The client's loss and the server's, or that of the whole model; means over records."""
+        module, settings, loss = self.module, self.settings, self.loss
+        if cut == len(self.chain):
+            return [loss(module(features), labels).mean()]
+        sent = module.client(cut, features)
+        client = loss(module.heads[str(cut)](sent), labels).mean()
+        if settings.correlation:
+            correlation = distance_correlation(features, sent)
+            client = (1 - settings.correlation) * client + settings.correlation * correlation
+        received = sent.detach()
+        if settings.shuffling:
+            received = shuffle_places(received, places)
+        return [client, loss(module.server(cut, received), labels).mean()]
+
+
+def distance_correlation(images: Tensor, sent: Tensor) -> Tensor:
+    """How far activations (B, …) tell images (B, …) apart that differ: in [0, 1], 1 for the images
+    themselves.
+
+    Szekely et al. 2007, of the batch, with distances that are Euclidean; D's code centres their
+    squares, which is another measure.
+    """
+    a, b = (_centred(values.flatten(1)) for values in (images, sent))
+    norms = ((a * a).sum() * (b * b).sum()).sqrt()
+    return ((a * b).sum() / norms.clamp_min(_TINY)).clamp_min(_TINY).sqrt()
+
+
+def _centred(vectors: Tensor) -> Tensor:
+    """The distances (B, B) of vectors (B, n), less the means of rows and columns."""
+    distances = torch.cdist(vectors, vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    rows, columns = distances.mean(1, keepdim=True), distances.mean(0, keepdim=True)
+    return distances - rows - columns + distances.mean()
+
+
+def shuffle_places(sent: Tensor, draws: np.random.Generator) -> Tensor:
+    """Activations (B, C, H, W) with the places of every record in an order of its own."""
+    flat = sent.flatten(2)
+    records, _, places = flat.shape
+    order = torch.as_tensor(draws.random((records, places)).argsort(1), device=sent.device)
+    return flat.gather(2, order[:, None].expand_as(flat)).view_as(sent)
+
+
+def rows_of(sizes: np.ndarray) -> list[slice]:
+    """Where each client's records are among all, from how many it has, int64 (K,)."""
+    ends = np.cumsum(sizes)
+    return [slice(*each) for each in zip((ends - sizes).tolist(), ends.tolist(), strict=True)]
+
+
+class EpochProcess:
+    """Rounds of a simulation on a star, whose clients train in epochs (a `Process`).
+
+    Args:
         cuts: int64 (R, K), the modules that each client trains itself in each round; below 1 =
             it does not take part.
+        workers: processes that share the clients, on a CPU.
     """
 
-    simulation: Simulation
-    model: SplitModel
-    cuts: np.ndarray
-    executor: TierExecutor
+    draws: frozenset[str] = frozenset()
+
+    def __init__(self, simulation: Simulation, cuts: np.ndarray, workers: int) -> None:
+        self.simulation, self.cuts, self.present = simulation, cuts, cuts > 0
+        self.workers = Workers(workers if self.features.device.type == "cpu" else 1)
+        self.sizes, self.rows = simulation.shards.sizes, rows_of(simulation.shards.sizes)
 
     @property
-    def draws(self) -> frozenset[str]:
-        return frozenset()
+    def executor(self) -> Self:
+        """It executes itself."""
+        return self
+
+    @property
+    def features(self) -> Tensor:
+        """(R, C, H, W), of all clients."""
+        return self.simulation.shards.features
+
+    def share(self, clients: np.ndarray, work: Work) -> None:
+        """Call `work` with ranges of some clients, int64 (n,), in this process and others."""
+        costs = self.sizes[clients].astype(np.float64)
+        self.workers.share("clients", costs, work, fixed=(self,))
+
+    def room(self, rows: int, shape: torch.Size) -> Tensor:
+        """Zeros (rows, …), which other processes may write."""
+        flat = shared_tensor(rows, shape.numel(), self.features.dtype)
+        return flat.view(rows, *shape).to(self.features.device)
+
+
+class TierProcess(EpochProcess):
+    """Clients train in tiers, and the mean of their models is the next one."""
+
+    def __init__(
+        self, simulation: Simulation, cuts: np.ndarray, settings: LocalTraining, workers: int
+    ) -> None:
+        super().__init__(simulation, cuts, workers)
+        model = simulation.model
+        if not isinstance(model, SplitModel):
+            raise TypeError(f"a split model, not {model.name}")
+        self.model, self.trainer = model, Trainer(model, settings, self.features)
+        at_a_time = max(_RESULT_BYTES // (4 * model.n_parameters), 1)
+        n_results = min(int(self.present.sum(axis=1).max()), at_a_time)
+        # The models of the clients that are trained between two sums.
+        self.results = self.room(n_results, torch.Size([model.n_parameters]))
 
     def start(self) -> State:
-        weights = self.model.initial_vector().to(self.simulation.shards.features)
+        weights = self.model.initial_vector().to(self.features)
         server = self.simulation.rules.server.start(self._stepped(weights))
         return State(0, weights, Slots(server))
 
@@ -65,34 +271,28 @@ class TierProcess:
         Clients are summed in their order, so no result depends on the number of processes. Batch
         norm's means and variances are averaged, and no server rule steps them.
         """
-        cuts, sizes = self.cuts[state.round], self.simulation.shards.sizes
-        present = np.flatnonzero(cuts > 0)
-        weights = self._weights(present)
+        cuts, present = self.cuts[state.round], np.flatnonzero(self.present[state.round])
+        weights = np.zeros(len(cuts))
+        weights[present] = self.sizes[present] / self.sizes[present].sum()
         mean = torch.zeros_like(state.weights)
         places = {int(tier): self.model.head_place(int(tier)) for tier in self.model.heads}
-        heads = {
-            tier: (float(weights[cuts[present] == tier].sum()), torch.zeros_like(mean[place]))
-            for tier, place in places.items()
-        }
+        totals = {tier: float(weights[present][cuts[present] == tier].sum()) for tier in places}
+        heads = {tier: torch.zeros_like(mean[place]) for tier, place in places.items()}
         sent = mean.new_zeros(len(cuts), len(mean)) if tap is not None else None
-        results = self.executor.results
-        for first in range(0, len(present), len(results)):
-            clients = present[first : first + len(results)]
-            work = partial(_train, self, clients, state, plan.step_size)
-            costs = sizes[clients].astype(np.float64)
-            self.executor.workers.share("clients", costs, work, fixed=(self,))
-            for client, vector in zip(clients.tolist(), results, strict=False):
-                weight, tier = float(weights[np.searchsorted(present, client)]), int(cuts[client])
+        for first in range(0, len(present), len(self.results)):
+            clients = present[first : first + len(self.results)]
+            self.share(clients, partial(self._train, clients, state, plan.step_size))
+            for client, vector in zip(clients.tolist(), self.results, strict=False):
+                weight, tier = float(weights[client]), int(cuts[client])
                 mean.add_(vector, alpha=weight)
                 if tier in heads:
-                    total, head = heads[tier]
-                    head.add_(vector[places[tier]], alpha=weight / total)
+                    heads[tier].add_(vector[places[tier]], alpha=weight / totals[tier])
                 if sent is not None:
                     sent[client] = vector
         if tap is not None and sent is not None:
             tap("up", 1, sent)
-        for tier, (total, head) in heads.items():
-            mean[places[tier]] = head if total else state.weights[places[tier]]
+        for tier, place in places.items():
+            mean[place] = heads[tier] if totals[tier] else state.weights[place]
         stepped, server = self.simulation.rules.server.step(
             self._stepped(state.weights), self._stepped(mean), state.slots.server
         )
@@ -103,45 +303,14 @@ class TierProcess:
         """All but what batch norm keeps."""
         return vector[: self.model.buffers_place.start]
 
-    def _weights(self, present: np.ndarray) -> np.ndarray:
-        """Of those who take part, float64; they sum to one."""
-        records = self.simulation.shards.sizes[present]
-        return records / records.sum()
-
-
-def _train(
-    process: TierProcess, clients: np.ndarray, state: State, step_size: float, part: range
-) -> None:
-    """Train some of the clients int64 (n,), and leave their models in `results`."""
-    simulation, executor = process.simulation, process.executor
-    rows, cuts = rows_of(simulation.shards.sizes), process.cuts[state.round]
-    records = simulation.shards.features, simulation.shards.labels
-    draws = simulation.randomness.sampling, state.round + 1
-    for place in part:
-        number = int(clients[place])
-        client = Client(number, rows[number], int(cuts[number]))
-        executor.results[place] = executor.trainer.update(
-            state.weights, records, client, step_size, draws
-        )
-
-
-def build_tier_process(
-    simulation: Simulation, cuts: np.ndarray, settings: LocalTraining, workers: int
-) -> TierProcess:
-    """The rounds of a simulation in tiers, with the means to run them.
-
-    Args:
-        cuts: see `TierProcess`.
-        workers: processes that share the clients, on a CPU.
-    """
-    model, features = simulation.model, simulation.shards.features
-    if not isinstance(model, SplitModel):
-        raise TypeError(f"a split model, not {model.name}")
-    at_a_time = max(_RESULT_BYTES // (4 * model.n_parameters), 1)
-    n_results = min(int((cuts > 0).sum(axis=1).max()), at_a_time)
-    executor = TierExecutor(
-        Workers(workers if features.device.type == "cpu" else 1),
-        Trainer(model, settings, features),
-        shared_tensor(n_results, model.n_parameters, features.dtype).to(features.device),
-    )
-    return TierProcess(simulation, model, cuts, executor)
+    def _train(self, clients: np.ndarray, state: State, step_size: float, part: range) -> None:
+        """Leave the models of some clients int64 (n,) in `results`."""
+        draws = self.simulation.randomness.sampling, state.round + 1
+        for place in part:
+            number = int(clients[place])
+            rows = self.rows[number]
+            records = self.features[rows], self.simulation.shards.labels[rows]
+            client = number, int(self.cuts[state.round, number])
+            self.results[place] = self.trainer.update(
+                state.weights, records, client, step_size, draws
+            )

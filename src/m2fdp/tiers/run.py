@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from m2fdp.core.config import ModelConfig
-from m2fdp.core.costs.resources import Cost
+from m2fdp.core.costs.resources import Cost, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
@@ -18,22 +17,28 @@ from m2fdp.core.engine.training import RoundPolicy
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.formatting import counted
-from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.nets.resnet import resnet_plan
-from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts, module_costs
-from m2fdp.tiers.course import PlannedTiers, TierCourse, clock_costs, plan_course
-from m2fdp.tiers.local import LocalTraining
-from m2fdp.tiers.process import build_tier_process
+from m2fdp.tiers.clock import costs_of_cuts, counted_costs
+from m2fdp.tiers.course import (
+    PlannedTiers,
+    TierCourse,
+    TreeTiers,
+    billed_cuts,
+    clock_costs,
+    plan_course,
+    plan_tree_tiers,
+    tree_course,
+)
+from m2fdp.tiers.process import LocalTraining, TierProcess
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.split_noise import exposed_splits, randomised_response
 from m2fdp.tiers.split_steps import Splits
-from m2fdp.tiers.transfer import build_transfer_model, build_transfer_process
-from m2fdp.tiers.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers, tree_course
+from m2fdp.tiers.transfer import TransferProcess, build_transfer_model
 from m2fdp.tiers.ways import Way, way_of
 
 
@@ -63,7 +68,11 @@ class Tiered(PlainExperiment):
         step."""
         if self.splits is None:
             return super().model
-        used = [tier for tier in np.unique(self.splits.tiers).tolist() if tier <= self._n_cuts]
+        used = [
+            tier
+            for tier in np.unique(self.splits.tiers).tolist()
+            if tier <= SPLIT_MODELS[self.config.model.name]
+        ]
         return build_split_model(self.config.model, *self.classified, self.config.seed, used)
 
     @cached_property
@@ -72,26 +81,18 @@ class Tiered(PlainExperiment):
         if self.network.splits is None or self.way is not None:
             return None  # nobody splits it, or only in epochs
         config, (network, *_), rounds = self.config, self.run_plan.networks, self.run_plan.rounds
-        every = range(1, self._n_cuts + 1)
-        split = build_split_model(config.model, *self.classified, None, every)
-        costs = clock_costs(config.clock, module_costs(split))
-        cuts = billed_cuts(costs, len(every))
-        billed = costs_of_cuts(costs, cuts, config.clock.label_bytes, whole_model=True)
+        costs = clock_costs(config.clock, counted_costs(config.model, *self.classified))
+        cuts = np.append(billed_cuts(costs, SPLIT_MODELS[self.config.model.name]), len(costs.flops))
         return plan_tree_tiers(
             config.tiering,
             config.clock,
-            billed,
+            costs_of_cuts(costs, cuts, config.clock.label_bytes),
             network,
             lock_step_of(get_mechanism(config.privacy.mechanism), network, rounds),
             self.samples.sizes * self.sampling_rates,
             rounds,
             config.seed,
         )
-
-    @property
-    def _n_cuts(self) -> int:
-        """n, the places where the model that is trained can be cut."""
-        return build_split_model(self.config.model, *self.classified, None, []).n_tiers
 
     @cached_property
     def course(self) -> TierCourse | None:
@@ -101,7 +102,7 @@ class Tiered(PlainExperiment):
         config, streams = self.config, seeded(self.config.seed, b"").sampling
         rounds = range(1, config.training.rounds + 1)
         present = np.stack([draw_participants(self.network, streams, round_) for round_ in rounds])
-        costs = trained_costs(config.model, *self.classified)
+        costs = counted_costs(config.model, *self.classified)
         return plan_course(config, self.way, costs, self.samples.sizes, present)
 
     def check_split(self, sizes: np.ndarray) -> None:
@@ -157,10 +158,8 @@ class Tiered(PlainExperiment):
             leakage.patch_shuffling,
             two_party=training.backend == "reference",
         )
-        cuts, workers = self.course.cuts, available_cores(config.threads)
-        if not self.way.averaged:
-            return build_transfer_process(simulation, cuts > 0, settings, workers)
-        return build_tier_process(simulation, cuts, settings, workers)
+        kind = TierProcess if self.way.averaged else TransferProcess
+        return kind(simulation, self.course.cuts, settings, available_cores(config.threads))
 
     def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
         course, rounds = self.course, self.run_plan.rounds
@@ -169,17 +168,10 @@ class Tiered(PlainExperiment):
             course = tree_course(self.splits, clock, rounds, self.config.resources)
         if course is None:
             return super().paced(simulation)
-        return course.totals, PlannedTiers(rounds, course, self.config.training.plateau)
+        return totals(course.costs), PlannedTiers(rounds, course, self.config.training.plateau)
 
     @property
     def round_in_words(self) -> str:
         if self.way is None:
             return super().round_in_words
         return counted(self.config.training.local_epochs, "epoch")
-
-
-def trained_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
-    """What the modules of the trained model cost."""
-    cuts = range(1, SPLIT_MODELS[config.name] + 1)
-    small = build_split_model(config, shape, n_classes, None, (1,), small=True)
-    return module_costs(build_split_model(config, shape, n_classes, None, cuts), small)

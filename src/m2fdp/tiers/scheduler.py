@@ -5,26 +5,29 @@ ties: here the newest counts by `ema`, they start in `initial_tier`, and among t
 slower than the straggler's best, up to rounding, the highest wins.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from m2fdp.tiers.config import TieringConfig
-from m2fdp.tiers.costs import TierCosts
+from m2fdp.tiers.clock import GIGA, Clients, RoundTimes, TierCosts
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 
-# D's Table 2, which `tiering.profile: paper` believes.
+ABSENT = -1
+# A round: costs of the tiers, all clients, their times, and who takes part, bool (K,).
+Scheduled: TypeAlias = tuple[TierCosts, Clients, RoundTimes, np.ndarray]
+# D's Table 2, which `tiering.profile: paper` believes: ResNet-56, times by tier over tier 1's.
 TABLE_TIERS = 6
-# ResNet-56, times by tier over tier 1's.
 TABLE_2_CLIENT = (1.00, 1.63, 2.16, 2.68, 3.30, 3.81)
 TABLE_2_SERVER = (1.00, 0.82, 0.65, 0.51, 0.33, 0.20)
-
-# Two ways to compute one time differ by rounding.
-_SLACK = 1e-12
 # D Table 2 has six tiers. The seventh, below them, is our guess: D's steps are equal, so it has the
 # constant of the clients' times, and one more step of the server's. By FLOPs it has 0.02, not 0.44,
 # and whatever a scheduler loses by that is not D's.
 _PAPER_CLIENT = (0.44, *TABLE_2_CLIENT)
 _PAPER_SERVER = (1.16, *TABLE_2_SERVER)
+# Two ways to compute one time differ by rounding.
+_SLACK = 1e-12
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,35 @@ class SchedulerState:
     tiers: np.ndarray
 
 
+def schedule(
+    tiering: TieringConfig,
+    clock: ClockConfig,
+    start: np.ndarray,
+    allowed: np.ndarray,
+    rounds: Iterable[Scheduled],
+) -> Iterator[tuple[np.ndarray, RoundTimes]]:
+    """The clients' tiers (K,) round by round, -1 = absent, and all times of the round.
+
+    The scheduler sees what a server would: times and rates of rounds that are over.
+
+    Args:
+        start: int64 (K,), the tiers of clients of whom nothing is known.
+        allowed: bool (K, M), the tiers that each may be in.
+    """
+    state = no_observations(*allowed.shape)
+    for costs, clients, times, present in rounds:
+        seconds = np.full(allowed.shape, np.nan)
+        if tiering.schedule == "oracle":
+            seconds[present] = times.parallel()[present]
+        elif tiering.schedule == "dynamic":
+            profile = tier_profile(tiering, costs, clock.server_gflops * GIGA)
+            seconds = estimate(state, profile, costs, clients.records)
+        tiers = assign(np.where(allowed, seconds, np.inf), start)
+        tiers[~present] = ABSENT
+        yield tiers, times
+        state = observe(state, tiers, times.at(tiers).client, clients.rates)
+
+
 def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -> TierProfile:
     """By the clock's FLOPs, or by D's Table 2 scaled to the server's time with md1 and md2 away;
     `server_flops` are those a second."""
@@ -59,50 +91,36 @@ def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -
     if config.profile == "clock":
         return TierProfile(costs.client_flops, server)
     client = np.array(_PAPER_CLIENT[-config.tiers :])
-    normalised = np.array(_PAPER_SERVER[-config.tiers :])
-    return TierProfile(client, normalised * server[-TABLE_TIERS])
+    return TierProfile(client, np.array(_PAPER_SERVER[-config.tiers :]) * server[-TABLE_TIERS])
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
     """What the scheduler knows before the first round: nothing."""
-    return SchedulerState(
-        np.full((n_clients, n_tiers), np.nan),
-        np.full(n_clients, np.nan),
-        np.zeros(n_clients, dtype=np.int64),
-    )
+    means = np.full((n_clients, n_tiers), np.nan)
+    return SchedulerState(means, means[:, 0].copy(), np.zeros(n_clients, dtype=np.int64))
 
 
 def observe(
-    state: SchedulerState,
-    config: TieringConfig,
-    tiers: np.ndarray,
-    seconds: np.ndarray,
-    rates: np.ndarray,
+    state: SchedulerState, tiers: np.ndarray, seconds: np.ndarray, rates: np.ndarray
 ) -> SchedulerState:
     """After a round (lines 5 and 21 to 23).
 
     Args:
         tiers: (K,) 1 … M; -1 = the client was absent, and nothing is learnt of it.
-        seconds: (K,) of the clients' computing: what they took less what they sent.
+        seconds: (n,) of the computing of those present: what they took less what they sent.
         rates: (K,) bytes a second.
     """
-    present = np.flatnonzero(tiers > 0)
-    place = present, tiers[present] - 1
-    means, newest, before = state.means.copy(), seconds[present], state.means[place]
-    continued = ~np.isnan(before)
-    means[place] = np.where(continued, config.ema * newest + (1 - config.ema) * before, newest)
-    took_part = tiers > 0
+    present, ema = tiers > 0, TieringConfig.ema
+    place = np.flatnonzero(present), tiers[present] - 1
+    means, before = state.means.copy(), state.means[place]
+    means[place] = np.where(np.isnan(before), seconds, ema * seconds + (1 - ema) * before)
     return SchedulerState(
-        means, np.where(took_part, rates, state.rates), np.where(took_part, tiers, state.tiers)
+        means, np.where(present, rates, state.rates), np.where(present, tiers, state.tiers)
     )
 
 
 def estimate(
-    state: SchedulerState,
-    config: TieringConfig,
-    profile: TierProfile,
-    costs: TierCosts,
-    records: np.ndarray,
+    state: SchedulerState, profile: TierProfile, costs: TierCosts, records: np.ndarray
 ) -> np.ndarray:
     """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen.
 

@@ -5,7 +5,7 @@ follow. Everything that training changes is one flat vector: the chain's paramet
 heads in use, and the running means and variances of batch norm.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Literal, TypeVar
@@ -17,7 +17,7 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import cross_entropy
-from m2fdp.core.models.registry import Model
+from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.streams import torch_seed
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.nets.cnn12 import cnn12_channels, cnn12_modules
@@ -41,7 +41,6 @@ class Part:
 
     name: str
     place: slice
-    shape: torch.Size
     kind: Literal["weight", "buffer"]
     module: int | None
     head: int | None
@@ -94,16 +93,20 @@ class SplitModel(Model):
         return len(self.modules) - 1
 
     @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """What the vector holds, by name, in its order."""
+        return trained_tensors(self.module)
+
+    @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The tensors of the vector, in their order."""
         weights, parts, start = dict(self.module.named_parameters()), [], 0
-        for name, tensor in trained_tensors(self.module).items():
+        for name, tensor in self.tensors.items():
             place = slice(start, start + tensor.numel())
             kind: Literal["weight", "buffer"] = "weight" if name in weights else "buffer"
             branch, number = name.split(".")[:2]
             module = int(number) + 1 if branch == "chain" else None
-            head = None if module else int(number)
-            parts.append(Part(name, place, tensor.shape, kind, module, head))
+            parts.append(Part(name, place, kind, module, None if module else int(number)))
             start = place.stop
         return tuple(parts)
 
@@ -120,19 +123,18 @@ class SplitModel(Model):
     @property
     def buffers_place(self) -> slice:
         """Where batch norm's means and variances are, in the vector; nowhere without batch norm."""
-        first = sum(p.shape.numel() for p in self.parts if p.kind == "weight")
-        return slice(first, self.n_parameters)
+        return slice(max(p.place.stop for p in self.parts if p.kind == "weight"), self.n_parameters)
 
     def head_place(self, tier: int) -> slice:
         """Where the head of a tier is, in the vector."""
         return _span(part for part in self.parts if part.head == tier)
 
     def initial_vector(self) -> Tensor:
-        return torch.cat([tensor.flatten() for tensor in trained_tensors(self.module).values()])
+        return flattened(self.tensors)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Parameters and buffers by name, as views of a flat vector (M,)."""
-        return {part.name: vector[part.place].view(part.shape) for part in self.parts}
+        return unflattened(self.tensors, vector)
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of the whole chain, batch norm by its running means and variances."""
@@ -147,6 +149,11 @@ def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
     buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
     tensors = {**dict(module.named_parameters()), **buffers}
     return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def flattened(tensors: Mapping[str, Tensor]) -> Tensor:
+    """All numbers of some tensors, one after the other: the other way of `unflattened`."""
+    return torch.cat([tensor.flatten() for tensor in tensors.values()])
 
 
 def scored(module: nn.Module, tensors: dict[str, Tensor], maps: Tensor) -> Tensor:

@@ -8,9 +8,7 @@ without a norm that has to travel. A device whose server nobody trusts sends act
 clipped and noised, noises its own part's gradient, and its server trains on what it receives.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -29,11 +27,9 @@ from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.mechanisms import Clipping, Protection
+from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.privacy.mechanisms.base import ClientNoise
-from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import Randomness
-from m2fdp.tiers.split_models import Part, SplitChain, SplitModel
+from m2fdp.tiers.split_models import Part, SplitModel
 
 # Called with what a server that nobody trusts receives of a device in a step: the device, its
 # records' activations (b, …), and its part's gradient (M_client,), over eta. What is written into
@@ -58,120 +54,134 @@ class Splits:
 
 
 @dataclass(frozen=True, eq=False)
-class Splitter:
-    """Steps units, each of which is a device, in their tiers.
+class Half:
+    """A part of a split model as a model of its own; `places` (M_part,) are where its numbers are
+    in the vector."""
+
+    backend: Backend
+    places: Tensor
+
+    def add(self, result: Tensor, models: Tensor, batches: Minibatches, norm: float) -> None:
+        """Add each device's sum of gradients, clipped by themselves, to (n, M), in place."""
+        sums = result.new_zeros(len(result), len(self.places))
+        clip = Clipping("drawn", record_norm=norm)
+        self.backend.add_gradients(sums, 1.0, models[:, self.places], batches, clip)
+        result[:, self.places] += sums
+
+
+class SplitRound(Round):
+    """A round whose devices step in their tiers.
 
     Attributes:
-        norm: C, of a whole record's gradient.
         whole: the chain without heads, for devices that keep it.
         halves: client's and server's by tier.
-        noise: each network's; None where nobody noises what it sends.
+        host: who hears what servers that nobody trusts receive.
     """
 
+    draws = Round.draws | {"clients"}
+    in_blocks = False  # activations are sent at every step
+    by_device = True
     splits: Splits
     model: SplitModel
-    norm: float
     whole: Half
     halves: Mapping[int, tuple[Half, Half]]
-    noise: tuple[ClientNoise | None, ...]
-    randomness: Randomness
     host: Host | None = None
 
-    def descend(
-        self,
-        plan: RoundPlan,
-        at: tuple[int, int],
-        models: Tensor,
-        owners: np.ndarray,
-        devices: np.ndarray,
-        batches: Minibatches,
-    ) -> None:
-        """One clipped gradient step of some learners' models (n, M), in place.
+    @property
+    def norm(self) -> float:
+        """C, of a whole record's gradient."""
+        norm = self.mechanism.clipping.record_norm
+        assert norm is not None  # see `NOISE_AT_EVERY_STEP`
+        return norm
 
-        Args:
-            at: round and step.
-            owners: int64 (u,), the place of each unit's model.
-            devices: int64 (u,), the units.
-        """
-        eta, tiers = plan.step_size, self.splits.tiers[at[0] - 1][devices]
-        noise = self.draw(plan.network, at, devices, models)
-        if len(owners) == len(models) and (tiers > self.model.n_tiers).all() and noise is None:
+    @property
+    def client_noise(self) -> ClientNoise:
+        """What each device adds itself, (N_L,)."""
+        nothing = np.zeros(self.tree.n_devices)
+        return self.mechanism.noise.clients or ClientNoise(nothing, nothing)
+
+    def descend(self, tile: range, step: int, batches: Minibatches, models: Tensor) -> None:
+        learners, units = self.learners, self.learners.units_of(tile)
+        owners, devices = (
+            learners.learner_of_unit[units] - tile.start,
+            learners.device_of_unit[units],
+        )
+        batches, tiers = batches.select(units), self.splits.tiers[self.drawn.number - 1][devices]
+        exposed = self.client_noise.gradients[devices] > 0
+        all_keep = len(owners) == len(models) and (tiers > self.model.n_tiers).all()
+        if all_keep and not exposed.any():
             chain = models[:, self.model.weights_place]
             clip = Clipping("drawn", record_norm=self.norm)
-            self.whole.backend.add_gradients(chain, -eta, chain, batches, clip)
+            self.whole.backend.add_gradients(chain, -self.eta, chain, batches, clip)
             return
-        before = models.clone()
-        for tier in np.unique(tiers).tolist():
-            rows = np.flatnonzero(tiers == tier)
+        before, drawn = (
+            models.clone(),
+            self._drawn(devices, step, models) if exposed.any() else None,
+        )
+        for tier, alone in np.unique(np.stack([tiers, exposed], axis=1), axis=0).tolist():
+            rows = np.flatnonzero((tiers == tier) & (exposed == alone))
             places = torch.as_tensor(owners[rows], device=models.device)
-            of_rows = None if noise is None else noise.of(rows)
-            gradients = self.gradients(before[places], only(batches, rows), tier, of_rows)
-            models.index_add_(0, places, gradients, alpha=-eta)
+            noise = drawn[rows] if drawn is not None and alone else None
+            of_rows, at = only(batches, rows), (devices[rows], step)
+            gradients = self._gradients(before[places], of_rows, tier, at, noise)
+            models.index_add_(0, places, gradients, alpha=-self.eta)
 
-    def draw(
-        self, network: int, at: tuple[int, int], devices: np.ndarray, models: Tensor
-    ) -> Drawn | None:
-        """What devices int64 (n,) draw in a step, like models (…, M); None where none does."""
-        noise = self.noise[network]
-        if noise is None or not (noise.gradients[devices] > 0).any():
-            return None
-        # All M numbers of a device's part of the stream, of which those of its own part are used:
-        # so no two devices share one.
-        stream = self.randomness.noise.generator("client-noise", *at)
-        gradients = standard_normals(stream, devices, models.cpu()).to(models)
-        gradients *= torch.as_tensor(noise.gradients[devices, None]).to(models)
-        return Drawn(devices, noise.gradients[devices] > 0, gradients, noise.activations, at)
+    def _drawn(self, devices: np.ndarray, step: int, models: Tensor) -> Tensor:
+        """What devices int64 (n,) add to their gradients in a step, over eta, like models (…, M).
 
-    def gradients(
-        self, models: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
+        All M numbers of a device's part of the stream, of which those of its own part are used: so
+        no two devices share one.
+        """
+        at, deviations = (self.drawn.number, step), self.client_noise.gradients[devices]
+        stream = self.simulation.randomness.noise.generator("client-noise", *at)
+        drawn = standard_normals(stream, devices, models.cpu()).to(models)
+        return drawn.mul_(torch.as_tensor(deviations[:, None]).to(models))
+
+    def _gradients(
+        self,
+        models: Tensor,
+        batches: Minibatches,
+        tier: int,
+        at: tuple[np.ndarray, int],
+        noise: Tensor | None,
     ) -> Tensor:
-        """Of devices in one tier, at their models (n, M): clipped, and noised where they do so."""
-        exposed_rows = np.zeros(len(models), dtype=bool) if noise is None else noise.exposed
-        result = torch.zeros_like(models)
-        for exposed in (False, True):
-            rows = np.flatnonzero(exposed_rows == exposed)
-            if len(rows):
-                of_rows = noise.of(rows) if noise is not None and exposed else None
-                result[rows] = self._of_alike(models[rows], only(batches, rows), tier, of_rows)
-        return result
-
-    def _of_alike(
-        self, models: Tensor, batches: Minibatches, tier: int, noise: Drawn | None
-    ) -> Tensor:
-        """Of devices of one tier that all noise what they send, or none of which does."""
-        result = torch.zeros_like(models)
-        if tier > self.model.n_tiers:
-            _add(result, self.whole, models, batches, self.norm)
-            if noise is not None:
-                result[:, self.whole.places] += noise.gradients[:, self.whole.places]
+        """Of devices int64 (n,) in one tier, in a step, at their models (n, M): clipped, and noised
+        where they all do so."""
+        result, norm, beta = torch.zeros_like(models), self.norm, self.splits.client_share
+        own, others = self.halves.get(tier, (self.whole, None))
+        if noise is None and others is not None:
+            sent = self._sent(models, batches, tier)
+            own.add(result, models, batches, norm * sqrt(beta))
+            others.add(result, models, sent, norm * sqrt(1 - beta))
             return result
-        client, server = self.halves[tier]
-        sent, beta = self._sent(models, batches, tier), self.splits.client_share
-        if noise is None:
-            _add(result, client, models, batches, self.norm * sqrt(beta))
-            _add(result, server, models, sent, self.norm * sqrt(1 - beta))
-            return result
-        _add(result, client, models, batches, self.norm)
-        result[:, client.places] += noise.gradients[:, client.places]
-        sent = self._noised(sent, noise)
-        if self.host is not None:
-            for unit, device in enumerate(noise.devices.tolist()):
-                received = result[unit, client.places]
-                self.host(device, sent.records(unit)[0], received)
-                result[unit, client.places] = received
-        # What follows from that needs no noise; bounded steps are steadier.
-        _add(result, server, models, sent, self.norm)
+        own.add(result, models, batches, norm)
+        if noise is not None:
+            result[:, own.places] += noise[:, own.places]
+        if others is not None:
+            sent = self._noised(self._sent(models, batches, tier), *at)
+            if self.host is not None:
+                for unit, device in enumerate(at[0].tolist()):
+                    received = result[unit, own.places]
+                    self.host(device, sent.records(unit)[0], received)
+                    result[unit, own.places] = received
+            # What follows from that needs no noise; bounded steps are steadier.
+            others.add(result, models, sent, norm)
         return result
 
     def _sent(self, models: Tensor, batches: Minibatches, tier: int) -> Minibatches:
         """The same records as their servers receive them: activations at their devices' models."""
+        sends = self.model.modules[:tier]
+        own = [part.name for part in self.model.parts if 0 < (part.module or 0) <= tier]
         activations, labels = [], []
         with torch.no_grad():
-            for unit in range(len(models)):
+            for unit, vector in enumerate(models):
                 features, of_unit, _ = batches.records(unit)
                 labels.append(of_unit)
                 if len(of_unit):
-                    activations.append(self._client(models[unit], tier, features))
+                    tensors = self.model.unflatten(vector)
+                    named = {name.removeprefix("chain."): tensors[name] for name in own}
+                    images = channels_last(features)
+                    activations.append(torch.func.functional_call(sends, named, (images,)))
         nothing = batches.features.new_zeros(0, 1)
         return replace(
             batches,
@@ -181,118 +191,20 @@ class Splitter:
             consecutive=True,
         )
 
-    def _client(self, vector: Tensor, tier: int, features: Tensor) -> Tensor:
-        """Activations (b, …) of images, of the model (M,) cut after its first modules."""
-        named = {f"whole.{name}": value for name, value in self.model.unflatten(vector).items()}
-        sends = _Sends(self.model.module, tier)
-        sent: Tensor = torch.func.functional_call(sends, named, (channels_last(features),))
-        return sent
-
-    def _noised(self, sent: Minibatches, noise: Drawn) -> Minibatches:
+    def _noised(self, sent: Minibatches, devices: np.ndarray, step: int) -> Minibatches:
         """Every record's activations, clipped and noised."""
         values = sent.features.clone(memory_format=torch.contiguous_format)
-        for unit, device in enumerate(noise.devices.tolist()):
+        streams, number = self.simulation.randomness.noise, self.drawn.number
+        for unit, device in enumerate(devices.tolist()):
             rows = slice(int(sent.offsets[unit]), int(sent.offsets[unit + 1]))
             clipped = values[rows].flatten(1)
             if len(clipped):
                 clipped = clip_rows(clipped, self.splits.activation_clip, flat_clip)
-                stream = self.randomness.noise.generator("activation-noise", *noise.at, device)
+                stream = streams.generator("activation-noise", number, step, device)
                 drawn = standard_normals(stream, np.arange(len(clipped)), clipped.cpu()).to(clipped)
-                drawn *= noise.activations[device]
+                drawn *= self.client_noise.activations[device]
                 values[rows] = (clipped + drawn).view_as(values[rows])
         return replace(sent, features=values)
-
-
-@dataclass(frozen=True, eq=False)
-class Half:
-    """A part of a split model as a model of its own; `places` (M_part,) are where its numbers are
-    in the vector."""
-
-    backend: Backend
-    places: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """The noise of some devices in one local step.
-
-    Attributes:
-        devices: int64 (n,).
-        exposed: bool (n,), who noises what it sends.
-        gradients: (n, M), over eta; zero for others.
-        activations: float64 (N_L,), deviations by device.
-        at: round and step.
-    """
-
-    devices: np.ndarray
-    exposed: np.ndarray
-    gradients: Tensor
-    activations: np.ndarray
-    at: tuple[int, int]
-
-    def of(self, rows: np.ndarray) -> Drawn:
-        return replace(
-            self,
-            devices=self.devices[rows],
-            exposed=self.exposed[rows],
-            gradients=self.gradients[rows],
-        )
-
-
-class _Sends(nn.Module):
-    """A chain, as far as the client of a tier goes."""
-
-    def __init__(self, whole: SplitChain, tier: int) -> None:
-        super().__init__()
-        self.whole, self.tier = whole, tier
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.whole.client(self.tier, features)
-
-
-def build_splitter(
-    splits: Splits,
-    model: SplitModel,
-    mechanisms: Sequence[Protection],
-    randomness: Randomness,
-    backend_of: Callable[[Model], Backend],
-) -> Splitter:
-    """What steps devices in their tiers.
-
-    Args:
-        mechanisms: one for each network of the run, all of which clip records.
-        backend_of: how gradients of a model are computed.
-    """
-    norm = mechanisms[0].clipping.record_norm
-    assert norm is not None  # see `NOISE_AT_EVERY_STEP`
-    cut = splits.tiers[(splits.tiers > 0) & (splits.tiers <= model.n_tiers)]
-
-    def half(module: nn.Module, is_in: Callable[[Part], bool]) -> Half:
-        """A module, with the parts of the vector that are in it."""
-        numbers = torch.arange(model.n_parameters)
-        places = torch.cat([numbers[part.place] for part in model.parts if is_in(part)])
-        return Half(backend_of(Model(model.name, module, model.loss, linear=False)), places)
-
-    def behind(tier: int) -> Half:
-        """What the server of a client of a tier trains."""
-        return half(model.modules[tier:], lambda part: (part.module or 0) > tier)
-
-    def before(tier: int) -> Half:
-        module = nn.Sequential(model.modules[:tier], model.heads[str(tier)])
-        return half(module, lambda part: part.head == tier or 0 < (part.module or 0) <= tier)
-
-    halves = {tier: (before(tier), behind(tier)) for tier in np.unique(cut).tolist()}
-    whole = behind(0)
-    noise = tuple(mechanism.noise.clients for mechanism in mechanisms)
-    return Splitter(splits, model, norm, whole, halves, noise, randomness)
-
-
-def _add(result: Tensor, half: Half, models: Tensor, batches: Minibatches, norm: float) -> None:
-    """Add each device's sum of gradients in a part, clipped by themselves, to (n, M), in place."""
-    sums = result.new_zeros(len(result), len(half.places))
-    clip = Clipping("drawn", record_norm=norm)
-    half.backend.add_gradients(sums, 1.0, models[:, half.places], batches, clip)
-    result[:, half.places] += sums
 
 
 def only(batches: Minibatches, rows: np.ndarray) -> Minibatches:
@@ -307,31 +219,11 @@ def only(batches: Minibatches, rows: np.ndarray) -> Minibatches:
     )
 
 
-class SplitRound(Round):
-    """A round whose devices step by a `splitter`."""
-
-    draws = Round.draws | {"clients"}
-    in_blocks = False  # activations are sent at every step
-    by_device = True
-    splitter: Splitter
-
-    def descend(self, tile: range, step: int, batches: Minibatches, models: Tensor) -> None:
-        units = self.learners.units_of(tile)
-        owners = self.learners.learner_of_unit[units] - tile.start
-        at, devices = (self.drawn.number, step), self.learners.device_of_unit[units]
-        self.splitter.descend(self.plan, at, models, owners, devices, batches.select(units))
-
-
-def split_by(kind: type[Round], splitter: Splitter) -> type[Round]:
-    """The rounds, whose devices step by a splitter."""
-    return type("SplitRound", (kind,), {"splitter": splitter})
-
-
 def overheard(kind: type[Round], host: Host) -> type[Round]:
     """The rounds, of which a function hears what servers that nobody trusts receive."""
     if not issubclass(kind, SplitRound):
         return kind
-    return split_by(kind, replace(kind.splitter, host=host))
+    return type("SplitRound", (kind,), {"host": staticmethod(host)})
 
 
 def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
@@ -340,9 +232,27 @@ def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round
     splits, model = simulation.part(Splits), simulation.model
     if splits is None or not isinstance(model, SplitModel):
         return None
-    factor = simulation.rules.clip_factor
+    factor, numbers = simulation.rules.clip_factor, torch.arange(model.n_parameters)
     way = ReferenceBackend if settings.backend == "reference" else SequentialBackend
-    splitter = build_splitter(
-        splits, model, simulation.mechanisms, simulation.randomness, lambda part: way(part, factor)
-    )
-    return split_by(SplitRound, splitter)
+
+    def half(module: nn.Module, is_in: Callable[[Part], bool]) -> Half:
+        """A module, with the parts of the vector that are in it."""
+        places = torch.cat([numbers[part.place] for part in model.parts if is_in(part)])
+        return Half(way(Model(model.name, module, model.loss), factor), places)
+
+    def behind(tier: int) -> Half:
+        return half(model.modules[tier:], lambda part: (part.module or 0) > tier)
+
+    def before(tier: int) -> Half:
+        module = nn.Sequential(model.modules[:tier], model.heads[str(tier)])
+        return half(module, lambda part: part.head == tier or 0 < (part.module or 0) <= tier)
+
+    cuts = range(1, model.n_tiers + 1)
+    used = [tier for tier in np.unique(splits.tiers).tolist() if tier in cuts]
+    parts = {
+        "splits": splits,
+        "model": model,
+        "whole": behind(0),
+        "halves": {tier: (before(tier), behind(tier)) for tier in used},
+    }
+    return type("SplitRound", (SplitRound,), parts)

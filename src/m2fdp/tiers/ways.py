@@ -15,16 +15,16 @@ from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.core.schedule.rounds import RunPlan
-from m2fdp.tiers.clock import RoundTimes
-from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.costs import (
+from m2fdp.tiers.clock import (
     ModuleCosts,
+    RoundTimes,
     TierCosts,
     fedavg_costs,
     fedgkt_costs,
     splitfed_costs,
     tier_costs,
 )
+from m2fdp.tiers.config import ClockConfig, TieringConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +52,12 @@ class Way:
     sees: Mapping[str, str] = field(default_factory=dict)
 
     def seconds(self, times: RoundTimes, tiers: np.ndarray, clock: ClockConfig) -> np.ndarray:
-        """What a round takes each client, (K,), in its tier (K,), by the times of `costs`."""
-        chosen = times.at(tiers, clock.server == "shared" or not self.averaged)
-        return (chosen.parallel() if self.tiered else chosen.sequential())[:, 0]
+        """What a round takes each client in a tier, (n,), by all tiers (K,), -1 = absent. A shared
+        server trains the clients' parts one after the other, so that each waits for all."""
+        chosen = times.at(tiers)
+        if clock.server == "shared" or not self.averaged:
+            chosen = replace(chosen, server=np.full_like(chosen.server, chosen.server.sum()))
+        return chosen.parallel() if self.tiered else chosen.sequential()
 
 
 @dataclass(frozen=True)
