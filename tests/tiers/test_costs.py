@@ -6,7 +6,7 @@ import torch
 from tests.builders import split_resnet, split_scores
 from torch.utils.flop_counter import FlopCounterMode
 
-from m2fdp.tiers.costs import fedavg_costs, module_costs, resnet_costs, splitfed_costs, tier_costs
+from m2fdp.tiers.clock import fedavg_costs, module_costs, resnet_costs, splitfed_costs, tier_costs
 
 MEGA = 1e6
 # By module, of ResNet-56 and ResNet-110.
@@ -29,18 +29,16 @@ HEADS = [170, 650, 650, 1_290, 1_290, 2_570, 2_570]
 @pytest.mark.parametrize("depth", [56, 110])
 def test_modules_are_ds(depth):
     costs = resnet_costs(depth, 16)
-    assert costs.name == f"resnet{depth}"
-    assert costs.parameters.tolist() == PARAMETERS[depth]
-    assert costs.buffers.tolist() == BUFFERS[depth]
+    assert costs.numbers.tolist() == np.add(PARAMETERS[depth], BUFFERS[depth]).tolist()
     assert (4 * costs.outputs[:-1]).tolist() == ACTIVATION_BYTES
-    assert costs.head_parameters.tolist() == HEADS
+    assert costs.head_numbers.tolist() == HEADS
     assert costs.flops / MEGA == pytest.approx(MEGA_FLOPS[depth], abs=0.005)
 
 
 def test_the_whole_models_are_ds():
     sums = {depth: resnet_costs(depth, 16) for depth in (56, 110)}
-    assert [costs.parameters.sum() for costs in sums.values()] == [591_322, 1_147_738]
-    assert [costs.buffers.sum() for costs in sums.values()] == [8_992, 17_056]
+    numbers = [591_322 + 8_992, 1_147_738 + 17_056]
+    assert [costs.numbers.sum() for costs in sums.values()] == numbers
     assert sums[56].flops.sum() / MEGA == pytest.approx(522.40, abs=0.005)
     assert sums[110].flops.sum() / MEGA == pytest.approx(1_003.70, abs=0.005)
 

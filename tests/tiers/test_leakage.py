@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.tiers.local import distance_correlation, shuffle_places
+from m2fdp.tiers.process import distance_correlation, shuffle_places
 
 
 def by_definition(x: np.ndarray, z: np.ndarray) -> float:

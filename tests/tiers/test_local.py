@@ -9,7 +9,7 @@ import torch
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.tiers.local import Client, LocalTraining, Trainer
+from m2fdp.tiers.process import LocalTraining, Trainer
 from m2fdp.tiers.split_models import build_split_model
 
 TRAINING = LocalTraining(epochs=1, batch_size=4)
@@ -26,13 +26,11 @@ def records(n=18, dtype=torch.float64):
     return torch.randn((n, *SHAPE), generator=draws, dtype=dtype), torch.arange(n) % 3
 
 
-def updated(model, training, cut, dtype=torch.float64, rows=slice(0, 18)):
-    features, labels = records(dtype=dtype)
+def updated(model, training, cut):
+    features, labels = records()
     trainer = Trainer(model, training, features)
-    start = model.initial_vector().to(dtype)
-    client = Client(3, rows, cut)
-    draws = (KeyedStreams(5), 2)
-    return start, trainer.update(start, (features, labels), client, 0.01, draws)
+    start, draws = model.initial_vector().double(), (KeyedStreams(5), 2)
+    return start, trainer.update(start, (features, labels), (3, cut), 0.01, draws)
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
@@ -97,27 +95,25 @@ def test_an_epoch_uses_every_record_once_and_the_next_in_another_order():
     batches = []
     trainer = Trainer(model, LocalTraining(epochs=2, batch_size=5), records()[0])
     trainer.module.register_forward_hook(lambda module, inputs, output: batches.append(inputs[0]))
-    features = torch.arange(12.0, dtype=torch.float64).repeat_interleave(64).view(12, *SHAPE)
-    labels = torch.arange(12) % 3
+    features = torch.arange(10.0, dtype=torch.float64).repeat_interleave(64).view(10, *SHAPE)
+    labels = torch.arange(10) % 3
     start = model.initial_vector().double()
-    trainer.update(
-        start, (features, labels), Client(0, slice(2, 12), 8), 0.01, (KeyedStreams(0), 1)
-    )
+    trainer.update(start, (features, labels), (0, 8), 0.01, (KeyedStreams(0), 1))
     assert [len(batch) for batch in batches] == [5, 5, 5, 5]
     numbers = torch.cat(batches)[:, 0, 0, 0].tolist()
-    assert sorted(numbers[:10]) == sorted(numbers[10:]) == list(range(2, 12))
+    assert sorted(numbers[:10]) == sorted(numbers[10:]) == list(range(10))
     assert numbers[:10] != numbers[10:]
 
 
 def test_a_client_does_not_depend_on_those_before_it():
     model = split()
     features, labels = records(dtype=torch.float32)
+    mine, theirs = ((features[rows], labels[rows]) for rows in (slice(9), slice(9, 18)))
     trainer = Trainer(model, TRAINING, features)
     start, draws = model.initial_vector(), (KeyedStreams(0), 1)
-    client = Client(1, slice(0, 9), 2)
-    first = trainer.update(start, (features, labels), client, 0.01, draws)
-    trainer.update(start, (features, labels), Client(2, slice(9, 18), 7), 0.05, draws)
-    assert torch.equal(trainer.update(start, (features, labels), client, 0.01, draws), first)
+    first = trainer.update(start, mine, (1, 2), 0.01, draws)
+    trainer.update(start, theirs, (2, 7), 0.05, draws)
+    assert torch.equal(trainer.update(start, mine, (1, 2), 0.01, draws), first)
 
 
 @pytest.mark.parametrize("key", ["correlation", "shuffling"])

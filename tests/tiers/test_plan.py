@@ -9,7 +9,8 @@ from tests.tiers.clocks import clock
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.tiers.config import ClockConfig, TieringConfig
-from m2fdp.tiers.plan import ABSENT, draw_world, plan_tiers, rounds_table, times_table
+from m2fdp.tiers.plan import draw_world, plan_tiers, rounds_table, times_table
+from m2fdp.tiers.scheduler import ABSENT
 
 SEEDS = range(5)
 

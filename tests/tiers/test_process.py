@@ -2,9 +2,7 @@
 
 import numpy as np
 import torch
-from tests.tiers.runs import SIZES, STARTS, experiment
-
-from m2fdp.tiers.local import Client
+from tests.tiers.runs import SIZES, experiment
 
 CLOCK = {
     "clock.profiles": [[4.0, 100.0], [0.1, 10.0]],
@@ -16,12 +14,10 @@ CLOCK = {
 
 def vector_of(process, state, plan, number):
     """What a client makes of a round."""
-    client = Client(
-        number, slice(*STARTS[number : number + 2]), int(process.cuts[state.round, number])
-    )
+    client, rows = (number, int(process.cuts[state.round, number])), process.rows[number]
     draws = process.simulation.randomness.sampling, state.round + 1
-    records = process.simulation.shards.features, process.simulation.shards.labels
-    return process.executor.trainer.update(state.weights, records, client, plan.step_size, draws)
+    records = process.features[rows], process.simulation.shards.labels[rows]
+    return process.trainer.update(state.weights, records, client, plan.step_size, draws)
 
 
 def vectors_of(process, state, plan):

@@ -10,9 +10,15 @@ from hypothesis.extra.numpy import arrays
 from tests.tiers.clocks import RECORDS, START, clock, start_clients, start_times
 
 from m2fdp.tiers import scheduler
-from m2fdp.tiers.clock import Clients, clients_of, round_times
+from m2fdp.tiers.clock import (
+    Clients,
+    clients_of,
+    fedavg_costs,
+    resnet_costs,
+    round_times,
+    tier_costs,
+)
 from m2fdp.tiers.config import TieringConfig
-from m2fdp.tiers.costs import fedavg_costs, resnet_costs, tier_costs
 from m2fdp.tiers.ways import DTFL
 
 COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)
@@ -166,19 +172,19 @@ def test_where_profiles_are_crossed_choice_pays():
 # --- observe and estimate ----------------------------------------------------------------
 
 
-def state_after(config, *rounds, n_tiers=7):
+def state_after(*rounds, n_tiers=7):
     """One client's state after (tier, seconds) at 10 MiB/s."""
     state = scheduler.no_observations(1, n_tiers)
     for tier, seconds in rounds:
         state = scheduler.observe(
-            state, config, np.array([tier]), np.array([seconds]), np.array([10 * 2.0**20])
+            state, np.array([tier]), np.array([seconds]), np.array([10 * 2.0**20])
         )
     return state
 
 
 def test_the_newest_counts_two_thirds_tier_by_tier(monkeypatch):
     monkeypatch.setattr(TieringConfig, "ema", 0.75)
-    state = state_after(TieringConfig(), (2, 8.0), (3, 5.0), (2, 4.0))
+    state = state_after((2, 8.0), (3, 5.0), (2, 4.0))
     assert state.means[0, 1] == 0.75 * 4.0 + 0.25 * 8.0
     assert state.means[0, 2] == 5.0
     assert np.isnan(np.delete(state.means[0], [1, 2])).all()
@@ -186,10 +192,8 @@ def test_the_newest_counts_two_thirds_tier_by_tier(monkeypatch):
 
 
 def test_nothing_is_learnt_of_who_is_absent():
-    before = state_after(TieringConfig(), (2, 8.0))
-    after = scheduler.observe(
-        before, TieringConfig(), np.array([-1]), np.array([0.0]), np.array([0.0])
-    )
+    before = state_after((2, 8.0))
+    after = scheduler.observe(before, np.array([-1]), np.array([]), np.array([0.0]))
     for name in ("means", "rates", "tiers"):
         np.testing.assert_array_equal(getattr(before, name), getattr(after, name))
 
@@ -197,8 +201,8 @@ def test_nothing_is_learnt_of_who_is_absent():
 def test_an_estimate_is_the_profiles_ratio_times_the_mean():
     config, records = TieringConfig(), np.array([1000.0])
     profile = scheduler.tier_profile(config, COSTS, SERVER)
-    state = state_after(config, (2, 60.0))
-    estimated = scheduler.estimate(state, config, profile, COSTS, records)[0]
+    state = state_after((2, 60.0))
+    estimated = scheduler.estimate(state, profile, COSTS, records)[0]
     for m in range(7):
         client = 60.0 * COSTS.client_flops[m] / COSTS.client_flops[1]
         server = 1000 * COSTS.server_flops[m] / SERVER
@@ -211,11 +215,9 @@ def test_without_noise_the_right_profile_estimates_what_happens():
     truth, clients = start_times(config), start_clients(config)
     tiers = np.array([1, 2, 3, 4, 5, 6, 7, 1, 4, 7])
     seconds = truth.client[np.arange(10), tiers - 1]
-    state = scheduler.observe(
-        scheduler.no_observations(10, 7), TieringConfig(), tiers, seconds, clients.rates
-    )
+    state = scheduler.observe(scheduler.no_observations(10, 7), tiers, seconds, clients.rates)
     profile = scheduler.tier_profile(TieringConfig(), COSTS, SERVER)
-    estimated = scheduler.estimate(state, TieringConfig(), profile, COSTS, RECORDS)
+    estimated = scheduler.estimate(state, profile, COSTS, RECORDS)
     np.testing.assert_allclose(estimated, truth.parallel(), rtol=1e-12)
 
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends.layout import channels_last
 from m2fdp.core.models.losses import distillation
-from m2fdp.tiers.costs import fedgkt_costs, module_costs, resnet_costs
+from m2fdp.tiers.clock import fedgkt_costs, module_costs, resnet_costs
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.transfer import SCORES, build_transfer_model, whole_batches
 
@@ -171,9 +171,7 @@ def test_who_is_absent_keeps_its_numbers_and_what_it_was_taught():
             assert equal == scores == (not present[client])
             moved.add(bool(present[client]))
     assert moved == {True, False}
-    assert process.executor.sent.shape[0] == max(
-        SIZES[k] for k in np.flatnonzero(process.present.any(0))
-    )
+    assert process.sent.shape[0] == max(SIZES[k] for k in np.flatnonzero(process.present.any(0)))
 
 
 def test_all_turns_of_the_records_are_the_mean_over_clients():
@@ -207,9 +205,7 @@ def test_fewer_records_than_clients_are_scored_by_the_first():
 def test_a_client_is_a_resnet_of_eight_layers_and_begins_as_the_whole_does():
     model = build_transfer_model(CONFIG, (1, 8, 8), 3, 0, 2)
     layers = [
-        m
-        for m in model.client.module.modules()
-        if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))
+        m for m in model.client.modules() if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))
     ]
     projections = 1
     assert len(layers) - projections == 8

@@ -9,7 +9,7 @@ from tests.tiers.runs import experiment
 from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.errors import InputError
 from m2fdp.tiers.algorithms import star_in_tiers
-from m2fdp.tiers.costs import TierCosts
+from m2fdp.tiers.clock import TierCosts
 from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED, TierAlgorithm, Way
 
 

@@ -5,6 +5,8 @@ the server's (D eqs 3 and 4). As both step element by element, one step of both 
 protocol of two parties to the bit; `two_party` runs that protocol, each party by itself.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -11,6 +11,8 @@ an optimizer of its own. The server's batches are of all clients' records togeth
 al. are of one client after the other, which forgets the first.
 """
 
+from __future__ import annotations
+
 import copy
 from dataclasses import dataclass, field
 from functools import partial
