@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.models.registry import build_model
+from m2fdp.core.models.registry import build_model, unflattened
 from m2fdp.serving import _load_pyfunc, write_model
-from m2fdp.tiers.split_models import build_split_model
+from m2fdp.tiers.split_models import build_split_model, trained_tensors
 from m2fdp.tiers.transfer import build_transfer_model
 
 
@@ -59,12 +59,13 @@ def test_fedgkts_clients_are_served_in_the_mean(tmp_path):
     vector = model.initial_vector() + torch.linspace(0, 0.1, model.n_parameters)
     write_model(tmp_path, config, shape, 10, model.unflatten(vector))
     inputs = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
-    server = model.server.unflatten(vector[model.server_place])
+    server = unflattened(trained_tensors(model.server), vector[model.server_place])
     by_client = []
     for client in range(3):
-        client_tensors = model.client.unflatten(vector[model.client_place(client)])
-        sent, _ = torch.func.functional_call(model.client.module, client_tensors, (inputs,))
-        by_client.append(torch.func.functional_call(model.server.module, server, (sent,)))
+        numbers = vector[model.client_place(client)]
+        client_tensors = unflattened(trained_tensors(model.client), numbers)
+        sent, _ = torch.func.functional_call(model.client, client_tensors, (inputs,))
+        by_client.append(torch.func.functional_call(model.server, server, (sent,)))
     served = _load_pyfunc(str(tmp_path)).predict(inputs.numpy())
     np.testing.assert_allclose(
         served, torch.stack(by_client).mean(0).detach().numpy(), rtol=1e-5, atol=1e-6

@@ -161,23 +161,21 @@ def _select(
     return runs
 
 
-def _guarantees(runs: pd.DataFrame) -> dict[str, Any]:
-    """What the private ones among the runs promise, as fields of a `Judgement`."""
+def _about(claim: ThresholdClaim | TrendClaim, version: str, runs: pd.DataFrame) -> dict[str, Any]:
+    """Of a `Judgement`: the claim's words, and what the private ones among the runs promise."""
+    words = {name: getattr(claim, name) for name in ("claim", "source", "paper", "measure")}
     private = runs[runs["privacy"] != "none"]
     bound = private["epsilon_verified"].astype(float).fillna(math.inf)
     target = private["epsilon_nominal"].astype(float).fillna(math.inf)
     keeping = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
-    return {
+    return words | {
+        "reason": claim.reason or "",
+        "version": version,
         "epsilon_nominal": float(target.max()),
         "epsilon_verified": float(bound.max()),
         "within_nominal": bool(keeping.all()),
         "conditional": bool((private["privacy"] == "conditional").any()),
     }
-
-
-def _declared(claim: ThresholdClaim | TrendClaim) -> dict[str, Any]:
-    same = {name: getattr(claim, name) for name in ("claim", "source", "paper", "measure")}
-    return same | {"reason": claim.reason or ""}
 
 
 def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:
@@ -203,15 +201,13 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     else:
         verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
     return Judgement(
-        **_declared(claim) | asdict(summary),
-        version=version,
+        **_about(claim, version, pd.concat([subject, reference])) | asdict(summary),
         comparison=claim.comparison or "value",
         seeds=len(seeds),
         reached_of=int(ours.notna().sum()),
         reached_over=int(theirs.notna().sum()),
         at_least=at_least,
         at_most=at_most,
-        **_guarantees(pd.concat([subject, reference])),
         verdict=verdict,
     )
 
@@ -240,8 +236,7 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
     # Without a seed that all values have: of what each has.
     means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
     return Judgement(
-        **_declared(claim) | asdict(gain),
-        version=version,
+        **_about(claim, version, runs) | asdict(gain),
         comparison="trend",
         seeds=len(seeds),
         reached_of=n,
@@ -249,7 +244,6 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(map(float, means)),
-        **_guarantees(runs),
         verdict=verdict,
     )
 
