@@ -8,7 +8,7 @@ import numpy as np
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig
 from m2fdp.core.data.dataset import Dataset, is_whole, plain, records_of
-from m2fdp.core.data.partitioners import CLOUD, Names, numbers_of
+from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.own_code import guarded, keywords_of, load, n_positional
@@ -87,7 +87,7 @@ def by_own_code(
             "deals by numbers, and topology.edges has names; valid: it returns names, or takes "
             "`*, devices` or `*, servers`, which tell it whose the numbers are"
         )
-    device = numbers_of(found.tolist(), names, by_name_alone=True) if by_name else found
+    device = names.numbers(found.tolist(), by_name_alone=True) if by_name else found
     if device.min() < CLOUD or device.max() >= n_devices:
         wrong = found[(device < CLOUD) | (device >= n_devices)][0]
         valid = f"0 to {n_devices - 1}, and -1 = left out"

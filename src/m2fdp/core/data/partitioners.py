@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from m2fdp.core.config import PartitionConfig
 from m2fdp.core.errors import InputError, did_you_mean
@@ -42,6 +43,33 @@ class Names:
         """Names of devices that nobody has named, from the edge server above each."""
         devices = tuple(f"device-{j}" for j in range(len(edges)))
         return Names(devices, tuple(f"server-{edge}" for edge in edges), given=False)
+
+    def called(self, device: int) -> str:
+        """What a line calls a device."""
+        return self.devices[device] if self.given else f"device {device}"
+
+    def numbers(self, values: Sequence[object], by_name_alone: bool = False) -> np.ndarray:
+        """The devices' numbers, int64 (n,), of names or numbers; -1 for the cloud, -2 for what is
+        neither. Numbers count only where no name looks like one."""
+        number_of = {name: j for j, name in enumerate(self.devices)}
+        if not by_name_alone and not any(map(_is_number, self.devices)):
+            number_of |= {str(j): j for j in range(len(self.devices))}
+        number_of[str(CLOUD)] = CLOUD
+        found = (
+            # A column that has lacked a value somewhere holds whole numbers as floats.
+            number_of.get(text, number_of.get(text.removesuffix(".0"), -2))
+            for text in map(str, values)
+        )
+        return np.fromiter(found, dtype=np.int64, count=len(values))
+
+
+def _is_number(name: str) -> bool:
+    """Whether whoever reads a table may take a name, such as `007`, for a number."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def partition(
@@ -98,7 +126,9 @@ def _by_affinity(
         case "labels_per_device":
             rows = _labels_per_group(_label_count(config, n_classes), group_sizes, n_classes, rng)
         case "dirichlet":
-            rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
+            # Hsu et al. 2019. A class whose draws all underflow at a tiny alpha is shared equally.
+            shares = rng.dirichlet(np.full(n_classes, config.alpha), size=len(group_sizes))
+            rows = shares + np.finfo(np.float64).tiny
         case "quantity":
             rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
         case "table":
@@ -121,24 +151,12 @@ def stratified_position(
     The first m records of a group are then a random subset with the group's label mix: seats
     apportioned to the labels by the method of Webster and Sainte-Laguë.
     """
-    shuffle = rng.permutation(len(group))
-    order = np.lexsort((shuffle, label, group))
-    place, size = _runs(group[order], label[order])
-    quotient = np.empty(len(group))
-    quotient[order] = (place + 0.5) / size
-    order = np.lexsort((shuffle, quotient, group))
-    position = np.empty(len(group), dtype=np.int64)
-    position[order], _ = _runs(group[order])
-    return position
-
-
-def _runs(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For sorted keys: each entry's place in its run of equal keys, and that run's length."""
-    is_first = np.ones(len(keys[0]), dtype=bool)
-    is_first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    starts = np.flatnonzero(is_first)
-    lengths = np.diff(starts, append=len(is_first))
-    return np.arange(len(is_first)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    order = np.argsort(rng.permutation(len(group)))
+    records = pd.DataFrame({"group": group, "label": label}).iloc[order]
+    alike = records.groupby(["group", "label"])["label"]
+    quotients = (alike.cumcount() + 0.5) / alike.transform("size")
+    places = records.loc[quotients.sort_values(kind="stable").index].groupby("group").cumcount()
+    return places.sort_index().to_numpy()
 
 
 def _label_count(config: PartitionConfig, n_classes: int) -> int:
@@ -170,15 +188,6 @@ def _labels_per_group(
     return rows
 
 
-def _dirichlet_labels(
-    alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Rows of Dir(alpha, …, alpha) over the classes (Hsu et al. 2019); all records are dealt."""
-    rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
-    # A class whose draws all underflow at a tiny alpha is shared equally.
-    return rows + np.finfo(np.float64).tiny
-
-
 def _ordered(
     table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
 ) -> list[list[float]]:
@@ -200,19 +209,18 @@ def _ordered(
 def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
     """The rows of `partition.table` (D's Table 7 is one), each shared equally by its group."""
 
-    def refuse(has: str, valid: str) -> InputError:
-        return InputError("partition.table", has, f"valid: {valid}")
-
+    refuse = partial(InputError, "partition.table")
     if len(table) != len(group_sizes):
-        remedy = f"{len(group_sizes)}, one for each that partition.level names"
-        raise refuse(counted(len(table), "row"), remedy)
+        valid = f"valid: {len(group_sizes)}, one for each that partition.level names"
+        raise refuse(counted(len(table), "row"), valid)
     for number, row in enumerate(table):
         if len(row) != n_classes:
-            raise refuse(f"row {number} of {len(row)}", f"a number for each of {n_classes} classes")
+            valid = f"valid: a number for each of {n_classes} classes"
+            raise refuse(f"row {number} of {len(row)}", valid)
     rows = np.array(table)
     if not rows.any(axis=0).all():
-        empty = int(np.argmin(rows.any(axis=0)))
-        raise refuse(f"column {empty} of zeros", "a device, at least, that holds the class")
+        empty = f"column {int(np.argmin(rows.any(axis=0)))} of zeros"
+        raise refuse(empty, "valid: a device, at least, that holds the class")
     return rows / group_sizes[:, None]
 
 
@@ -243,18 +251,15 @@ def _check(
     held, n_devices = device >= 0, len(names.devices)
     sizes = np.bincount(device[held], minlength=n_devices)
     if not sizes.all():
-        alpha = "a larger partition.alpha, "
         remedy = {
             "labels_per_device": "a larger partition.labels_per_device, ",
-            "dirichlet": alpha,
-            "quantity": alpha,
             "table": "a row of partition.table that is not zero, ",
-        }.get(config.scheme, "")
+        } | dict.fromkeys(("dirichlet", "quantity"), "a larger partition.alpha, ")
+        first = f"{names.called(int(np.argmin(sizes)))} would hold no record"
         raise InputError(
             "partition.scheme",
             config.scheme,
-            f"{called(int(np.argmin(sizes)), names)} would hold no record; use {remedy}fewer "
-            "devices or a larger data set",
+            f"{first}; use {remedy.get(config.scheme, '')}fewer devices or a larger data set",
         )
     if config.scheme == "labels_per_device":
         pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)
@@ -264,36 +269,7 @@ def _check(
             raise InputError(
                 "partition.labels_per_device",
                 config.labels_per_device,
-                f"{called(int(np.argmin(classes)), names)} would hold records of {fewest} only; "
+                f"{names.called(int(np.argmin(classes)))} would hold records of {fewest} only; "
                 "use fewer labels, fewer devices, a larger data set or a larger "
                 "partition.samples_per_device",
             )
-
-
-def numbers_of(values: Sequence[object], names: Names, by_name_alone: bool = False) -> np.ndarray:
-    """The devices' numbers, int64 (n,), of names or numbers; -1 for the cloud, -2 for what is
-    neither. Numbers count only where no name looks like one."""
-    number_of = {name: j for j, name in enumerate(names.devices)}
-    if not by_name_alone and not any(map(_is_number, names.devices)):
-        number_of |= {str(j): j for j in range(len(names.devices))}
-    number_of[str(CLOUD)] = CLOUD
-    found = (
-        # A column that has lacked a value somewhere holds whole numbers as floats.
-        number_of.get(text, number_of.get(text.removesuffix(".0"), -2))
-        for text in map(str, values)
-    )
-    return np.fromiter(found, dtype=np.int64, count=len(values))
-
-
-def _is_number(name: str) -> bool:
-    """Whether whoever reads a table may take a name, such as `007`, for a number."""
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
-
-
-def called(device: int, names: Names) -> str:
-    """What a line calls a device."""
-    return names.devices[device] if names.given else f"device {device}"

@@ -14,12 +14,11 @@ from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset, checked, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
-    Repeats,
     by_name,
     check_manifest,
-    count_repeats,
     held_out,
     make_manifest,
+    repeated_records,
     shards_of,
 )
 from m2fdp.core.data.partitioners import Names
@@ -127,17 +126,16 @@ class Parts:
         return self._split[0]
 
     @cached_property
-    def _split(self) -> tuple[pd.DataFrame, Repeats]:
+    def _split(self) -> tuple[pd.DataFrame, list[str]]:
         config, dataset, (tree, names) = self.config, self.dataset, self._tree_and_names
         partition, manifest = config.partition, self.given_manifest
         if manifest is None:
             edges = tree.ancestors[tree.depth - 1]
             manifest = make_manifest(dataset, partition, edges, config.seed, names)
         else:
-            by = partition.held_out_by
-            manifest = check_manifest(manifest, dataset, tree.n_devices, by, names)
+            manifest = check_manifest(manifest, dataset, names, partition.held_out_by)
         self.check_split(shards_of(manifest).sizes)
-        return manifest, count_repeats(dataset, manifest)
+        return manifest, repeated_records(dataset, manifest)
 
     def check_split(self, sizes: np.ndarray) -> None:
         """What can be found wrong once the records are dealt, before anything is written.
@@ -175,8 +173,8 @@ class Parts:
         return "training.backend: stacked" if backend in ("stacked", *["auto"] * on_gpu) else None
 
     @property
-    def repeats(self) -> Repeats:
-        """The records that are equal to others."""
+    def repeats(self) -> list[str]:
+        """Sentences on the records that are equal to others."""
         return self._split[1]
 
     @cached_property
