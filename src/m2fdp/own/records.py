@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig
-from m2fdp.core.data.dataset import Dataset, is_whole, plain, records_of
+from m2fdp.core.data.dataset import Dataset, check_records, is_whole, plain
 from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
@@ -32,7 +32,7 @@ def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
         dataset = function(config) if takes_block else function()
     if not isinstance(dataset, Dataset):
         raise refuse(f"must return a m2fdp.core.data.dataset.Dataset, not {type(dataset).__name__}")
-    records_of(dataset, refuse)
+    check_records(dataset, refuse)
     arrays, called = {}, {}
     n_train = dataset.n_train
     for split, records in (("train", slice(n_train)), ("test", slice(n_train, None))):

@@ -14,7 +14,6 @@ from m2fdp.core.data.dataset import (
     MOST_CLASSES,
     Dataset,
     Refuse,
-    by_channel,
     check_images,
     check_labels,
     plain,
@@ -55,7 +54,7 @@ def read_images(key: str, file: str, name: str) -> np.ndarray:
     by_image = images.reshape(len(images), -1)
     if (by_image == by_image[:, :1]).all():
         raise refuse(f"{name} holds images of one colour each; valid: images that show something")
-    return by_channel(images)
+    return plain(images, np.zeros(len(images)))[0]
 
 
 def read_records(key: str, file: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:

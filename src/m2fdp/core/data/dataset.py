@@ -51,7 +51,7 @@ class Dataset:
 
 
 def of_unit_norm(dataset: Dataset) -> Dataset:
-    """The data set with every image over its own length: float32, of length one, or zero if it was.
+    """The data set with every image, float32, over its own length; zero stays zero.
 
     A function of one record alone: neighbouring data sets stay neighbours.
     """
@@ -83,32 +83,36 @@ def checked(dataset: Dataset) -> Dataset:
     Raises:
         InputError: images that are none in [0, 1], or labels that are none of its classes'.
     """
-    kind = type(dataset).__name__  # a line has no room for the values
     if not isinstance(dataset, Dataset):
+        kind = type(dataset).__name__  # a line has no room for the values
         raise InputError("dataset", kind, "is no m2fdp.core.data.dataset.Dataset")
     refuse = partial(InputError, "dataset", dataset.name)
     if not isinstance(dataset.name, str):
-        raise InputError("dataset", dataset.name, "is no name; valid: a text")
-    images, labels = records_of(dataset, refuse, least=0)
+        raise refuse("is no name; valid: a text")
+    check_records(dataset, refuse, least=0)
+    images, labels, n_classes = dataset.images, dataset.labels, dataset.n_classes
     check_images(images, "images", refuse)
     check_labels("labels", labels, images, refuse)
-    if not is_whole(dataset.n_classes) or labels.min() < 0 or labels.max() >= dataset.n_classes:
-        raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and labels from {labels.min()} to "
-            f"{labels.max()}; valid: 0 to n_classes - 1"
-        )
-    if not 2 <= dataset.n_classes <= MOST_CLASSES:
-        problem = ", so that every answer is right" if dataset.n_classes == 1 else ""
+    low, high = labels.min(), labels.max()
+    if not is_whole(n_classes) or low < 0 or high >= n_classes:
+        found = f"has n_classes = {n_classes!r} and labels from {low} to {high}"
+        raise refuse(f"{found}; valid: 0 to n_classes - 1")
+    if not 2 <= n_classes <= MOST_CLASSES:
+        problem = ", so that every answer is right" if n_classes == 1 else ""
         valid = f"valid: 2 to {MOST_CLASSES:,} classes"
-        raise refuse(f"has n_classes = {dataset.n_classes}{problem}; {valid}")
-    plain_images, plain_labels = plain(images, labels)
-    if plain_images is images and plain_labels is labels:
+        raise refuse(f"has n_classes = {n_classes}{problem}; {valid}")
+    images, labels = plain(images, labels)
+    if images is dataset.images and labels is dataset.labels:
         return dataset
-    return replace(dataset, images=plain_images, labels=plain_labels)
+    return replace(dataset, images=images, labels=labels)
 
 
-def records_of(dataset: Dataset, refuse: Refuse, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of a data set, one label an image, the first `n_train` to be trained on."""
+def check_records(dataset: Dataset, refuse: Refuse, least: int = 1) -> None:
+    """Refuse a data set without one label an image and `n_train` of them to be trained on.
+
+    Args:
+        least: the fewest training records and test records.
+    """
     for field in ("images", "labels"):
         value = getattr(dataset, field)
         if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
@@ -119,7 +123,6 @@ def records_of(dataset: Dataset, refuse: Refuse, least: int = 1) -> tuple[np.nda
         raise refuse(f"has n_train = {dataset.n_train!r}; valid: {valid}")
     if dataset.images.ndim == 0 or len(dataset.images) != n:
         raise refuse(f"has {dataset.images.shape} images for {n} labels; valid: one label an image")
-    return dataset.images, dataset.labels
 
 
 def is_whole(value: object) -> bool:
@@ -129,15 +132,11 @@ def is_whole(value: object) -> bool:
 
 def plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Checked images as (N, H, W, C), uint8 or float32, and labels as int64."""
-    return by_channel(images), labels.astype(np.int64, copy=False)
-
-
-def by_channel(images: np.ndarray) -> np.ndarray:
-    """Checked images as (N, H, W, C), uint8 or float32."""
     kind = np.uint8 if images.dtype == np.uint8 else np.float32
-    by_channel = (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
-    beyond = kind is np.float32 and (by_channel.min() < 0 or by_channel.max() > 1)
-    return by_channel.clip(0, 1) if beyond else by_channel
+    images = (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
+    if kind is np.float32 and (images.min() < 0 or images.max() > 1):
+        images = images.clip(0, 1)
+    return images, labels.astype(np.int64, copy=False)
 
 
 def check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
@@ -145,20 +144,16 @@ def check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
     if x.ndim not in (3, 4) or 0 in x.shape:
         raise refuse(f"{called} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
     if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
-        raise refuse(
-            f"{called} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
-            f"{called}.transpose(0, 2, 3, 1) makes it"
-        )
+        remedy = f"valid: NxHxWxC, as {called}.transpose(0, 2, 3, 1) makes it"
+        raise refuse(f"{called} has shape {x.shape}, with channels first; {remedy}")
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise refuse(f"{called} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
     low, high = x.min(), x.max()
     if np.isnan(low):
         raise refuse(f"{called} has pixels that are nan, no number; valid: floats in [0, 1]")
     if x.dtype.kind == "f" and not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
-        raise refuse(
-            f"{called} ranges from {low:.9g} to {high:.9g}; valid: floats in [0, 1], "
-            "scaled by a constant, or uint8"
-        )
+        valid = "valid: floats in [0, 1], scaled by a constant, or uint8"
+        raise refuse(f"{called} ranges from {low:.9g} to {high:.9g}; {valid}")
 
 
 def check_labels(called: str, y: np.ndarray, x: np.ndarray, refuse: Refuse) -> None:

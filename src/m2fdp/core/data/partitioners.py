@@ -1,12 +1,9 @@
 """Who holds which training record (J Sec. VI-A and the schemes federated learning compares on).
 
-Every scheme of this module is one matrix, affinity[device, stratum] >= 0. A stratum is a class, or
-all records where a scheme does not look at labels. Its records are dealt at random, to devices in
-proportion to its column. At edge level all devices of one edge server have the same row. A user's
-own scheme is a function.
+Every scheme here is one matrix, affinity[device, stratum] >= 0. A stratum is a class, or all
+records where a scheme does not look at labels. Its records are dealt at random, to devices in
+proportion to its column. At edge level all devices of one edge server have the same row.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +36,7 @@ class Names:
     given: bool = True
 
     @staticmethod
-    def numbered(edges: Sequence[int]) -> Names:
+    def numbered(edges: Sequence[int]) -> "Names":
         """Names of devices that nobody has named, from the edge server above each."""
         devices = tuple(f"device-{j}" for j in range(len(edges)))
         return Names(devices, tuple(f"server-{edge}" for edge in edges), given=False)
@@ -88,17 +85,14 @@ def partition(
         names: the devices' and servers' names; None = nobody has named them.
 
     Raises:
-        InputError: if a device would hold nothing, or not as many classes as asked for, or if own
-            code does not deal the records.
+        InputError: a device would hold nothing, or not as many classes as asked for, or own code
+            does not deal the records.
     """
-    n_devices, names = len(edges), names or Names.numbered(edges.tolist())
-    if n_devices > len(labels):
-        raise InputError(
-            "topology",
-            f"{n_devices} devices",
-            f"at most one device a training record, here {len(labels)}; use fewer devices "
-            "or a larger data set",
-        )
+    names = names or Names.numbered(edges.tolist())
+    if len(edges) > len(labels):
+        valid = f"at most one device a training record, here {len(labels)}"
+        remedy = "use fewer devices or a larger data set"
+        raise InputError("topology", f"{len(edges)} devices", f"{valid}; {remedy}")
     deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
     device = deal(labels, n_classes, config, edges, seed, names)
     if config.samples_per_device is not None:
@@ -117,8 +111,8 @@ def _by_affinity(
     names: Names,
 ) -> np.ndarray:
     """The schemes of this module; all records are dealt."""
-    rng = generator(seed, "partition-affinity")
-    groups = edges if config.level == "edge" else np.arange(len(edges))
+    rng, by_edge = generator(seed, "partition-affinity"), config.level == "edge"
+    groups = edges if by_edge else np.arange(len(edges))
     _, firsts, group_of_device, group_sizes = np.unique(
         groups, return_index=True, return_inverse=True, return_counts=True
     )
@@ -132,12 +126,11 @@ def _by_affinity(
         case "quantity":
             rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
         case "table":
-            of_level = names.servers if config.level == "edge" else names.devices
-            table = _ordered(config.table or [], [of_level[j] for j in firsts], names.given)
-            rows = _given(table, group_sizes, n_classes)
+            of_level = names.servers if by_edge else names.devices
+            rows = _of_table(config, [of_level[j] for j in firsts], names.given, n_classes)
+            rows = rows / group_sizes[:, None]  # each group shares its row equally
         case _:  # iid
             rows = np.ones((len(group_sizes), 1))
-
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
     return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
 
@@ -188,40 +181,34 @@ def _labels_per_group(
     return rows
 
 
-def _ordered(
-    table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
-) -> list[list[float]]:
-    """The rows of `partition.table`, one for each of some named groups, in the order of these."""
-    if not isinstance(table, Mapping):
-        if given:
-            problem = "is for names that topology.edges has; valid: name: row, for each of "
-            raise InputError("partition.table", "rows without names", problem + some_of(groups))
-        return list(table)
-    for name in (*table, *groups):
-        if name not in table:
-            raise InputError("partition.table", list(table), f"lacks a row for {name}")
-        if name not in groups:
-            known = some_of(groups) + did_you_mean(name, groups)
-            raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
-    return [table[name] for name in groups]
-
-
-def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
-    """The rows of `partition.table` (D's Table 7 is one), each shared equally by its group."""
-
-    refuse = partial(InputError, "partition.table")
-    if len(table) != len(group_sizes):
-        valid = f"valid: {len(group_sizes)}, one for each that partition.level names"
+def _of_table(
+    config: PartitionConfig, groups: Sequence[str], given: bool, n_classes: int
+) -> np.ndarray:
+    """The rows of `partition.table` (D's Table 7 is one), in the order of some named groups."""
+    refuse, table = partial(InputError, "partition.table"), config.table or []
+    if isinstance(table, Mapping):
+        for name in (*table, *groups):
+            if name not in table:
+                raise refuse(list(table), f"lacks a row for {name}")
+            if name not in groups:
+                known = some_of(groups) + did_you_mean(name, groups)
+                raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
+        table = [table[name] for name in groups]
+    elif given:
+        problem = "is for names that topology.edges has; valid: name: row, for each of "
+        raise refuse("rows without names", problem + some_of(groups))
+    if len(table) != len(groups):
+        valid = f"valid: {len(groups)}, one for each that partition.level names"
         raise refuse(counted(len(table), "row"), valid)
     for number, row in enumerate(table):
         if len(row) != n_classes:
             valid = f"valid: a number for each of {n_classes} classes"
             raise refuse(f"row {number} of {len(row)}", valid)
     rows = np.array(table)
-    if not rows.any(axis=0).all():
-        empty = f"column {int(np.argmin(rows.any(axis=0)))} of zeros"
-        raise refuse(empty, "valid: a device, at least, that holds the class")
-    return rows / group_sizes[:, None]
+    if not (held := rows.any(axis=0)).all():
+        problem = "valid: a device, at least, that holds the class"
+        raise refuse(f"column {int(np.argmin(held))} of zeros", problem)
+    return rows
 
 
 def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -248,19 +235,19 @@ def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) ->
 def _check(
     device: np.ndarray, labels: np.ndarray, n_classes: int, names: Names, config: PartitionConfig
 ) -> None:
+    """Refuse devices without records, or with fewer classes than asked for."""
     held, n_devices = device >= 0, len(names.devices)
     sizes = np.bincount(device[held], minlength=n_devices)
     if not sizes.all():
-        remedy = {
+        remedies = {
             "labels_per_device": "a larger partition.labels_per_device, ",
+            "dirichlet": "a larger partition.alpha, ",
+            "quantity": "a larger partition.alpha, ",
             "table": "a row of partition.table that is not zero, ",
-        } | dict.fromkeys(("dirichlet", "quantity"), "a larger partition.alpha, ")
-        first = f"{names.called(int(np.argmin(sizes)))} would hold no record"
-        raise InputError(
-            "partition.scheme",
-            config.scheme,
-            f"{first}; use {remedy.get(config.scheme, '')}fewer devices or a larger data set",
-        )
+        }
+        remedy = f"use {remedies.get(config.scheme, '')}fewer devices or a larger data set"
+        problem = f"{names.called(int(np.argmin(sizes)))} would hold no record; {remedy}"
+        raise InputError("partition.scheme", config.scheme, problem)
     if config.scheme == "labels_per_device":
         pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)
         classes = np.bincount(pairs[0], minlength=n_devices)
