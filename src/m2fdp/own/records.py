@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig
-from m2fdp.core.data.dataset import Dataset, check_records, is_whole, plain
+from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.own_code import guarded, keywords_of, load, n_positional
 from m2fdp.core.streams import generator
+from m2fdp.given.records import check_records, is_whole, plain
 from m2fdp.sources.arrays import check_arrays
 
 

@@ -10,16 +10,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig
-from m2fdp.core.data.dataset import (
-    MOST_CLASSES,
-    Dataset,
-    Refuse,
-    check_images,
-    check_labels,
-    plain,
-)
+from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.formatting import counted, some_of
+from m2fdp.given.records import MOST_CLASSES, Refuse, check_images, check_labels, plain
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 # What a file begins with that is no archive of arrays.

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from m2fdp.core.config import DatasetConfig, PartitionConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import (
-    check_manifest,
     held_by_cloud,
     held_out,
     make_manifest,
@@ -20,6 +19,7 @@ from m2fdp.core.data.manifest import (
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
+from m2fdp.given.splits import check_manifest
 from m2fdp.pipelines.data import label_counts
 
 FIFTY = np.repeat(np.arange(10), 5)

@@ -11,14 +11,12 @@ from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.data.dataset import Dataset, checked, features, of_unit_norm
+from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
     by_name,
-    check_manifest,
     held_out,
     make_manifest,
-    repeated_records,
     shards_of,
 )
 from m2fdp.core.data.partitioners import Names
@@ -32,7 +30,9 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out
 from m2fdp.core.models.checks import Shape, check_one_by_one
 from m2fdp.core.models.registry import Model, build_model
+from m2fdp.core.own_code import OWN
 from m2fdp.core.privacy.calibration import check_delta
+from m2fdp.core.rooms import brought
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, weighted
@@ -75,7 +75,8 @@ class Parts:
     def dataset(self) -> Dataset:
         """The records."""
         if self.given_dataset is not None:
-            return checked(self.given_dataset)
+            given: Dataset = OWN["dataset"](self.given_dataset)
+            return given
         return load_dataset(self.config.dataset)
 
     @cached_property
@@ -133,9 +134,10 @@ class Parts:
             edges = tree.ancestors[tree.depth - 1]
             manifest = make_manifest(dataset, partition, edges, config.seed, names)
         else:
-            manifest = check_manifest(manifest, dataset, names, partition.held_out_by)
+            manifest = OWN["manifest"](manifest, dataset, names, partition.held_out_by)
         self.check_split(shards_of(manifest).sizes)
-        return manifest, repeated_records(dataset, manifest)
+        lines = [line for of in brought("splits") for line in of(dataset, manifest)]
+        return manifest, lines
 
     def check_split(self, sizes: np.ndarray) -> None:
         """What can be found wrong once the records are dealt, before anything is written.

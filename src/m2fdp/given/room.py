@@ -1,0 +1,11 @@
+"""What the room of given records brings to the core."""
+
+from m2fdp.core.rooms import Room
+
+ROOM = Room(
+    own={
+        "dataset": "m2fdp.given.records:checked",
+        "manifest": "m2fdp.given.splits:check_manifest",
+    },
+    splits=("m2fdp.given.splits:repeated_records",),
+)
