@@ -5,6 +5,7 @@ from m2fdp.core.rooms import Room
 ROOM = Room(
     own={
         "dataset": "m2fdp.given.records:checked",
+        "module": "m2fdp.given.modules:check_one_by_one",
         "manifest": "m2fdp.given.splits:check_manifest",
     },
     splits=("m2fdp.given.splits:repeated_records",),

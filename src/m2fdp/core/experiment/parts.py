@@ -28,7 +28,7 @@ from m2fdp.core.engine.sampling import sampling_rates
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out
-from m2fdp.core.models.checks import Shape, check_one_by_one
+from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.own_code import OWN
 from m2fdp.core.privacy.calibration import check_delta
@@ -156,7 +156,7 @@ class Parts:
             plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
         )
         if built.is_own and (who := self.vectorised_by):
-            check_one_by_one(built.name, built.module, self.input_shape, who)
+            OWN["module"](built.name, built.module, self.input_shape, who)
         # A device as a whole takes part for certain.
         rates = sampling_rates(sizes, training.batch_size if privacy.unit == "record" else None)
         schedule, chance = plan.schedule, plan.network.chance
