@@ -266,7 +266,7 @@ def test_public_images_are_read_once(tmp_path):
     assert first_recipe.key == second_recipe.key
     np.savez(file, x=second)
     (fit,) = first_recipe.fit()
-    assert fit.projection.mean.tolist() == expected.projection.mean.tolist()
+    assert fit.state["mean"].tolist() == expected.state["mean"].tolist()
     assert recipe.recipe_of(config, (1, 12, 9)).key != first_recipe.key
 
 
