@@ -25,9 +25,10 @@ from m2fdp.core.data.dataset import Dataset, features
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.files import replacing, sealed, unsealed
 from m2fdp.core.formatting import counted
+from m2fdp.core.models.checks import Shape
 from m2fdp.features.config import FeaturesConfig
 from m2fdp.features.drawings import deformed
-from m2fdp.features.maps import MAPS, FeatureMap, Fitted, Shape, sources_of
+from m2fdp.features.maps import MAPS, FeatureMap, Fitted, sources_of
 from m2fdp.features.projection import (
     by_invariance,
     by_variance,
@@ -62,7 +63,7 @@ class Fit:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Images (n, C, H, W) in [0, 1] to components (n, d), which are to be whitened."""
-        return (self.map(images, self.state) - self.state["mean"]) @ self.state["axes"]
+        return (self.map.answers(images, self.state) - self.state["mean"]) @ self.state["axes"]
 
     def on(self, device: str) -> Fit:
         """The same on a device."""
@@ -116,7 +117,7 @@ class Recipe:
             fitted = map_.fit(images)
             coefficients = torch.empty(len(images), map_.count(self.shape))
             for rows, chunk in zip(coefficients.split(chunk_of(self.shape)), chunks, strict=True):
-                rows.copy_(map_(chunk, fitted))
+                rows.copy_(map_.answers(chunk, fitted))
             projection = fit_projection(coefficients, dimension)
             if projection["variances"][0] < _LEAST_VARIANCE:
                 problem = "has images that hardly differ, too little to fit features on"

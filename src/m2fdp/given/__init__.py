@@ -1,1 +1,1 @@
-"""Records and splits that a user gives: what must be true of them."""
+"""Records, splits, modules and edges that a user gives: what must be true of them."""
