@@ -28,6 +28,7 @@ def images(n, shape, seed=0):
 
 def test_answers_are_what_is_said_of_them_patch_by_patch():
     filters = fit_filters(images(40, (1, 10, 10)), SETTINGS)
+    weights, offsets = filters["weights"].numpy(), filters["offsets"].numpy()
     image = images(1, (1, 6, 6), seed=1)
     padded = np.pad(image[0, 0].numpy(), 1)
     answers = np.empty((5, 3, 3))
@@ -35,9 +36,7 @@ def test_answers_are_what_is_said_of_them_patch_by_patch():
         for column in range(3):
             patch = padded[2 * row : 2 * row + 4, 2 * column : 2 * column + 4].ravel()
             patch = (patch - patch.mean()) / np.sqrt(patch.var() + 10 / 255**2)
-            answers[:, row, column] = (
-                filters["weights"].numpy() @ patch - filters["offsets"].numpy()
-            )
+            answers[:, row, column] = weights @ patch - offsets
     along, against = np.maximum(answers - 0.3, 0), np.maximum(-answers - 0.3, 0)
     responses = patch_answers(image, filters, SETTINGS)[0].numpy()
     # Three positions a side in two cells, of deviation 3/4 around 3/4 and 9/4.

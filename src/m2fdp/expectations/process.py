@@ -61,10 +61,17 @@ class Checker:
 
     def ask(self, digest: str, case: Mapping[str, Any]) -> None:
         """Have a case checked that is not known, nor asked already."""
-        if digest not in self._verdicts and digest not in self._asked:
-            self.start()
-            self._send(digest, case)
-            self._asked.add(digest)
+        if digest in self._verdicts or digest in self._asked:
+            return
+        self.start()
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            # Within its tuple a string of bytes, so that nobody has to know pandas to receive it.
+            pickle.dump((digest, pickle.dumps(case)), self._process.stdin)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._fail()
+        self._asked.add(digest)
 
     def verdict(self, digest: str) -> Verdict:
         """On what was asked; waits for it.
@@ -88,24 +95,13 @@ class Checker:
                 del self._verdicts[next(iter(self._verdicts))]
         return self._verdicts[digest]
 
-    def _send(self, digest: str, case: Mapping[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            # Within its tuple a string of bytes, so that nobody has to know pandas to receive it.
-            pickle.dump((digest, pickle.dumps(case)), self._process.stdin)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            self._fail()
-
     def _fail(self) -> NoReturn:
         """It has died; the next question has another one."""
         assert self._process is not None
         code = self._process.wait()
         self.stop()
-        raise UncheckedError(
-            f"The process that checks the split has died (exit code {code}); is there enough "
-            "memory?"
-        )
+        problem = f"The process that checks the split has died (exit code {code})"
+        raise UncheckedError(f"{problem}; is there enough memory?")
 
 
 # What a process has loaded and learnt serves all its runs.
@@ -115,10 +111,8 @@ _pending: list[Callable[[], None]] | None = None
 
 @contextmanager
 def beside() -> Iterator[None]:
-    """Inside the block work goes on while a split is checked, up to the next `settle`.
-
-    What nobody has settled at the end of the block is forgotten.
-    """
+    """Inside the block work goes on while a split is checked, up to the next `settle`; what nobody
+    has settled at its end is forgotten."""
     global _pending  # as MLflow's active run, it is a matter of the process
     _pending = []
     try:
