@@ -61,17 +61,10 @@ class Checker:
 
     def ask(self, digest: str, case: Mapping[str, Any]) -> None:
         """Have a case checked that is not known, nor asked already."""
-        if digest in self._verdicts or digest in self._asked:
-            return
-        self.start()
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            # Within its tuple a string of bytes, so that nobody has to know pandas to receive it.
-            pickle.dump((digest, pickle.dumps(case)), self._process.stdin)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            self._fail()
-        self._asked.add(digest)
+        if digest not in self._verdicts and digest not in self._asked:
+            self.start()
+            self._send(digest, case)
+            self._asked.add(digest)
 
     def verdict(self, digest: str) -> Verdict:
         """On what was asked; waits for it.
@@ -94,6 +87,15 @@ class Checker:
             if len(self._verdicts) > _REMEMBERED:
                 del self._verdicts[next(iter(self._verdicts))]
         return self._verdicts[digest]
+
+    def _send(self, digest: str, case: Mapping[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            # Within its tuple a string of bytes, so that nobody has to know pandas to receive it.
+            pickle.dump((digest, pickle.dumps(case)), self._process.stdin)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._fail()
 
     def _fail(self) -> NoReturn:
         """It has died; the next question has another one."""

@@ -43,11 +43,9 @@ def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
             called[f"{letter}_{split}"] = f"{field}{text}"
     n_classes = check_arrays(arrays, called, refuse)
     if not is_whole(dataset.n_classes) or dataset.n_classes != n_classes:
-        raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and training records of "
-            f"{counted(n_classes, 'class', 'classes')}; "
-            "valid: the same number"
-        )
+        found = counted(n_classes, "class", "classes")
+        has = f"has n_classes = {dataset.n_classes!r} and training records of {found}"
+        raise refuse(f"{has}; valid: the same number")
     images, labels = plain(dataset.images, dataset.labels)
     return replace(dataset, name=name, images=images, labels=labels, n_train=int(dataset.n_train))
 

@@ -19,7 +19,6 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
 from m2fdp.core.formatting import counted
-from m2fdp.core.topology.network import Network
 from m2fdp.reporting import style
 
 DPI = 150
@@ -117,26 +116,6 @@ class _Layer:
         return PACKED_HEIGHT[self.kind] if self.packed else SHAPES[self.kind].largest
 
 
-def network_table(network: Network) -> pd.DataFrame:
-    """One row a node, from the cloud down: node, layer, parent, kind, trusted, adds_noise."""
-    tree = network.tree
-    rows = []
-    for layer, names in enumerate(tree.names):
-        kind = "cloud" if layer == 0 else "device" if layer == tree.depth else "server"
-        for i, name in enumerate(names):
-            rows.append(
-                {
-                    "node": name,
-                    "layer": layer,
-                    "parent": tree.names[layer - 1][tree.parents[layer - 1][i]] if layer else "",
-                    "kind": kind,
-                    "trusted": bool(layer < tree.depth and network.trust[layer][i]),
-                    "adds_noise": bool(network.noise[layer][i] > 0),
-                }
-            )
-    return pd.DataFrame(rows)
-
-
 def draw_network(table: pd.DataFrame) -> Figure:
     """The tree with the cloud at the top and the devices at the bottom.
 
@@ -144,7 +123,7 @@ def draw_network(table: pd.DataFrame) -> Figure:
     heavy line up is a node whose message carries fresh noise.
 
     Args:
-        table: rows of `network_table`.
+        table: rows of `m2fdp.pipelines.topology.network_table`.
 
     Returns:
         A figure whose scatter artists hold one mark a node; their `gid` is the node's state,

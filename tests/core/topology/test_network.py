@@ -21,7 +21,7 @@ from m2fdp.core.topology.network import (
 )
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_untrusted, build_trust, draw_trust, explicit_trust
-from m2fdp.reporting.network_drawing import network_table
+from m2fdp.pipelines.topology import network_table
 
 
 def ragged(children_by_layer):
