@@ -15,9 +15,9 @@ from matplotlib.patches import Rectangle
 
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
-from m2fdp.core.topology.tables import network_table
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.pipelines.topology import network_table
 from m2fdp.reporting.network_drawing import NOISE, draw_network
 
 

@@ -13,10 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends.layout import channels_last
-from m2fdp.core.models.losses import distillation
 from m2fdp.tiers.clock import fedgkt_costs, module_costs, resnet_costs
 from m2fdp.tiers.split_models import build_split_model
-from m2fdp.tiers.transfer import SCORES, build_transfer_model, whole_batches
+from m2fdp.tiers.transfer import SCORES, build_transfer_model, distillation, whole_batches
 
 CONFIG = ModelConfig(name="resnet", width=2)
 

@@ -36,11 +36,11 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.facts import refuse
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.models.checks import check_one_by_one
 from m2fdp.core.privacy.calibrated import CalibratedMechanism
 from m2fdp.core.privacy.multiplier import nominal_epsilon
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
+from m2fdp.given.modules import check_one_by_one
 
 
 def estimate_constants(

@@ -34,7 +34,8 @@ class Room:
         models: {name: a function (block `model`, shape of inputs, number of classes) -> `Model`}.
         datasets: {name: a function (block `dataset`, folder to unpack in) -> `Dataset`}.
         loaded: functions that are told the names of the user's own code that has just been loaded.
-        own: {key that names a user's own code: the function that makes of it what the core takes}.
+        own: {what a user gives: the function that makes of it what the core takes}.
+        splits: functions from a `Dataset` and its manifest to sentences on what it suffers from.
         own_parts: functions from a `Config` and a `Plan` to the `OwnPart`s of the run.
         planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
         facts: tuples of the `Fact`s of a run that the room's keys break.
@@ -65,6 +66,7 @@ class Room:
     datasets: Mapping[str, str] = field(default_factory=dict)
     loaded: tuple[str, ...] = ()
     own: Mapping[str, str] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
     own_parts: tuple[str, ...] = ()
     planned: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()

@@ -102,10 +102,8 @@ class Checker:
         assert self._process is not None
         code = self._process.wait()
         self.stop()
-        raise UncheckedError(
-            f"The process that checks the split has died (exit code {code}); is there enough "
-            "memory?"
-        )
+        problem = f"The process that checks the split has died (exit code {code})"
+        raise UncheckedError(f"{problem}; is there enough memory?")
 
 
 # What a process has loaded and learnt serves all its runs.
@@ -115,10 +113,8 @@ _pending: list[Callable[[], None]] | None = None
 
 @contextmanager
 def beside() -> Iterator[None]:
-    """Inside the block work goes on while a split is checked, up to the next `settle`.
-
-    What nobody has settled at the end of the block is forgotten.
-    """
+    """Inside the block work goes on while a split is checked, up to the next `settle`; what nobody
+    has settled at its end is forgotten."""
     global _pending  # as MLflow's active run, it is a matter of the process
     _pending = []
     try:

@@ -43,10 +43,16 @@ def check(
         n_classes: None = a user's own data, of any number.
         cloud: the device that stands for the cloud.
     """
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import ProgressBarsConfig
+
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
     table = manifest.assign(shard_size=manifest["device"].map(sizes))
     rules = _rules(manifest, sizes, min_samples, n_classes, columns, splits, cloud)
-    result = _validate(table, rules)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    asset = context.data_sources.pandas_default.read_dataframe(table, "manifest")
+    result = asset.validate(rules)
     broken = tuple(_sentence(each) for each in result.results if not each.success)
     return broken, _page(result)
 
@@ -81,15 +87,6 @@ def _receive(cases: queue.SimpleQueue[tuple[str, bytes]]) -> None:
             cases.put(pickle.load(sys.stdin.buffer))
     finally:
         os._exit(0)
-
-
-def _validate(table: pd.DataFrame, rules: ExpectationSuite) -> ExpectationSuiteValidationResult:
-    import great_expectations as gx
-    from great_expectations.data_context.types.base import ProgressBarsConfig
-
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    return context.data_sources.pandas_default.read_dataframe(table, "manifest").validate(rules)
 
 
 def _rules(
@@ -142,9 +139,8 @@ def _rules(
         rules["validation records are held by devices 0 to n-1"] = expect(
             held, "device", value_set=devices, row_condition=is_validation
         )
-    kind, values = "DistinctValuesToEqualSet", list[Any](devices)
-    if not by_number:
-        kind, values = "ValuesToNotBeInSet", [cloud]
+    kind = "DistinctValuesToEqualSet" if by_number else "ValuesToNotBeInSet"
+    values = devices if by_number else [cloud]
     rules |= {
         f"training records are held by devices{' 0 to n-1, all of them' * by_number}": (
             expect(kind, "device", value_set=values, row_condition=is_train)

@@ -1,18 +1,21 @@
 """The feature maps by name: from images to coefficients, of which a projection leaves few."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from math import prod
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad, unfold
 
+from m2fdp.core.models.checks import Shape
 from m2fdp.features.scattering import N_PATHS, STRIDE, scattering
+
+Fitted = Mapping[str, Tensor]
 
 
 @cache
@@ -67,33 +70,22 @@ class PatchSettings:
     cells: int
 
 
-@dataclass(frozen=True, eq=False)
-class Filters:
-    """What answers are linear in, for patches less their mean and divided by their deviation.
-
-    Attributes:
-        weights: float32 (K, C * side^2).
-        offsets: float32 (K,), what the mean patch answers.
-    """
-
-    weights: Tensor
-    offsets: Tensor
-
-    def __call__(self, images: Tensor, settings: PatchSettings) -> Tensor:
-        """(n, C, H, W) to (n, 2 K, cells, cells): how much, on average over a cell, patches
-        exceed the threshold along each filter, then how much against each."""
-        framed = pad(images, (settings.padding,) * 4)
-        rows, columns = ((side - settings.side) // settings.stride + 1 for side in framed.shape[2:])
-        patches = unfold(framed, settings.side, stride=settings.stride)
-        answers = self.weights @ standardised(patches, (1,), _FLAT) - self.offsets[:, None]
-        maps = answers.reshape(len(images), -1, rows, columns)
-        excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
-        return torch.cat([averaged(each, (settings.cells,) * 2) for each in excesses], dim=1)
+def patch_answers(images: Tensor, filters: Fitted, settings: PatchSettings) -> Tensor:
+    """(n, C, H, W) to (n, 2 K, cells, cells): how much, on average over a cell, patches exceed the
+    threshold along each filter, then how much against each."""
+    framed = pad(images, (settings.padding,) * 4)
+    rows, columns = ((side - settings.side) // settings.stride + 1 for side in framed.shape[2:])
+    patches = standardised(unfold(framed, settings.side, stride=settings.stride), (1,), _FLAT)
+    answers = filters["weights"] @ patches - filters["offsets"][:, None]
+    maps = answers.reshape(len(images), -1, rows, columns)
+    excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
+    return torch.cat([averaged(each, (settings.cells,) * 2) for each in excesses], dim=1)
 
 
-def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
+def fit_filters(images: Tensor, settings: PatchSettings) -> dict[str, Tensor]:
     """Random patches of public images, float32 (n, C, H, W) in [0, 1], whitened by the statistics
-    of many and their mirror images."""
+    of many and their mirror images: `weights` (K, C * side^2), which take patches less their mean
+    and over their deviation, and `offsets` (K,), what the mean patch answers."""
     rng = np.random.default_rng(_SEED)
     patches = _draw(pad(images, (settings.padding,) * 4), settings.side, rng)
     both_ways = torch.cat([patches, patches.flip(-1)]).flatten(1)
@@ -107,7 +99,7 @@ def fit_filters(images: Tensor, settings: PatchSettings) -> Filters:
     chosen = centred[plain.int().argsort(stable=True)[: settings.n_filters]] @ whitening
     weights = chosen / chosen.norm(dim=1, keepdim=True).clamp_min(1e-12) @ whitening
     weights /= (centred[:4000] @ weights.T).std()
-    return Filters(weights.float(), (weights @ mean).float())
+    return {"weights": weights.float(), "offsets": (weights @ mean).float()}
 
 
 def _draw(images: Tensor, side: int, rng: np.random.Generator) -> Tensor:
@@ -184,131 +176,73 @@ def network_source() -> dict[str, str]:
     return {"contrastive network trained on drawings": digest}
 
 
-Shape = tuple[int, int, int]  # of one image: (C, H, W)
-Fitted = Mapping[str, Tensor]
-
 # The mean of the colours, red against blue, and green against both.
 _OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, 0, -1 / 2], [-1 / 4, 1 / 2, -1 / 4]]
 
 
-class FeatureMap(Protocol):
-    """A pure function of one image and of what was fitted on public images."""
+@dataclass(frozen=True)
+class FeatureMap:
+    """A pure function of one image and of what was fitted on public images.
 
-    @property
-    def channels(self) -> tuple[int, ...]:
-        """Those of the images that it takes: 1 of grey ones, 3 of colours. What is chosen for each
-        was chosen on training records of public benchmarks."""
-
-    def sources(self) -> dict[str, str]:
-        """What shaped the map before `fit`: its name and a digest."""
-
-    def count(self, shape: Shape) -> int:
-        """How many coefficients m an image of (C, H, W) has."""
-
-    def fit(self, images: Tensor) -> Fitted:
-        """What the map takes from public images, float32 (n, C, H, W) in [0, 1], by name."""
-
-    def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
-        """Coefficients (n, m) of images (n, C, H, W)."""
-
-
-class ScatteringMap:
-    """Scattering paths, each standardised inside the record, over its channels and cells.
-
-    Of colours the opponent ones, averaged with the mirror image's.
+    Attributes:
+        channels: those of the images that it takes: 1 of grey ones, 3 of colours. What is chosen
+            for each was chosen on training records of public benchmarks.
+        count: how many coefficients m an image of (C, H, W) has.
+        answers: images (n, C, H, W) and what was fitted, to coefficients (n, m).
+        fit: public images, float32 (n, C, H, W) in [0, 1], to what the map takes from them.
+        sources: what shaped the map before `fit`: its name and a digest.
     """
 
-    channels = (1, 3)
-    # Cells a side of a path's map, at most.
-    _CELLS = {1: 7, 3: 4}
-
-    def _cells(self, shape: Shape) -> tuple[int, int]:
-        channels, height, width = shape
-        limit = self._CELLS[channels]
-        return min(-(-height // STRIDE), limit), min(-(-width // STRIDE), limit)
-
-    def sources(self) -> dict[str, str]:
-        """Nothing: wavelets are given."""
-        return {}
-
-    def count(self, shape: Shape) -> int:
-        height, width = self._cells(shape)
-        return shape[0] * N_PATHS * height * width
-
-    def fit(self, images: Tensor) -> Fitted:
-        """Nothing, for the same reason."""
-        return {}
-
-    def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
-        n, channels, height, width = images.shape
-        cells = self._cells((channels, height, width))
-
-        def paths(images: Tensor) -> Tensor:
-            maps = averaged(scattering(images), cells)
-            return maps.reshape(n, channels, N_PATHS, *cells).transpose(1, 2)
-
-        if channels == 1:
-            # The root brings strong paths and weak ones closer.
-            return standardised(paths(images).clamp_min(0).sqrt(), dims=(2, 3, 4)).flatten(1)
-        opponents = torch.einsum("oc,nchw->nohw", images.new_tensor(_OPPONENTS), images)
-        return standardised(_mirrored_too(paths, opponents), dims=(2, 3, 4)).flatten(1)
+    channels: tuple[int, ...]
+    count: Callable[[Shape], int]
+    answers: Callable[[Tensor, Fitted], Tensor]
+    fit: Callable[[Tensor], Fitted] = lambda images: {}
+    sources: Callable[[], dict[str, str]] = dict
 
 
-class PatchMap:
+# Cells a side of a path's map, at most, by channels.
+_CELLS = {1: 7, 3: 4}
+
+
+def _cells(shape: Sequence[int]) -> tuple[int, int]:
+    limit, (height, width) = _CELLS[shape[0]], (-(-side // STRIDE) for side in shape[1:])
+    return min(height, limit), min(width, limit)
+
+
+def _scattered(images: Tensor, fitted: Fitted) -> Tensor:
+    """Scattering paths, each standardised inside the record, over its channels and cells; of
+    colours the opponent ones, averaged with the mirror image's."""
+    n, channels = images.shape[:2]
+    cells = _cells(images.shape[1:])
+
+    def paths(images: Tensor) -> Tensor:
+        maps = averaged(scattering(images), cells)
+        return maps.reshape(n, channels, N_PATHS, *cells).transpose(1, 2)
+
+    if channels == 1:
+        # The root brings strong paths and weak ones closer.
+        return standardised(paths(images).clamp_min(0).sqrt(), dims=(2, 3, 4)).flatten(1)
+    opponents = torch.einsum("oc,nchw->nohw", images.new_tensor(_OPPONENTS), images)
+    return standardised(_mirrored_too(paths, opponents), dims=(2, 3, 4)).flatten(1)
+
+
+_PATCHES = {
+    1: PatchSettings(
+        side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=6
+    ),
+    3: PatchSettings(side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3),
+}
+
+
+def _of_patches(images: Tensor, fitted: Fitted) -> Tensor:
     """Roots of answers to whitened patches, standardised inside the record: of grey images over
-    the cells of each filter, of colours over the filters in each cell.
-
-    Of colours the answers are averaged with the mirror image's.
-    """
-
-    channels = (1, 3)
-    _SETTINGS = {
-        1: PatchSettings(
-            side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=6
-        ),
-        3: PatchSettings(
-            side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3
-        ),
-    }
-
-    def sources(self) -> dict[str, str]:
-        """Nothing: `fit` makes all filters."""
-        return {}
-
-    def count(self, shape: Shape) -> int:
-        settings = self._SETTINGS[shape[0]]
-        return 2 * settings.n_filters * settings.cells**2
-
-    def fit(self, images: Tensor) -> Fitted:
-        filters = fit_filters(images, self._SETTINGS[images.shape[1]])
-        return {"weights": filters.weights, "offsets": filters.offsets}
-
-    def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
-        settings = self._SETTINGS[images.shape[1]]
-        filters = Filters(fitted["weights"], fitted["offsets"])
-        if images.shape[1] == 1:
-            return standardised(filters(images, settings).sqrt(), dims=(2, 3)).flatten(1)
-        answers = _mirrored_too(lambda each: filters(each, settings), images)
-        return standardised(answers.sqrt(), dims=(1,)).flatten(1)
-
-
-class ContrastiveMap:
-    """What a network that has learnt from drawings answers to a grey image."""
-
-    channels = (1,)
-
-    def sources(self) -> dict[str, str]:
-        return network_source()
-
-    def count(self, shape: Shape) -> int:
-        return N_RESPONSES
-
-    def fit(self, images: Tensor) -> Fitted:
-        """The weights that the package ships, whatever the images."""
-        return shipped()
-
-    def __call__(self, images: Tensor, fitted: Fitted) -> Tensor:
-        return responses(images, fitted)
+    the cells of each filter; of colours, averaged with the mirror image's, over the filters."""
+    settings = _PATCHES[images.shape[1]]
+    if images.shape[1] == 1:
+        answers = patch_answers(images, fitted, settings)
+        return standardised(answers.sqrt(), dims=(2, 3)).flatten(1)
+    answers = _mirrored_too(lambda each: patch_answers(each, fitted, settings), images)
+    return standardised(answers.sqrt(), dims=(1,)).flatten(1)
 
 
 def standardised(maps: Tensor, dims: tuple[int, ...], flat: float = 1e-5) -> Tensor:
@@ -328,12 +262,23 @@ def _mirrored_too(answers: Callable[[Tensor], Tensor], images: Tensor) -> Tensor
     return (answers(images) + answers(images.flip(-1))) / 2
 
 
+_SCATTERING = FeatureMap((1, 3), lambda shape: shape[0] * N_PATHS * prod(_cells(shape)), _scattered)
+_OF_PATCHES = FeatureMap(
+    (1, 3),
+    lambda shape: 2 * _PATCHES[shape[0]].n_filters * _PATCHES[shape[0]].cells ** 2,
+    _of_patches,
+    lambda images: fit_filters(images, _PATCHES[images.shape[1]]),
+)
+# What a network that has learnt from drawings answers; it ships with the package.
+_CONTRASTIVE = FeatureMap(
+    (1,), lambda shape: N_RESPONSES, responses, lambda images: shipped(), lambda: network_source()
+)
 MAPS: Mapping[str, tuple[FeatureMap, ...]] = {
-    "scattering": (ScatteringMap(),),
-    "patches": (PatchMap(),),
-    "contrastive": (ContrastiveMap(),),
-    "both": (ScatteringMap(), PatchMap()),
-    "all": (ScatteringMap(), PatchMap(), ContrastiveMap()),
+    "scattering": (_SCATTERING,),
+    "patches": (_OF_PATCHES,),
+    "contrastive": (_CONTRASTIVE,),
+    "both": (_SCATTERING, _OF_PATCHES),
+    "all": (_SCATTERING, _OF_PATCHES, _CONTRASTIVE),
 }
 
 

@@ -1,7 +1,5 @@
 """From many coefficients of an image to few numbers, by statistics of public images alone."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
@@ -17,27 +15,9 @@ _LEAST_SHARE = 0.1
 _ROWS_AT_A_TIME = 4_096
 
 
-@dataclass(frozen=True, eq=False)
-class Projection:
-    """Principal components of public images.
-
-    Attributes:
-        mean: float32 (m,).
-        axes: float32 (m, d), orthonormal, the leading ones first.
-        variances: float32 (d,), of public images along them.
-    """
-
-    mean: Tensor
-    axes: Tensor
-    variances: Tensor
-
-    def __call__(self, coefficients: Tensor) -> Tensor:
-        """Coefficients (n, m), less the public mean, along the axes: (n, d)."""
-        return (coefficients - self.mean) @ self.axes
-
-
-def fit_projection(coefficients: Tensor, dimension: int) -> Projection:
-    """The projection of the coefficients of public images.
+def fit_projection(coefficients: Tensor, dimension: int) -> dict[str, Tensor]:
+    """The principal components of coefficients of public images: their `mean` (m,), orthonormal
+    `axes` (m, d), the leading ones first, and `variances` (d,) along them, float32.
 
     Args:
         coefficients: float32 (n, m), of n public images; overwritten, as they may fill the memory.
@@ -49,8 +29,9 @@ def fit_projection(coefficients: Tensor, dimension: int) -> Projection:
     # Sums of several threads differ in their last bits, by how many threads there are.
     with threadpool_limits(1, user_api="blas"):
         pca.fit(coefficients.numpy())
-    fitted = (pca.mean_, np.ascontiguousarray(pca.components_.T), pca.explained_variance_)
-    return Projection(*map(torch.as_tensor, fitted))
+    axes = torch.as_tensor(np.ascontiguousarray(pca.components_.T))
+    mean, variances = torch.as_tensor(pca.mean_), torch.as_tensor(pca.explained_variance_)
+    return {"mean": mean, "axes": axes, "variances": variances}
 
 
 def moved_by(changes: Tensor) -> Tensor:

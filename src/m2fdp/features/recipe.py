@@ -5,20 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from hashlib import blake2b
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from filelock import FileLock
-from numpy.lib.format import header_data_from_array_1_0, read_array, write_array_header_1_0
 from torch import Tensor
 
 from m2fdp.core.config import PIXELS
@@ -26,11 +25,11 @@ from m2fdp.core.data.dataset import Dataset, features
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.files import replacing, sealed, unsealed
 from m2fdp.core.formatting import counted
+from m2fdp.core.models.checks import Shape
 from m2fdp.features.config import FeaturesConfig
 from m2fdp.features.drawings import deformed
-from m2fdp.features.maps import MAPS, FeatureMap, Fitted, Shape, sources_of
+from m2fdp.features.maps import MAPS, FeatureMap, Fitted, sources_of
 from m2fdp.features.projection import (
-    Projection,
     by_invariance,
     by_variance,
     fit_projection,
@@ -39,8 +38,8 @@ from m2fdp.features.projection import (
 )
 from m2fdp.features.public import PublicImages, public_images
 
-# Pixels a channel that are mapped at a time: what is computed of them stays in the processor's
-# cache, and fits into the memory once for each thread. No result depends on who takes which.
+# Pixels a channel that are mapped at a time: they stay in the processor's cache, and fit into the
+# memory once for each thread. No result depends on who takes which.
 _PIXELS_AT_A_TIME = 25 * 32**2
 _MOST_AT_A_TIME = 25
 _N_PUBLIC = 8_000
@@ -57,31 +56,18 @@ _LIBRARIES = ("numpy", "scikit-learn", "torch")
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """One map with its projection, both fitted on public images."""
+    """One map with what public images have given it and its projection (`fit_projection`)."""
 
     map: FeatureMap
-    fitted: Fitted
-    projection: Projection
+    state: Fitted
 
     def __call__(self, images: Tensor) -> Tensor:
         """Images (n, C, H, W) in [0, 1] to components (n, d), which are to be whitened."""
-        return self.projection(self.map(images, self.fitted))
-
-    def state(self) -> dict[str, Tensor]:
-        """All that was fitted, by name; see `of_state`."""
-        return {**vars(self.projection), **self.fitted}
+        return (self.map.answers(images, self.state) - self.state["mean"]) @ self.state["axes"]
 
     def on(self, device: str) -> Fit:
         """The same on a device."""
-        state = {name: value.to(device) for name, value in self.state().items()}
-        return self.of_state(self.map, state)
-
-    @classmethod
-    def of_state(cls, map_: FeatureMap, state: Fitted) -> Fit:
-        """From what `state` has given."""
-        projection = {field.name: state[field.name] for field in fields(Projection)}
-        fitted = {name: value for name, value in state.items() if name not in projection}
-        return cls(map_, fitted, Projection(**projection))
+        return Fit(self.map, {name: value.to(device) for name, value in self.state.items()})
 
 
 @dataclass(frozen=True)
@@ -113,17 +99,10 @@ class Recipe:
 
     @cached_property
     def key(self) -> bytes:
-        """A digest of all that components depend on, this code among it and the libraries that
-        round."""
-        text = json.dumps(
-            {
-                "map": self.config.map,
-                "dimensions": self.dimensions,
-                "sources": self.public.sources | sources_of(self.config.map),
-                "shape": self.shape,
-                "libraries": [version(library) for library in _LIBRARIES],
-            }
-        )
+        """A digest of all that components depend on, with this code and libraries that round."""
+        sources = self.public.sources | sources_of(self.config.map)
+        libraries = [version(library) for library in _LIBRARIES]
+        text = json.dumps([self.config.map, self.dimensions, sources, self.shape, libraries])
         return blake2b(text.encode() + _code(), digest_size=16).digest()
 
     def fit(self) -> list[Fit]:
@@ -138,16 +117,13 @@ class Recipe:
             fitted = map_.fit(images)
             coefficients = torch.empty(len(images), map_.count(self.shape))
             for rows, chunk in zip(coefficients.split(chunk_of(self.shape)), chunks, strict=True):
-                rows.copy_(map_(chunk, fitted))
+                rows.copy_(map_.answers(chunk, fitted))
             projection = fit_projection(coefficients, dimension)
-            if projection.variances[0] < _LEAST_VARIANCE:
-                raise InputError(
-                    "features.public",
-                    self.config.public,
-                    "has images that hardly differ, too little to fit features on; valid: images "
-                    "of many things",
-                )
-            fits.append(Fit(map_, fitted, projection))
+            if projection["variances"][0] < _LEAST_VARIANCE:
+                problem = "has images that hardly differ, too little to fit features on"
+                valid = "valid: images of many things"
+                raise InputError("features.public", self.config.public, f"{problem}; {valid}")
+            fits.append(Fit(map_, {**fitted, **projection}))
         return fits
 
     def fit_moved(self, fits: list[Fit]) -> list[Tensor]:
@@ -161,14 +137,11 @@ class Recipe:
         ]
 
     def _draw(self) -> Tensor:
-        drawn = self.public.draw(_N_PUBLIC, self.shape)
-        if len(drawn) <= max(self.dimensions):
-            raise InputError(
-                "features.public",
-                self.config.public,
-                f"has {counted(len(drawn), 'image')}, too few to fit {max(self.dimensions)} "
-                "features of a map on; valid: more images than features",
-            )
+        drawn, most = self.public.draw(_N_PUBLIC, self.shape), max(self.dimensions)
+        if len(drawn) <= most:
+            problem = f"has {counted(len(drawn), 'image')}, too few to fit {most} features of a map"
+            valid = "on; valid: more images than features"
+            raise InputError("features.public", self.config.public, f"{problem} {valid}")
         return torch.as_tensor(drawn)
 
 
@@ -193,12 +166,9 @@ def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
         return Recipe(config, shape, tuple(min(_USUAL_DIMENSION, count) for count in counts))
     fewest, limit = len(maps), len(maps) * min(counts)
     if not fewest <= config.dimension <= limit:
-        raise InputError(
-            "features.dimension",
-            config.dimension,
-            f"can't be had of {size} images by features.map: {config.map}; valid: {fewest} to "
-            f"{limit}, or null",
-        )
+        problem = f"can't be had of {size} images by features.map: {config.map}"
+        valid = f"valid: {fewest} to {limit}, or null"
+        raise InputError("features.dimension", config.dimension, f"{problem}; {valid}")
     parts = np.diff(np.arange(len(maps) + 1) * config.dimension // len(maps)).tolist()
     return Recipe(config, shape, tuple(parts))
 
@@ -215,8 +185,6 @@ def _code() -> bytes:
 
 
 Kept = TypeVar("Kept")
-
-
 # Called with how many images are done, of how many.
 OnChunk = Callable[[int, int], None]
 
@@ -277,18 +245,17 @@ def _components(
 ) -> np.ndarray:
     """The components of the images, `chunk` at a time: float32 (N, d), which the file keeps."""
     device, workers, on_chunk = computing
-    shape = (len(images), sum(len(fit.projection.variances) for fit in fits))
+    shape = (len(images), sum(len(fit.state["variances"]) for fit in fits))
 
     def read() -> np.ndarray | None:
         try:
-            with file.open("rb") as stream:
-                stored: np.ndarray = read_array(stream, allow_pickle=False)
-        except (FileNotFoundError, ValueError):  # or damaged
+            stored: np.ndarray = np.load(file, allow_pickle=False)
+        except (FileNotFoundError, ValueError, EOFError, BadZipFile):  # or damaged
             return None
         return stored if stored.shape == shape and stored.dtype == np.float32 else None
 
     def make(unfinished: Path) -> np.ndarray:
-        fits_on_device = [fit.on(device) for fit in fits]
+        fits_on_device, starts = [fit.on(device) for fit in fits], range(0, len(images), chunk)
 
         def compute(start: int) -> np.ndarray:
             inputs = torch.as_tensor(features(images[start : start + chunk])).to(device)
@@ -301,13 +268,11 @@ def _components(
             unfinished.open("wb") as stream,
             ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
-            write_array_header_1_0(stream, header_data_from_array_1_0(mapped))
-            starts = range(0, len(images), chunk)
             for start, computed in zip(starts, pool.map(compute, starts), strict=True):
                 end = start + len(computed)
                 mapped[start:end] = computed
-                stream.write(mapped[start:end].data)
                 on_chunk(end, len(images))
+            np.save(stream, mapped)
         return mapped
 
     return _kept(file, read, make)
@@ -316,17 +281,16 @@ def _components(
 def _fitted(folder: Path, recipe: Recipe) -> list[Fit]:
     """What the recipe fits, of the disk if it has been fitted before."""
     file = folder / f"fit-{recipe.key.hex()}.pt"
-    states = _tensors(file, lambda: [fit.state() for fit in recipe.fit()])
-    return [Fit.of_state(map_, state) for map_, state in zip(recipe.maps, states, strict=True)]
+    states = _tensors(file, lambda: [fit.state for fit in recipe.fit()])
+    return [Fit(*each) for each in zip(recipe.maps, states, strict=True)]
 
 
 def _weights(folder: Path, recipe: Recipe, fits: list[Fit]) -> list[Tensor]:
     """What components of each map are weighed by, of the disk as far as it had to be fitted."""
-    ridge, variances = recipe.config.ridge, [fit.projection.variances for fit in fits]
+    ridge, variances = recipe.config.ridge, [fit.state["variances"] for fit in fits]
     if recipe.config.weights == "variance":
         return [by_variance(each, ridge) for each in variances]
-    file = folder / f"moved-{recipe.key.hex()}.pt"
-    moved = _tensors(file, lambda: recipe.fit_moved(fits))
+    moved = _tensors(folder / f"moved-{recipe.key.hex()}.pt", lambda: recipe.fit_moved(fits))
     pairs = zip(variances, moved, strict=True)
     return [by_invariance(each, ridge, moments) for each, moments in pairs]
 
@@ -354,19 +318,12 @@ def _kept(file: Path, read: Callable[[], Kept | None], make: Callable[[Path], Ke
     """
     content = read()
     if content is None:
-        with _alone(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(file.with_suffix(".lock")):
+            for unfinished in file.parent.glob(f".*.{file.name}"):
+                unfinished.unlink(missing_ok=True)  # of a process that was killed
             content = read()  # of whom this process has waited for
             if content is None:
                 with replacing(file) as unfinished:
                     content = make(unfinished)
     return content
-
-
-@contextmanager
-def _alone(file: Path) -> Iterator[None]:
-    """Wait until no other process writes the file; what a killed one left of it goes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(file.with_suffix(".lock")):
-        for unfinished in file.parent.glob(f".*.{file.name}"):
-            unfinished.unlink(missing_ok=True)
-        yield

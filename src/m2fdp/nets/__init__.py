@@ -1,4 +1,4 @@
-"""Convolutional networks that a client and a server may share: J's cnn12 and D's ResNets."""
+"""Networks: small ones of the papers, and those that a client and a server may share."""
 
 # The places where each can be cut.
 SPLIT_MODELS = {"resnet": 7, "cnn12": 3}

@@ -2,4 +2,5 @@
 
 from m2fdp.core.rooms import Room
 
-ROOM = Room(models={"cnn12": "m2fdp.nets.cnn12:cnn12", "resnet": "m2fdp.nets.resnet:resnet"})
+_SMALL = {name: f"m2fdp.nets.small:{name}" for name in ("dense", "lenet", "cnn2", "cnn12")}
+ROOM = Room(models=_SMALL | {"resnet": "m2fdp.nets.resnet:resnet"})

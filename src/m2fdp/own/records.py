@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig
-from m2fdp.core.data.dataset import Dataset, is_whole, plain, records_of
-from m2fdp.core.data.partitioners import CLOUD, Names, numbers_of
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.own_code import guarded, keywords_of, load, n_positional
 from m2fdp.core.streams import generator
+from m2fdp.given.records import check_records, is_whole, plain
 from m2fdp.sources.arrays import check_arrays
 
 
@@ -32,7 +33,7 @@ def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
         dataset = function(config) if takes_block else function()
     if not isinstance(dataset, Dataset):
         raise refuse(f"must return a m2fdp.core.data.dataset.Dataset, not {type(dataset).__name__}")
-    records_of(dataset, refuse)
+    check_records(dataset, refuse)
     arrays, called = {}, {}
     n_train = dataset.n_train
     for split, records in (("train", slice(n_train)), ("test", slice(n_train, None))):
@@ -42,11 +43,9 @@ def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
             called[f"{letter}_{split}"] = f"{field}{text}"
     n_classes = check_arrays(arrays, called, refuse)
     if not is_whole(dataset.n_classes) or dataset.n_classes != n_classes:
-        raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and training records of "
-            f"{counted(n_classes, 'class', 'classes')}; "
-            "valid: the same number"
-        )
+        found = counted(n_classes, "class", "classes")
+        has = f"has n_classes = {dataset.n_classes!r} and training records of {found}"
+        raise refuse(f"{has}; valid: the same number")
     images, labels = plain(dataset.images, dataset.labels)
     return replace(dataset, name=name, images=images, labels=labels, n_train=int(dataset.n_train))
 
@@ -87,7 +86,7 @@ def by_own_code(
             "deals by numbers, and topology.edges has names; valid: it returns names, or takes "
             "`*, devices` or `*, servers`, which tell it whose the numbers are"
         )
-    device = numbers_of(found.tolist(), names, by_name_alone=True) if by_name else found
+    device = names.numbers(found.tolist(), by_name_alone=True) if by_name else found
     if device.min() < CLOUD or device.max() >= n_devices:
         wrong = found[(device < CLOUD) | (device >= n_devices)][0]
         valid = f"0 to {n_devices - 1}, and -1 = left out"

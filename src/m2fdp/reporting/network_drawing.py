@@ -123,7 +123,7 @@ def draw_network(table: pd.DataFrame) -> Figure:
     heavy line up is a node whose message carries fresh noise.
 
     Args:
-        table: rows of `m2fdp.core.topology.network.network_table`.
+        table: rows of `m2fdp.pipelines.topology.network_table`.
 
     Returns:
         A figure whose scatter artists hold one mark a node; their `gid` is the node's state,

@@ -10,17 +10,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from m2fdp.core.config import DatasetConfig
-from m2fdp.core.data.dataset import (
-    MOST_CLASSES,
-    Dataset,
-    Refuse,
-    by_channel,
-    check_images,
-    check_labels,
-    plain,
-)
+from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.formatting import counted, some_of
+from m2fdp.given.records import MOST_CLASSES, Refuse, check_images, check_labels, plain
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 # What a file begins with that is no archive of arrays.
@@ -55,7 +48,7 @@ def read_images(key: str, file: str, name: str) -> np.ndarray:
     by_image = images.reshape(len(images), -1)
     if (by_image == by_image[:, :1]).all():
         raise refuse(f"{name} holds images of one colour each; valid: images that show something")
-    return by_channel(images)
+    return plain(images, np.zeros(len(images)))[0]
 
 
 def read_records(key: str, file: str, n_classes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -58,13 +58,10 @@ def _compiled_operators_load() -> bool:
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:
         return False
-    folder = Path(spec.origin).parent
-    library = next((p for s in EXTENSION_SUFFIXES if (p := folder / f"_C{s}").is_file()), None)
-    if library is None:
-        return False
+    files = (Path(spec.origin).with_name(f"_C{suffix}") for suffix in EXTENSION_SUFFIXES)
     try:
-        torch.ops.load_library(library)
-    except OSError:
+        torch.ops.load_library(next(file for file in files if file.is_file()))
+    except (OSError, StopIteration):
         return False
     return True
 
@@ -88,11 +85,8 @@ class _Source:
 
     def damaged_in(self, root: Path) -> list[str]:
         """The archives in the root that are not, byte for byte, those torchvision expects."""
-        return [
-            file
-            for file, digest in self.archives
-            if (root / file).is_file() and _md5(root / file) != digest
-        ]
+        there = [(file, digest) for file, digest in self.archives if (root / file).is_file()]
+        return [file for file, digest in there if _md5(root / file) != digest]
 
     def is_archived_in(self, root: Path) -> bool:
         present = all((root / file).is_file() for file, _ in self.archives)
@@ -108,11 +102,13 @@ def _source(name: str, datasets: ModuleType) -> _Source:
         case "emnist_letters":
             loader = partial(datasets.EMNIST, split="letters")
             archives = [("EMNIST/raw/gzip.zip", datasets.EMNIST.md5)]
-            unpacked = [
-                f"EMNIST/raw/emnist-letters-{split}-{kind}-ubyte"
-                for split in ("train", "test")
-                for kind in ("images-idx3", "labels-idx1")
-            ]
+            kinds = (
+                "train-images-idx3",
+                "train-labels-idx1",
+                "test-images-idx3",
+                "test-labels-idx1",
+            )
+            unpacked = [f"EMNIST/raw/emnist-letters-{kind}-ubyte" for kind in kinds]
         case _:
             loader = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
             archives = [(loader.filename, loader.tgz_md5)]
@@ -151,13 +147,8 @@ def _read(source: _Source, name: str, root: Path) -> Dataset:
         raise ValueError("images and labels differ in number")
     if labels.min() < 0 or labels.max() >= N_CLASSES[name]:
         raise ValueError(f"a label is not one of the {N_CLASSES[name]} classes")
-    return Dataset(
-        name=name,
-        images=np.ascontiguousarray(images if images.ndim == 4 else images[..., None]),
-        labels=labels.astype(np.int64),
-        n_train=len(train.targets),
-        n_classes=N_CLASSES[name],
-    )
+    images = np.ascontiguousarray(images if images.ndim == 4 else images[..., None])
+    return Dataset(name, images, labels.astype(np.int64), len(train.targets), N_CLASSES[name])
 
 
 def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
@@ -178,7 +169,14 @@ def _locate(source: _Source, config: DatasetConfig, unpack_root: Path) -> Path:
             ) from error
         return root
     if not source.is_archived_in(root):
-        raise refuse(_what_is_missing(source, root))
+        absent = [file for file in source.unpacked if not (root / file).is_file()]
+        damaged = source.damaged_in(root)
+        archives = f"the archives {', '.join(file for file, _ in source.archives)}"
+        raise refuse(
+            f"{', '.join(absent)} not found in {root.absolute()}; set dataset.download=true, or "
+            f"copy there these files or {archives}"
+            + (f" (its {', '.join(damaged)} has the wrong MD5)" if damaged else "")
+        )
     if not source.is_unpacked_in(unpack_root):
         try:
             _unpack(source, archives=root, target=unpack_root)
@@ -204,16 +202,6 @@ def _unpack(source: _Source, archives: Path, target: Path) -> None:
         for file in source.unpacked:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             os.replace(folder / file, target / file)
-
-
-def _what_is_missing(source: _Source, root: Path) -> str:
-    absent = [file for file in source.unpacked if not (root / file).is_file()]
-    damaged = source.damaged_in(root)
-    return (
-        f"{', '.join(absent)} not found in {root.absolute()}; set dataset.download=true, or copy "
-        f"there these files or the archives {', '.join(file for file, _ in source.archives)}"
-        + (f" (its {', '.join(damaged)} has the wrong MD5)" if damaged else "")
-    )
 
 
 def _md5(path: Path) -> str:

@@ -22,7 +22,7 @@ from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.nets import SPLIT_MODELS
-from m2fdp.nets.resnet import resnet_plan
+from m2fdp.nets.resnet import last_pixels
 from m2fdp.tiers.clock import costs_of_cuts, counted_costs
 from m2fdp.tiers.course import (
     PlannedTiers,
@@ -111,7 +111,7 @@ class Tiered(PlainExperiment):
         model = self.config.model
         if self.way is None or model.name != "resnet" or model.norm != "batch":
             return
-        if resnet_plan(model).last_pixels(self.input_shape) > 1:
+        if last_pixels(model, self.input_shape) > 1:
             return
         batch = self.config.training.batch_size or int(sizes.max())
         with_a_lone_record = np.flatnonzero((sizes % batch == 1) | (sizes == 1))

@@ -20,8 +20,14 @@ from m2fdp.core.models.losses import cross_entropy
 from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.streams import torch_seed
 from m2fdp.nets import SPLIT_MODELS
-from m2fdp.nets.cnn12 import cnn12_channels, cnn12_modules
-from m2fdp.nets.resnet import averaging_head, resnet_modules, resnet_plan, small_network
+from m2fdp.nets.resnet import (
+    averaging_head,
+    channels_after,
+    resnet_modules,
+    resnet_name,
+    small_network,
+)
+from m2fdp.nets.small import cnn12_channels, cnn12_modules
 
 # A head of cnn12 keeps a quarter of the image apart from the others.
 _CNN12_POOL = 2
@@ -188,13 +194,12 @@ def build_split_model(
     if config.loss is not None:
         raise InputError("model.loss", config.loss, "is not for models in tiers; use null")
     if config.name == "resnet":
-        plan = resnet_plan(config)
-        name, modules = plan.name, partial(resnet_modules, plan, shape, n_classes)
+        name, modules = resnet_name(config), partial(resnet_modules, config, shape, n_classes)
 
         def head(tier: int) -> nn.Module:
             if small:
-                return small_network(plan, n_classes)
-            return averaging_head(plan.outputs[tier - 1], n_classes)
+                return small_network(config, n_classes)
+            return averaging_head(channels_after(config, tier), n_classes)
 
     else:
         widths = cnn12_channels(config.channels, shape)

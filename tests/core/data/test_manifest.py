@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 from m2fdp.core.config import DatasetConfig, PartitionConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import (
-    check_manifest,
     held_by_cloud,
     held_out,
-    label_counts,
     make_manifest,
     shards_of,
 )
+from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
+from m2fdp.given.splits import check_manifest
+from m2fdp.pipelines.data import label_counts
 
 FIFTY = np.repeat(np.arange(10), 5)
+FIFTY_NAMES = Names.numbered(FIFTY.tolist())
 
 
 @pytest.fixture(scope="module")
@@ -149,21 +151,21 @@ def test_a_validation_share_of_no_record_is_refused():
 def test_a_given_split_that_has_a_record_twice_is_refused(digits, change, words):
     """Two devices with one sample would both move by it, and the ledger counts one."""
     manifest = make_manifest(digits, PartitionConfig(), FIFTY, 0)
-    check_manifest(manifest, digits, 50)
+    check_manifest(manifest, digits, FIFTY_NAMES)
     changed_row = manifest.loc[[0]].assign(**change(manifest, 0))
     doubled = pd.concat([manifest, changed_row], ignore_index=True)
     with pytest.raises(
         InputError, match=f"= 'sample {manifest['sample'][0]}': is dealt to {words}"
     ):
-        check_manifest(doubled, digits, 50)
+        check_manifest(doubled, digits, FIFTY_NAMES)
 
 
 def test_a_manifest_whose_held_out_records_others_hold_is_refused(digits):
     config = PartitionConfig(validation_fraction=0.1, held_out_by="devices")
     manifest = make_manifest(digits, config, FIFTY, 0)
-    check_manifest(manifest, digits, 50, "devices")
+    check_manifest(manifest, digits, FIFTY_NAMES, "devices")
     with pytest.raises(InputError, match=r"partition\.held_out_by: cloud"):
-        check_manifest(manifest, digits, 50)
+        check_manifest(manifest, digits, FIFTY_NAMES)
     with pytest.raises(InputError, match=r"partition\.held_out_by: devices"):
         plain = make_manifest(digits, PartitionConfig(validation_fraction=0.1), FIFTY, 0)
-        check_manifest(plain, digits, 50, "devices")
+        check_manifest(plain, digits, FIFTY_NAMES, "devices")

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from m2fdp import Experiment
 from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.data.manifest import by_name, check_manifest, label_counts, make_manifest
+from m2fdp.core.data.manifest import by_name, make_manifest
 from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.builders import read_edges, tree_from_edges
+from m2fdp.core.topology.builders import tree_from_edges
+from m2fdp.given.edges import read_edges
+from m2fdp.given.splits import check_manifest
+from m2fdp.pipelines.data import label_counts
 from m2fdp.pipelines.datasets import ManifestDataset
 from m2fdp.validation import ManifestValidator
 
@@ -382,7 +385,8 @@ def test_drawn_manifests_mean_what_they_say_or_end_in_one_line(kind, examples):
                 continue
         before = table.copy()
         try:
-            checked = check_manifest(table, DATA, 3, names=names)
+            numbered = Names.numbered(EDGE_OF_DEVICE.tolist())
+            checked = check_manifest(table, DATA, names or numbered)
         except InputError as error:
             assert str(error).isprintable()
             return
@@ -412,6 +416,6 @@ def test_two_numbers_of_one_name_are_never_guessed():
     names = TREES["names that are numbers"]
     table = SOUND["names that are numbers"]
     as_numbers = table.assign(device=table["device"].astype("int64"))
-    one, other = (check_manifest(each, DATA, 3, names=names) for each in (table, as_numbers))
+    one, other = (check_manifest(each, DATA, names) for each in (table, as_numbers))
     pd.testing.assert_frame_equal(one, other)
     assert set(other.loc[other["split"] == "train", "device"]) == {0, 1, 2}

@@ -45,13 +45,6 @@ def test_one_record_among_public_images_is_refused(tmp_path, digits, form, sampl
     assert f"such as sample {sample}:" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_file_of_the_data_set_itself_is_refused(tmp_path, digits):
-    file = str(tmp_path / "own.npz")
-    np.savez(file, x=digits.images)
-    with pytest.raises(InputError, match="holds 1797 of the 1797 records"):
-        refuse_records(file, digits)
-
-
 def test_images_that_are_no_record_pass(tmp_path, digits):
     """Generated ones, others, others of another size, and blank ones, which tell of nobody."""
     changed = digits.images.copy()

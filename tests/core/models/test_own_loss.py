@@ -104,11 +104,8 @@ def test_every_model_takes_one_and_claims_nothing_of_it(name):
     assert model.loss == losses.OneByOne(focal)
     assert (model.linear, model.loss_gradient, model.curvature) == (plain.linear, None, None)
     assert torch.equal(model.initial_vector(), plain.initial_vector())
-
-
-def test_an_own_model_takes_one(monkeypatch):
     sys.modules["own_losses"].net = lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(64, n))
-    assert build("focal", "own_losses:net").loss == losses.OneByOne(focal)
+    assert build("focal", "own_losses:net").loss == model.loss
 
 
 def test_gradients_in_the_scores_are_those_of_the_closed_form():
@@ -138,6 +135,8 @@ def test_gradients_in_the_scores_are_those_of_the_closed_form():
     ],
 )
 def test_what_is_no_loss_a_record_is_refused(loss, words):
+    with pytest.raises(InputError, match="package.module:function"):
+        build_model(ModelConfig(loss=loss), (1, 8, 8), 3, seed=0)
     with pytest.raises(InputError, match=words) as caught:
         build(loss)
     line = str(caught.value)
@@ -162,8 +161,3 @@ def test_a_loss_that_mixes_records_sees_each_alone(loss):
     by_record = model.score_gradients(scores.T, labels)
     expected = losses.cross_entropy_gradient(scores.T.clone(), labels)
     torch.testing.assert_close(by_record, expected)
-
-
-def test_a_name_without_a_module_is_refused():
-    with pytest.raises(InputError, match="package.module:function"):
-        build_model(ModelConfig(loss="focal"), (1, 8, 8), 3, seed=0)

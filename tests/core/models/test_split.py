@@ -8,7 +8,6 @@ from torch import nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import build_model
-from m2fdp.nets.resnet import blocks_of_depth
 from m2fdp.tiers.split_models import build_split_model
 
 
@@ -60,12 +59,6 @@ def test_initial_weights_have_he_et_als_deviation():
     assert convolution.weight.shape == (64, 64, 3, 3)
     deviation = convolution.weight.std().item()
     assert deviation == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.03)
-
-
-@pytest.mark.parametrize("depth", [2, 19, 50, 57])
-def test_there_is_no_such_depth(depth):
-    with pytest.raises(ValueError, match="18 b"):
-        blocks_of_depth(depth)
 
 
 def test_images_that_can_not_be_halved_twice_are_refused():

@@ -19,9 +19,9 @@ from m2fdp.core.topology.network import (
     heads_of,
     noise_plan,
 )
-from m2fdp.core.topology.tables import network_table
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_untrusted, build_trust, draw_trust, explicit_trust
+from m2fdp.pipelines.topology import network_table
 
 
 def ragged(children_by_layer):

@@ -1,21 +1,11 @@
 """Labelled arrays in memory, numbered as the manifest numbers them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from m2fdp.core.errors import InputError
-
-# What images have: grey, colour, colour and alpha.
-_CHANNELS = (1, 3, 4)
-MOST_CLASSES = 100_000  # lest one wild number stand for millions of parameters
-# How far pixels may lie beyond 0 and 1 by rounding alone; such are put on the border.
-_ROUNDING = 1e-6
 # Pixels below it have squares that float32 hardly holds.
 _DARK = 1e-9
-Refuse = Callable[[str], InputError]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +41,7 @@ class Dataset:
 
 
 def of_unit_norm(dataset: Dataset) -> Dataset:
-    """The data set with every image over its own length: float32, of length one, or zero if it was.
+    """The data set with every image, float32, over its own length; zero stays zero.
 
     A function of one record alone: neighbouring data sets stay neighbours.
     """
@@ -74,96 +64,3 @@ def features(images: np.ndarray) -> np.ndarray:
     if images.dtype == np.uint8:  # so the line above has made a copy
         channels_first /= 255
     return channels_first
-
-
-def checked(dataset: Dataset) -> Dataset:
-    """A data set given in Python, checked like one that is read; it may lack test records, and
-    training records of a class.
-
-    Raises:
-        InputError: images that are none in [0, 1], or labels that are none of its classes'.
-    """
-    kind = type(dataset).__name__  # a line has no room for the values
-    if not isinstance(dataset, Dataset):
-        raise InputError("dataset", kind, "is no m2fdp.core.data.dataset.Dataset")
-    refuse = partial(InputError, "dataset", dataset.name)
-    if not isinstance(dataset.name, str):
-        raise InputError("dataset", dataset.name, "is no name; valid: a text")
-    images, labels = records_of(dataset, refuse, least=0)
-    check_images(images, "images", refuse)
-    check_labels("labels", labels, images, refuse)
-    if not is_whole(dataset.n_classes) or labels.min() < 0 or labels.max() >= dataset.n_classes:
-        raise refuse(
-            f"has n_classes = {dataset.n_classes!r} and labels from {labels.min()} to "
-            f"{labels.max()}; valid: 0 to n_classes - 1"
-        )
-    if not 2 <= dataset.n_classes <= MOST_CLASSES:
-        problem = ", so that every answer is right" if dataset.n_classes == 1 else ""
-        valid = f"valid: 2 to {MOST_CLASSES:,} classes"
-        raise refuse(f"has n_classes = {dataset.n_classes}{problem}; {valid}")
-    plain_images, plain_labels = plain(images, labels)
-    if plain_images is images and plain_labels is labels:
-        return dataset
-    return replace(dataset, images=plain_images, labels=plain_labels)
-
-
-def records_of(dataset: Dataset, refuse: Refuse, least: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels of a data set, one label an image, the first `n_train` to be trained on."""
-    for field in ("images", "labels"):
-        value = getattr(dataset, field)
-        if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
-            raise refuse(f"has {field} of type {type(value).__name__}; valid: a NumPy array")
-    n = len(dataset.labels) if dataset.labels.ndim else 0
-    if not is_whole(dataset.n_train) or not least <= dataset.n_train <= n - least:
-        valid = f"{least} to {n - least}{', less than all records' if least else ''}"
-        raise refuse(f"has n_train = {dataset.n_train!r}; valid: {valid}")
-    if dataset.images.ndim == 0 or len(dataset.images) != n:
-        raise refuse(f"has {dataset.images.shape} images for {n} labels; valid: one label an image")
-    return dataset.images, dataset.labels
-
-
-def is_whole(value: object) -> bool:
-    """Whether a value is a whole number, and no bool."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Checked images as (N, H, W, C), uint8 or float32, and labels as int64."""
-    return by_channel(images), labels.astype(np.int64, copy=False)
-
-
-def by_channel(images: np.ndarray) -> np.ndarray:
-    """Checked images as (N, H, W, C), uint8 or float32."""
-    kind = np.uint8 if images.dtype == np.uint8 else np.float32
-    by_channel = (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
-    beyond = kind is np.float32 and (by_channel.min() < 0 or by_channel.max() > 1)
-    return by_channel.clip(0, 1) if beyond else by_channel
-
-
-def check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
-    """Refuse arrays that are no images."""
-    if x.ndim not in (3, 4) or 0 in x.shape:
-        raise refuse(f"{called} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
-    if x.ndim == 4 and x.shape[3] not in _CHANNELS and x.shape[1] in _CHANNELS:
-        raise refuse(
-            f"{called} has shape {x.shape}, with channels first; valid: NxHxWxC, as "
-            f"{called}.transpose(0, 2, 3, 1) makes it"
-        )
-    if x.dtype != np.uint8 and x.dtype.kind != "f":
-        raise refuse(f"{called} has type {x.dtype}; valid: uint8, or floats in [0, 1]")
-    low, high = x.min(), x.max()
-    if np.isnan(low):
-        raise refuse(f"{called} has pixels that are nan, no number; valid: floats in [0, 1]")
-    if x.dtype.kind == "f" and not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
-        raise refuse(
-            f"{called} ranges from {low:.9g} to {high:.9g}; valid: floats in [0, 1], "
-            "scaled by a constant, or uint8"
-        )
-
-
-def check_labels(called: str, y: np.ndarray, x: np.ndarray, refuse: Refuse) -> None:
-    """Refuse arrays that are no labels of the images."""
-    if y.shape != x.shape[:1]:
-        raise refuse(f"{called} has shape {y.shape}; valid: one label an image, {x.shape[:1]}")
-    if y.dtype.kind not in "iu":
-        raise refuse(f"{called} has type {y.dtype}; valid: integers")

@@ -1,18 +1,16 @@
 """Who holds which training record (J Sec. VI-A and the schemes federated learning compares on).
 
-Every scheme of this module is one matrix, affinity[device, stratum] >= 0. A stratum is a class, or
-all records where a scheme does not look at labels. Its records are dealt at random, to devices in
-proportion to its column. At edge level all devices of one edge server have the same row. A user's
-own scheme is a function.
+Every scheme here is one matrix, affinity[device, stratum] >= 0. A stratum is a class, or all
+records where a scheme does not look at labels. Its records are dealt at random, to devices in
+proportion to its column. At edge level all devices of one edge server have the same row.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from m2fdp.core.config import PartitionConfig
 from m2fdp.core.errors import InputError, did_you_mean
@@ -38,10 +36,37 @@ class Names:
     given: bool = True
 
     @staticmethod
-    def numbered(edges: Sequence[int]) -> Names:
+    def numbered(edges: Sequence[int]) -> "Names":
         """Names of devices that nobody has named, from the edge server above each."""
         devices = tuple(f"device-{j}" for j in range(len(edges)))
         return Names(devices, tuple(f"server-{edge}" for edge in edges), given=False)
+
+    def called(self, device: int) -> str:
+        """What a line calls a device."""
+        return self.devices[device] if self.given else f"device {device}"
+
+    def numbers(self, values: Sequence[object], by_name_alone: bool = False) -> np.ndarray:
+        """The devices' numbers, int64 (n,), of names or numbers; -1 for the cloud, -2 for what is
+        neither. Numbers count only where no name looks like one."""
+        number_of = {name: j for j, name in enumerate(self.devices)}
+        if not by_name_alone and not any(map(_is_number, self.devices)):
+            number_of |= {str(j): j for j in range(len(self.devices))}
+        number_of[str(CLOUD)] = CLOUD
+        found = (
+            # A column that has lacked a value somewhere holds whole numbers as floats.
+            number_of.get(text, number_of.get(text.removesuffix(".0"), -2))
+            for text in map(str, values)
+        )
+        return np.fromiter(found, dtype=np.int64, count=len(values))
+
+
+def _is_number(name: str) -> bool:
+    """Whether whoever reads a table may take a name, such as `007`, for a number."""
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
 
 
 def partition(
@@ -60,17 +85,14 @@ def partition(
         names: the devices' and servers' names; None = nobody has named them.
 
     Raises:
-        InputError: if a device would hold nothing, or not as many classes as asked for, or if own
-            code does not deal the records.
+        InputError: a device would hold nothing, or not as many classes as asked for, or own code
+            does not deal the records.
     """
-    n_devices, names = len(edges), names or Names.numbered(edges.tolist())
-    if n_devices > len(labels):
-        raise InputError(
-            "topology",
-            f"{n_devices} devices",
-            f"at most one device a training record, here {len(labels)}; use fewer devices "
-            "or a larger data set",
-        )
+    names = names or Names.numbered(edges.tolist())
+    if len(edges) > len(labels):
+        valid = f"at most one device a training record, here {len(labels)}"
+        remedy = "use fewer devices or a larger data set"
+        raise InputError("topology", f"{len(edges)} devices", f"{valid}; {remedy}")
     deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
     device = deal(labels, n_classes, config, edges, seed, names)
     if config.samples_per_device is not None:
@@ -89,8 +111,8 @@ def _by_affinity(
     names: Names,
 ) -> np.ndarray:
     """The schemes of this module; all records are dealt."""
-    rng = generator(seed, "partition-affinity")
-    groups = edges if config.level == "edge" else np.arange(len(edges))
+    rng, by_edge = generator(seed, "partition-affinity"), config.level == "edge"
+    groups = edges if by_edge else np.arange(len(edges))
     _, firsts, group_of_device, group_sizes = np.unique(
         groups, return_index=True, return_inverse=True, return_counts=True
     )
@@ -98,16 +120,17 @@ def _by_affinity(
         case "labels_per_device":
             rows = _labels_per_group(_label_count(config, n_classes), group_sizes, n_classes, rng)
         case "dirichlet":
-            rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
+            # Hsu et al. 2019. A class whose draws all underflow at a tiny alpha is shared equally.
+            shares = rng.dirichlet(np.full(n_classes, config.alpha), size=len(group_sizes))
+            rows = shares + np.finfo(np.float64).tiny
         case "quantity":
             rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
         case "table":
-            of_level = names.servers if config.level == "edge" else names.devices
-            table = _ordered(config.table or [], [of_level[j] for j in firsts], names.given)
-            rows = _given(table, group_sizes, n_classes)
+            of_level = names.servers if by_edge else names.devices
+            rows = _of_table(config, [of_level[j] for j in firsts], names.given, n_classes)
+            rows = rows / group_sizes[:, None]  # each group shares its row equally
         case _:  # iid
             rows = np.ones((len(group_sizes), 1))
-
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
     return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
 
@@ -121,24 +144,12 @@ def stratified_position(
     The first m records of a group are then a random subset with the group's label mix: seats
     apportioned to the labels by the method of Webster and Sainte-Laguë.
     """
-    shuffle = rng.permutation(len(group))
-    order = np.lexsort((shuffle, label, group))
-    place, size = _runs(group[order], label[order])
-    quotient = np.empty(len(group))
-    quotient[order] = (place + 0.5) / size
-    order = np.lexsort((shuffle, quotient, group))
-    position = np.empty(len(group), dtype=np.int64)
-    position[order], _ = _runs(group[order])
-    return position
-
-
-def _runs(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For sorted keys: each entry's place in its run of equal keys, and that run's length."""
-    is_first = np.ones(len(keys[0]), dtype=bool)
-    is_first[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    starts = np.flatnonzero(is_first)
-    lengths = np.diff(starts, append=len(is_first))
-    return np.arange(len(is_first)) - np.repeat(starts, lengths), np.repeat(lengths, lengths)
+    order = np.argsort(rng.permutation(len(group)))
+    records = pd.DataFrame({"group": group, "label": label}).iloc[order]
+    alike = records.groupby(["group", "label"])["label"]
+    quotients = (alike.cumcount() + 0.5) / alike.transform("size")
+    places = records.loc[quotients.sort_values(kind="stable").index].groupby("group").cumcount()
+    return places.sort_index().to_numpy()
 
 
 def _label_count(config: PartitionConfig, n_classes: int) -> int:
@@ -170,50 +181,34 @@ def _labels_per_group(
     return rows
 
 
-def _dirichlet_labels(
-    alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
+def _of_table(
+    config: PartitionConfig, groups: Sequence[str], given: bool, n_classes: int
 ) -> np.ndarray:
-    """Rows of Dir(alpha, …, alpha) over the classes (Hsu et al. 2019); all records are dealt."""
-    rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
-    # A class whose draws all underflow at a tiny alpha is shared equally.
-    return rows + np.finfo(np.float64).tiny
-
-
-def _ordered(
-    table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
-) -> list[list[float]]:
-    """The rows of `partition.table`, one for each of some named groups, in the order of these."""
-    if not isinstance(table, Mapping):
-        if given:
-            problem = "is for names that topology.edges has; valid: name: row, for each of "
-            raise InputError("partition.table", "rows without names", problem + some_of(groups))
-        return list(table)
-    for name in (*table, *groups):
-        if name not in table:
-            raise InputError("partition.table", list(table), f"lacks a row for {name}")
-        if name not in groups:
-            known = some_of(groups) + did_you_mean(name, groups)
-            raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
-    return [table[name] for name in groups]
-
-
-def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
-    """The rows of `partition.table` (D's Table 7 is one), each shared equally by its group."""
-
-    def refuse(has: str, valid: str) -> InputError:
-        return InputError("partition.table", has, f"valid: {valid}")
-
-    if len(table) != len(group_sizes):
-        remedy = f"{len(group_sizes)}, one for each that partition.level names"
-        raise refuse(counted(len(table), "row"), remedy)
+    """The rows of `partition.table` (D's Table 7 is one), in the order of some named groups."""
+    refuse, table = partial(InputError, "partition.table"), config.table or []
+    if isinstance(table, Mapping):
+        for name in (*table, *groups):
+            if name not in table:
+                raise refuse(list(table), f"lacks a row for {name}")
+            if name not in groups:
+                known = some_of(groups) + did_you_mean(name, groups)
+                raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
+        table = [table[name] for name in groups]
+    elif given:
+        problem = "is for names that topology.edges has; valid: name: row, for each of "
+        raise refuse("rows without names", problem + some_of(groups))
+    if len(table) != len(groups):
+        valid = f"valid: {len(groups)}, one for each that partition.level names"
+        raise refuse(counted(len(table), "row"), valid)
     for number, row in enumerate(table):
         if len(row) != n_classes:
-            raise refuse(f"row {number} of {len(row)}", f"a number for each of {n_classes} classes")
+            valid = f"valid: a number for each of {n_classes} classes"
+            raise refuse(f"row {number} of {len(row)}", valid)
     rows = np.array(table)
-    if not rows.any(axis=0).all():
-        empty = int(np.argmin(rows.any(axis=0)))
-        raise refuse(f"column {empty} of zeros", "a device, at least, that holds the class")
-    return rows / group_sizes[:, None]
+    if not (held := rows.any(axis=0)).all():
+        problem = "valid: a device, at least, that holds the class"
+        raise refuse(f"column {int(np.argmin(held))} of zeros", problem)
+    return rows
 
 
 def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -240,22 +235,19 @@ def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) ->
 def _check(
     device: np.ndarray, labels: np.ndarray, n_classes: int, names: Names, config: PartitionConfig
 ) -> None:
+    """Refuse devices without records, or with fewer classes than asked for."""
     held, n_devices = device >= 0, len(names.devices)
     sizes = np.bincount(device[held], minlength=n_devices)
     if not sizes.all():
-        alpha = "a larger partition.alpha, "
-        remedy = {
+        remedies = {
             "labels_per_device": "a larger partition.labels_per_device, ",
-            "dirichlet": alpha,
-            "quantity": alpha,
+            "dirichlet": "a larger partition.alpha, ",
+            "quantity": "a larger partition.alpha, ",
             "table": "a row of partition.table that is not zero, ",
-        }.get(config.scheme, "")
-        raise InputError(
-            "partition.scheme",
-            config.scheme,
-            f"{called(int(np.argmin(sizes)), names)} would hold no record; use {remedy}fewer "
-            "devices or a larger data set",
-        )
+        }
+        remedy = f"use {remedies.get(config.scheme, '')}fewer devices or a larger data set"
+        problem = f"{names.called(int(np.argmin(sizes)))} would hold no record; {remedy}"
+        raise InputError("partition.scheme", config.scheme, problem)
     if config.scheme == "labels_per_device":
         pairs = np.unique(np.stack([device[held], labels[held]]), axis=1)
         classes = np.bincount(pairs[0], minlength=n_devices)
@@ -264,36 +256,7 @@ def _check(
             raise InputError(
                 "partition.labels_per_device",
                 config.labels_per_device,
-                f"{called(int(np.argmin(classes)), names)} would hold records of {fewest} only; "
+                f"{names.called(int(np.argmin(classes)))} would hold records of {fewest} only; "
                 "use fewer labels, fewer devices, a larger data set or a larger "
                 "partition.samples_per_device",
             )
-
-
-def numbers_of(values: Sequence[object], names: Names, by_name_alone: bool = False) -> np.ndarray:
-    """The devices' numbers, int64 (n,), of names or numbers; -1 for the cloud, -2 for what is
-    neither. Numbers count only where no name looks like one."""
-    number_of = {name: j for j, name in enumerate(names.devices)}
-    if not by_name_alone and not any(map(_is_number, names.devices)):
-        number_of |= {str(j): j for j in range(len(names.devices))}
-    number_of[str(CLOUD)] = CLOUD
-    found = (
-        # A column that has lacked a value somewhere holds whole numbers as floats.
-        number_of.get(text, number_of.get(text.removesuffix(".0"), -2))
-        for text in map(str, values)
-    )
-    return np.fromiter(found, dtype=np.int64, count=len(values))
-
-
-def _is_number(name: str) -> bool:
-    """Whether whoever reads a table may take a name, such as `007`, for a number."""
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
-
-
-def called(device: int, names: Names) -> str:
-    """What a line calls a device."""
-    return names.devices[device] if names.given else f"device {device}"

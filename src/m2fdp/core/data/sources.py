@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +17,11 @@ SOURCES: Catalogue[Callable[[DatasetConfig, Path], Dataset]] = Catalogue(
     "datasets", {"digits": "m2fdp.core.data.sources:digits"}
 )
 # The number of classes of every data set that has a fixed one.
-N_CLASSES = {
-    "digits": 10,
-    "fashion_mnist": 10,
-    "mnist": 10,
+N_CLASSES = dict.fromkeys(("digits", "fashion_mnist", "mnist", "cifar10"), 10) | {
     "emnist_letters": 26,
-    "cifar10": 10,
     "cifar100": 100,
 }
-_DIGITS = ("datasets", "data", "digits.csv.gz")  # below scikit-learn's own folder
+_DIGITS = "sklearn/datasets/data/digits.csv.gz"
 DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
 
 
@@ -55,17 +51,10 @@ def digits(config: DatasetConfig, unpack_root: Path) -> Dataset:
 
 @cache
 def _read_digits() -> np.ndarray:
-    """The file as scikit-learn's `load_digits` reads it: 64 pixels and the label a line.
-
-    To import scikit-learn for it takes longer than one round of training.
-    """
-    package = find_spec("sklearn")
-    table = None
-    if package is not None and package.origin is not None:
-        file = Path(package.origin).parent.joinpath(*_DIGITS)
-        if file.is_file():
-            table = np.loadtxt(file, delimiter=",")  # numpy unpacks it
-    if table is None:
+    """The file of scikit-learn, whose import takes longer than a round: 64 pixels, label a line."""
+    try:
+        table = np.loadtxt(str(distribution("scikit-learn").locate_file(_DIGITS)), delimiter=",")
+    except OSError:
         from sklearn.datasets import load_digits  # a version that keeps them elsewhere
 
         table = np.column_stack(load_digits(return_X_y=True))

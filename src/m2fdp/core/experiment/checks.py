@@ -13,7 +13,7 @@ from m2fdp.core.experiment.facts.rule import told
 from m2fdp.core.experiment.idle import refuse_idle
 from m2fdp.core.experiment.request import OF_EXPERIMENTS, Request
 from m2fdp.core.metrics import own_metrics
-from m2fdp.core.models.names import check_model_name
+from m2fdp.core.models.checks import check_model_name
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import check_pull

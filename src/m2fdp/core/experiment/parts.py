@@ -11,13 +11,10 @@ from torch import Tensor
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.data.dataset import Dataset, checked, features, of_unit_norm
+from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
 from m2fdp.core.data.manifest import (
     DeviceSamples,
-    Repeats,
     by_name,
-    check_manifest,
-    count_repeats,
     held_out,
     make_manifest,
     shards_of,
@@ -31,9 +28,11 @@ from m2fdp.core.engine.sampling import sampling_rates
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out
-from m2fdp.core.models.checks import Shape, check_one_by_one
+from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
+from m2fdp.core.own_code import OWN
 from m2fdp.core.privacy.calibration import check_delta
+from m2fdp.core.rooms import brought
 from m2fdp.core.streams import digest_of
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, weighted
@@ -76,7 +75,8 @@ class Parts:
     def dataset(self) -> Dataset:
         """The records."""
         if self.given_dataset is not None:
-            return checked(self.given_dataset)
+            given: Dataset = OWN["dataset"](self.given_dataset)
+            return given
         return load_dataset(self.config.dataset)
 
     @cached_property
@@ -127,17 +127,17 @@ class Parts:
         return self._split[0]
 
     @cached_property
-    def _split(self) -> tuple[pd.DataFrame, Repeats]:
+    def _split(self) -> tuple[pd.DataFrame, list[str]]:
         config, dataset, (tree, names) = self.config, self.dataset, self._tree_and_names
         partition, manifest = config.partition, self.given_manifest
         if manifest is None:
             edges = tree.ancestors[tree.depth - 1]
             manifest = make_manifest(dataset, partition, edges, config.seed, names)
         else:
-            by = partition.held_out_by
-            manifest = check_manifest(manifest, dataset, tree.n_devices, by, names)
+            manifest = OWN["manifest"](manifest, dataset, names, partition.held_out_by)
         self.check_split(shards_of(manifest).sizes)
-        return manifest, count_repeats(dataset, manifest)
+        lines = [line for of in brought("splits") for line in of(dataset, manifest)]
+        return manifest, lines
 
     def check_split(self, sizes: np.ndarray) -> None:
         """What can be found wrong once the records are dealt, before anything is written.
@@ -156,7 +156,7 @@ class Parts:
             plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
         )
         if built.is_own and (who := self.vectorised_by):
-            check_one_by_one(built.name, built.module, self.input_shape, who)
+            OWN["module"](built.name, built.module, self.input_shape, who)
         # A device as a whole takes part for certain.
         rates = sampling_rates(sizes, training.batch_size if privacy.unit == "record" else None)
         schedule, chance = plan.schedule, plan.network.chance
@@ -175,8 +175,8 @@ class Parts:
         return "training.backend: stacked" if backend in ("stacked", *["auto"] * on_gpu) else None
 
     @property
-    def repeats(self) -> Repeats:
-        """The records that are equal to others."""
+    def repeats(self) -> list[str]:
+        """Sentences on the records that are equal to others."""
         return self._split[1]
 
     @cached_property

@@ -84,17 +84,7 @@ def _outside_the_promise(validation: int, test: int, of_devices: int) -> list[st
 
 def _of_records(assembly: Assembly) -> list[str]:
     """What accuracy, or the protection of records, suffers from."""
-    repeats, dataset, lines = assembly.repeats, assembly.dataset, []
-    if repeats.held_out:
-        lines.append(
-            f"{repeats.held_out} of the {repeats.n_held_out} records that nobody trains on are "
-            "training records as well, pixel by pixel: accuracy is too good by them"
-        )
-    if repeats.on_devices:
-        lines.append(
-            f"{repeats.on_devices} training records are held by several devices, pixel by pixel: "
-            "whoever's they are is protected as if each were somebody else's"
-        )
+    dataset, lines = assembly.dataset, list(assembly.repeats)
     trained = np.unique(dataset.labels[assembly.samples.samples])
     absent = np.setdiff1d(np.arange(dataset.n_classes), trained)
     if len(absent):

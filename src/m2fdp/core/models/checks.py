@@ -1,51 +1,26 @@
-"""What images and modules must be for one another."""
+"""What models there are, and what images must be for them; known without torch."""
 
-from traceback import walk_tb
+from collections.abc import Callable
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.own_code import FORM, is_own, load
+from m2fdp.core.rooms import Catalogue
 
-from m2fdp.core.errors import InputError, chain
-from m2fdp.core.models.names import KEY
-from m2fdp.core.own_code import guarded
-
+KEY = "model.name"
 Shape = tuple[int, int, int]  # of one image: (C, H, W)
+# Functions from the block `model`, an image's shape and the number of classes to a `Model`.
+MODELS: Catalogue[Callable[..., Any]] = Catalogue(
+    "models", dict.fromkeys(("svm", "softmax", "logistic"), "m2fdp.core.models.registry:linear")
+)
 
 
-def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> None:
-    """Refuse a module that can't be given one record at a time by torch.func.vmap.
-
-    Args:
-        who: what gives it records so, in words.
-
-    Raises:
-        InputError: it can't, for what it does.
-    """
-
-    def score(parameters: dict[str, Tensor], record: Tensor) -> Tensor:
-        return torch.func.functional_call(module, parameters, (record[None],)).sum()
-
-    parameters = {key: parameter.detach() for key, parameter in module.named_parameters()}
-    what = f"can't be vectorised over records by torch.func.vmap, which {who} needs"
-    try:
-        with guarded(KEY, name, what):
-            by_record = torch.func.vmap(torch.func.grad(score), in_dims=(None, 0))
-            by_record(parameters, some_records(shape))
-    except InputError as error:
-        *_, first = chain(error)
-        running = (frame.f_locals.get("self") for frame, _ in walk_tb(first.__traceback__))
-        *_, last = (None, *(part for part in running if isinstance(part, nn.Module)))
-        places = {part: place for place, part in module.named_modules() if place}
-        if last not in places:
-            raise
-        cells = "; nn.LSTM can be, and nn.GRUCell or nn.RNNCell step by step"
-        remedy = f"has {layer_in_words(places[last], last)}, and {error.remedy}"
-        raise InputError(KEY, name, remedy + cells * isinstance(last, nn.RNNBase)) from error
-
-
-def layer_in_words(place: str, part: nn.Module) -> str:
-    """What a module is, and where in another, in words."""
-    return type(part).__name__ + (f" (layer {place})" if place else "")
+def check_model_name(name: str) -> None:
+    """Raises InputError unless the name is known or names an importable function."""
+    if is_own(name):
+        load(KEY, name)
+    elif name not in MODELS:
+        raise InputError(KEY, name, f"is none of {among(name, [*MODELS, FORM])}")
 
 
 def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
@@ -54,8 +29,3 @@ def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:
     if min(height, width) < fewest:
         size = f"{fewest} x {fewest} pixels; these have {height} x {width}"
         raise InputError(KEY, name, f"{need} at least {size}")
-
-
-def some_records(shape: Shape, n_records: int = 3) -> Tensor:
-    """Drawn records (n, C, H, W), the same each time."""
-    return torch.rand(n_records, *shape, generator=torch.Generator().manual_seed(0))

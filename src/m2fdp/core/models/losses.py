@@ -28,21 +28,6 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     return nn.functional.cross_entropy(scores, labels, reduction="none")
 
 
-def distillation(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
-    """T^2 KL(p || q), with p and q the softmax of what is taught and of the scores, over T.
-
-    With the factor its gradient is about as long as the cross-entropy's, whatever T is (Hinton et
-    al. 2015). The factor is in the code of He et al. 2020, not in their formula.
-
-    Args:
-        scores: (B, C).
-        taught: the teacher's scores (B, C).
-        temperature: T.
-    """
-    ours, teachers = ((values / temperature).log_softmax(1) for values in (scores, taught))
-    return temperature**2 * (teachers.exp() * (teachers - ours)).sum(1)
-
-
 def one_vs_rest_logistic(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum over the classes c of log(1 + exp(-y_c s_c)), y_c = 1 for the label, -1 elsewhere."""
     signs = 2.0 * nn.functional.one_hot(labels, scores.shape[-1]).to(scores.dtype) - 1.0

@@ -11,13 +11,11 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import Shape, check_pixels
+from m2fdp.core.models.checks import KEY, MODELS, Shape, check_model_name
 from m2fdp.core.models.losses import Loss
-from m2fdp.core.models.names import KEY, MODELS, check_model_name
 from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.streams import torch_seed
 
-_HIDDEN = 100  # units of `dense`
 _LEAST_SHARE = 1e-12  # of a class that no record is of, for its logarithm
 
 
@@ -156,47 +154,3 @@ def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
         return replace(model, loss=losses.crammer_singer_hinge)
     loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient
     return replace(model, loss=loss, loss_gradient=gradient)
-
-
-def dense(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """One hidden layer, as H has for EMNIST (H does not say how wide)."""
-    module = nn.Sequential(
-        nn.Flatten(), nn.Linear(prod(shape), _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, n_classes)
-    )
-    return Model("dense", module)
-
-
-def lenet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """Three convolutions with sigmoids, and a linear layer: the network that was reconstructed from
-    (Zhu et al. 2019, with its wide first weights): M = 13,426 for 28 x 28 x 1 and ten classes."""
-    inputs, height, width = shape
-    sides = [-(-side // 4) for side in (height, width)]  # halved twice, rounded up
-    layers: list[nn.Module] = []
-    for before, stride in ((inputs, 2), (12, 2), (12, 1)):
-        layers += [nn.Conv2d(before, 12, 5, stride, padding=2), nn.Sigmoid()]
-    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12 * prod(sides), n_classes))
-    for parameter in module.parameters():
-        nn.init.uniform_(parameter, -0.5, 0.5)
-    return Model("lenet", module)
-
-
-def cnn2(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
-    """Twice conv-pool-relu, then a hidden layer (G Sec. 5, by the code of its reference [14]).
-    M = 21,840 for grey images of MNIST's size and ten classes."""
-    inputs, height, width = shape
-    need = "halves images twice after convolutions of 5 x 5, so they need"
-    check_pixels("cnn2", shape, 16, need)
-    sides = [((side - 4) // 2 - 4) // 2 for side in (height, width)]
-    module = nn.Sequential(
-        nn.Conv2d(inputs, 10, 5),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Conv2d(10, 20, 5),
-        nn.MaxPool2d(2),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(20 * prod(sides), 50),
-        nn.ReLU(),
-        nn.Linear(50, n_classes),
-    )
-    return Model("cnn2", module)

@@ -10,7 +10,6 @@ from kedro.pipeline import Pipeline
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.data.manifest import label_counts
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.privacy.verdict import OTHER_RECORDS, Verdict
 from m2fdp.experiment import Experiment
@@ -46,6 +45,17 @@ def assemble(
     if known is not None and known.records not in ("", experiment.trained_on):
         experiment = replace(experiment, known=(*conditions, OTHER_RECORDS))
     return experiment
+
+
+def label_counts(manifest: pd.DataFrame) -> pd.DataFrame:
+    """Training records of each device (index, in the manifest's order) by label (one column each).
+
+    A simulation diagnostic: in a deployment these un-noised counts would be a release.
+    """
+    train = manifest[manifest["split"] == "train"]
+    labels = pd.RangeIndex(manifest["label"].max() + 1, name="label")
+    table = pd.crosstab(train["device"], train["label"]).reindex(columns=labels, fill_value=0)
+    return table.loc[train["device"].unique()]
 
 
 def draw_label_distribution(manifest: pd.DataFrame) -> Drawing:
