@@ -37,9 +37,8 @@ from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology
 from m2fdp.pipelines.cells import CellVerdict, check_promise
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
-from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import tell_beginning
-from m2fdp.pipelines.recording import CatalogEntries, Recorder
+from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
 from m2fdp.pipelines.resuming import Unfinished, check_continues, check_own_code, find_unfinished
 from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
 from m2fdp.pipelines.store import check_store

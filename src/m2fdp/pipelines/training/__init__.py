@@ -31,7 +31,7 @@ from m2fdp.expectations.process import settle
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.naming import node
-from m2fdp.pipelines.outbox import Outbox
+from m2fdp.pipelines.recording import Outbox
 from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.resuming import refusal
 from m2fdp.processes.sites import sites_of
