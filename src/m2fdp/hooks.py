@@ -34,12 +34,18 @@ from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.cells import CellVerdict, check_promise
+from m2fdp.pipelines.cells import (
+    CellVerdict,
+    Unfinished,
+    check_continues,
+    check_own_code,
+    check_promise,
+    find_unfinished,
+)
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
-from m2fdp.pipelines.resuming import Unfinished, check_continues, check_own_code, find_unfinished
 from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
 from m2fdp.pipelines.store import check_store
 from m2fdp.pipelines.tracking import first_line, locked, reason

@@ -122,7 +122,7 @@ def _unfinished_run(job: Job) -> str | None:
 
     from m2fdp.core.config import parse_config
     from m2fdp.core.errors import InputError
-    from m2fdp.pipelines.resuming import find_unfinished
+    from m2fdp.pipelines.cells import find_unfinished
 
     loader = settings.CONFIG_LOADER_CLASS(
         conf_source=str(job.project / settings.CONF_SOURCE),
