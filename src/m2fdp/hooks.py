@@ -47,8 +47,7 @@ from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
 from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
-from m2fdp.pipelines.store import check_store
-from m2fdp.pipelines.tracking import first_line, locked, reason
+from m2fdp.pipelines.tracking import check_store, first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf

@@ -1,17 +1,19 @@
-"""How files reach the disk: whole, and with the same bytes for the same content; and how those
-that can't be read are refused."""
+"""Pipelines' nodes, and how the files that they make reach the disk: whole, and with the same bytes
+for the same content. Those that can't be read are refused."""
 
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, update_wrapper
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pandas as pd
 import torch
 from kedro.io import AbstractDataset, DatasetError
+from kedro.pipeline import Node
 from kedro_datasets.json import JSONDataset
 from kedro_datasets.matplotlib import MatplotlibDataset
 from kedro_datasets.pandas import CSVDataset
@@ -21,9 +23,26 @@ from m2fdp.core.data.manifest import DIGEST, FILE
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.pipelines.kedro_internals import Replacing
+from m2fdp.reporting.pictures import Drawing
 
 # Kedro's own would write as the locale says.
 _WRITTEN = {"mode": "w", "encoding": "utf-8"}
+
+
+def node(
+    function: Callable[..., Any],
+    inputs: str | list[str],
+    outputs: str | list[str] | None,
+    name: str | None = None,
+) -> Node:
+    """A node of a pipeline, called as what it does is."""
+    return Node(function, inputs, outputs, name=name or function.__name__)
+
+
+def drawing(draw: Callable[..., Any], inputs: str | list[str], output: str, name: str) -> Node:
+    """A node that leaves a figure to be drawn when it is saved."""
+    # Kedro warns of a function without a name.
+    return node(update_wrapper(partial(Drawing.of, draw), draw), inputs, output, name)
 
 
 @contextmanager
@@ -77,7 +96,7 @@ class PossibleTableDataset(_Possible, TableDataset):
 
 
 class PageDataset(Replacing, TextDataset):
-    """A text, such as a page in Markdown or HTML."""
+    """A text, such as a page in Markdown."""
 
     DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN, "open_args_load": _WRITTEN | {"mode": "r"}}
 

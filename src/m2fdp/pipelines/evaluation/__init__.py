@@ -21,7 +21,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of_last
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command

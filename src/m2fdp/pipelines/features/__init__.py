@@ -9,7 +9,7 @@ from rich.console import Console
 from m2fdp.core.config import PIXELS
 from m2fdp.experiment import Experiment
 from m2fdp.features.recipe import fitted_on
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.progress import items_bar
 
 logger = logging.getLogger(__name__)

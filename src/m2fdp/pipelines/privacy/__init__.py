@@ -8,7 +8,7 @@ from kedro.pipeline import Pipeline
 
 from m2fdp.control.run import planned_rounds
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import drawing, node
+from m2fdp.pipelines.datasets import drawing, node
 from m2fdp.reporting import tables
 from m2fdp.reporting.figures import epsilon_over_rounds, ledger_heat_map
 from m2fdp.reporting.pictures import Drawing

@@ -30,8 +30,8 @@ from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.process import settle
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.cells import refusal
+from m2fdp.pipelines.datasets import node
 from m2fdp.pipelines.logged_models import ServableModel
-from m2fdp.pipelines.naming import node
 from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.recording import Outbox
 from m2fdp.processes.sites import sites_of
