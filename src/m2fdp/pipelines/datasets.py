@@ -22,7 +22,6 @@ from kedro_datasets.text import TextDataset
 from m2fdp.core.data.manifest import DIGEST, FILE
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
-from m2fdp.pipelines.kedro_internals import Replacing
 from m2fdp.reporting.pictures import Drawing
 
 # Kedro's own would write as the locale says.
@@ -56,12 +55,31 @@ def _readable(path: PurePosixPath) -> Iterator[None]:
         raise InputError("file", shown(path), f"can't be read ({reason})") from error
 
 
+class Replacing:
+    """Mixed into a file dataset of Kedro's: it saves to another file of the same folder, which
+    replaces an older one in a single step.
+
+    Kedro's file datasets keep the path in `_filepath`, and read it at each load and save.
+    """
+
+    _filepath: PurePosixPath
+
+    def save(self, data: Any) -> None:
+        path = self._filepath
+        with replacing(Path(path)) as unfinished:
+            self._filepath = PurePosixPath(unfinished)
+            try:
+                super().save(data)  # type: ignore[misc]  # of the data set that this is mixed into
+            finally:
+                self._filepath = path
+
+
 class _Possible(Replacing):
     """Mixed into a file dataset: what is empty has no file."""
 
     def save(self, data: Any) -> None:
         if data.empty if isinstance(data, pd.DataFrame) else data == ():
-            Path(self.path).unlink(missing_ok=True)  # an earlier run's
+            Path(self._filepath).unlink(missing_ok=True)  # an earlier run's
         else:
             super().save(data)
 
@@ -72,10 +90,10 @@ class TableDataset(Replacing, CSVDataset):
     DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN}
 
     def load(self) -> pd.DataFrame:
-        with _readable(self.path):
+        with _readable(self._filepath):
             table = super().load()
-        table.attrs[FILE] = shown(self.path)
-        table.attrs[DIGEST] = hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        table.attrs[FILE] = shown(self._filepath)
+        table.attrs[DIGEST] = hashlib.sha256(Path(self._filepath).read_bytes()).hexdigest()
         return table
 
 
@@ -115,7 +133,7 @@ class RecordDataset(Replacing, JSONDataset):
     DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN}
 
     def load(self) -> dict[str, Any]:
-        with _readable(self.path):
+        with _readable(self._filepath):
             values = super().load()
             if not isinstance(values, dict):
                 raise TypeError(f"named values are expected, not {json.dumps(values)[:40]}")

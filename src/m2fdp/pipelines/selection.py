@@ -14,7 +14,6 @@ from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.files import shown
-from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
 # Kedro's parameters of a run that choose nodes, with their options on the command line.
 _FILTERS = ("from_nodes", "to_nodes", "from_inputs", "to_outputs", "tags", "namespaces")
@@ -71,7 +70,7 @@ def check_inputs(
     for name in sorted(pipeline.inputs()):
         if catalog.exists(name) or not (makers := _makers(name)):
             continue
-        file = file_of(catalog.get(name))
+        file = getattr(catalog.get(name), "_filepath", None)  # as Kedro's file datasets have it
         if file is not None:
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
             raise InputError("file", shown(file), remedy)
@@ -97,6 +96,15 @@ def reading(pipeline: Pipeline) -> frozenset[str]:
     """Of a run, the pipelines that read keys which nothing else does."""
     outputs = pipeline.all_outputs()
     return frozenset(name for name, output in READING.items() if output in outputs)
+
+
+def all_pipelines() -> Mapping[str, Pipeline]:
+    """The project's pipelines by name, also those that this process has not asked for before."""
+    # Kedro sets up logs and displays here, which a notebook that only reads should be spared.
+    from kedro.framework.project import pipelines
+
+    pipelines.set_requested(None)  # a session leaves only those known that it was asked for
+    return pipelines
 
 
 def pipeline_names() -> list[str]:
