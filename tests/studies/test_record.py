@@ -57,7 +57,7 @@ def tracked(study: Study) -> Record:
         start = client.get_run(run_id).info.start_time
         client.set_terminated(run_id, end_time=start + 90_000)
     schedules = {"1-a-0": {"training.rounds": 7}}
-    return tracked_record(study, names, schedules, search_table([], {}, {}))
+    return tracked_record(study, names, schedules, search=search_table([], {}, {}))
 
 
 @pytest.mark.parametrize("curves", [["accuracy"], ["accuracy", "loss"], ["loss"], []])

@@ -62,16 +62,13 @@ def study(
     workers: int | None,
     ray_address: str | None,
 ) -> None:
-    """Choose a study's schedules, run its cells and report on them.
+    """Choose a study's schedules, run its cells and report on them. A study that can't be run is
+    refused before anything starts; where cells failed, it ends with code 1 after the report.
 
     Args:
         only: the part to run, as `part_of` reads it; all where it is empty.
         resume: skip the cells that have a finished run of the same configuration, and report on
             all finished cells, of whatever part.
-
-    Raises:
-        InputError: a study that can't be run; nothing has been started then.
-        click.exceptions.Exit: with code 1, after the report, where cells failed.
     """
     setting = checked_setting(project, order)
     chosen = part_of(setting.study, only)
@@ -86,8 +83,10 @@ def study(
     env, on_ray = order.env or setting.study.env, ray_address is not None
     launcher = Launcher(project, env, order.identity, parent, workers, on_ray, resume)
     outcome = _run(setting, launcher, chosen)
-    whole = _finished(setting, launcher) if only and resume else outcome
-    client, found = mlflow.MlflowClient(), None
+    client, found, whole = mlflow.MlflowClient(), None, outcome
+    if only and resume:  # nothing is run
+        every = tuple(grid.points(setting.study))
+        whole = _run(setting, replace(launcher, only_finished=True), every)
     if whole.run_ids:
         found = findings(setting.study, _record(setting, whole))
         files = write_report(launcher.folder, order.command, found)
@@ -170,16 +169,13 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
         cells = [cell for one in candidates for cell in one.cells]
         run_ids = launcher.run("runs of the search", cells, SEARCHING)
         candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
-        costs: dict[float | None, pd.DataFrame] = {
-            target: load_costs(list(run_ids.values()), target)
-            for target in {one.target for one in candidates}
-            if target is not None
-        }
+        targets = {one.target for one in candidates if one.target is not None}
+        costs = {target: load_costs(run_ids.values(), target).to_dict() for target in targets}
         for cell_hash, run_id in run_ids.items():
             one, found = candidate_of[cell_hash], client.get_run(run_id).data
             accuracy = found.metrics["score" if one.counted else "accuracy"]
             guarantees[cell_hash] = found.tags.get("privacy", "")
-            of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
+            of_runs = costs[one.target].get(one.by, {}) if one.target is not None else {}
             results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
         return choose(candidates, results)
 
@@ -212,15 +208,11 @@ def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
     }
 
 
-def _finished(setting: grid.Setting, launcher: Launcher) -> Outcome:
-    """What the study's finished runs, of whatever invocation, say; nothing is run."""
-    return _run(setting, replace(launcher, only_finished=True), tuple(grid.points(setting.study)))
-
-
 def _finished_record(project: Path, order: Order, parent: Run) -> tuple[Study, Record] | None:
     """The study, and what its finished runs say; None without any."""
     setting = checked_setting(project, order)
-    outcome = _finished(setting, Launcher(project, None, order.identity, parent))
+    launcher = Launcher(project, None, order.identity, parent, only_finished=True)
+    outcome = _run(setting, launcher, tuple(grid.points(setting.study)))
     return (setting.study, _record(setting, outcome)) if outcome.run_ids else None
 
 
@@ -233,7 +225,8 @@ def _record(setting: grid.Setting, outcome: Outcome) -> Record:
         schedules[cell.name] = outcome.schedules.get(choice.place, {}) if choice else {}
         guarantees[cell.hash] = mlflow.get_run(run_id).data.tags.get("privacy", "")
     procedures = whole_table(setting.study, outcome.cells, outcome.tried, guarantees)
-    return tracked_record(setting.study, names, schedules, outcome.table, procedures)
+    tables = {"search": outcome.table, "procedures": procedures}
+    return tracked_record(setting.study, names, schedules, **tables)
 
 
 def checked_setting(project: Path, order: Order) -> grid.Setting:
@@ -263,7 +256,7 @@ def load_setting(project: Path, order: Order) -> grid.Setting:
 def _counted_targets(
     searched: Sequence[Config], released: Sequence[Config], share: float
 ) -> Targets:
-    """`verified_targets`, which may take minutes and says so: what is known already does not."""
+    """`verified_targets`, which says so where it takes long."""
     runs = counted(len(searched), "run")
     what = f"Calibrating {runs} of a counted search with the one that it chooses"
     with telling(click.echo, partial(so_far, what), first_after_s=1.0):
