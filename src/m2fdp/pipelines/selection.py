@@ -67,8 +67,10 @@ def check_inputs(
     pipeline: Pipeline, catalog: CatalogProtocol, run_params: Mapping[str, Any]
 ) -> None:
     """Refuse nodes that read what neither they make nor an earlier run has left."""
+    by_size = sorted(all_pipelines().items(), key=lambda item: len(item[1].nodes))
     for name in sorted(pipeline.inputs()):
-        if catalog.exists(name) or not (makers := _makers(name)):
+        makers = [known for known, each in by_size if name in each.all_outputs()]
+        if catalog.exists(name) or not makers:
             continue
         file = getattr(catalog.get(name), "_filepath", None)  # as Kedro's file datasets have it
         if file is not None:
@@ -87,9 +89,8 @@ def asked_for(run_params: Mapping[str, Any]) -> list[str]:
 
 def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
     """Refuse datasets that can't be made under a configuration."""
-    for name, check in _REFUSING.items():
-        if name in made:
-            check(config, plan)
+    for name in _REFUSING.keys() & made:
+        _REFUSING[name](config, plan)
 
 
 def reading(pipeline: Pipeline) -> frozenset[str]:
@@ -116,13 +117,6 @@ def pipeline_names() -> list[str]:
 def _names(chosen: Mapping[str, Any]) -> list[str]:
     """Of pipelines, by whichever of Kedro's two options."""
     return [*chosen["pipelines"], *([chosen["pipeline"]] if chosen["pipeline"] else [])]
-
-
-def _makers(dataset: str) -> list[str]:
-    """The pipelines that make it, those with the fewest nodes first."""
-    pipelines = all_pipelines()
-    by_size = sorted(pipelines, key=lambda name: len(pipelines[name].nodes))
-    return [name for name in by_size if dataset in pipelines[name].all_outputs()]
 
 
 def _filters(options: Mapping[str, Any]) -> dict[str, Any]:
