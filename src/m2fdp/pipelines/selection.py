@@ -89,7 +89,7 @@ def asked_for(run_params: Mapping[str, Any]) -> list[str]:
 
 def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
     """Refuse datasets that can't be made under a configuration."""
-    for name in _REFUSING.keys() & made:
+    for name in [name for name in _REFUSING if name in made]:
         _REFUSING[name](config, plan)
 
 

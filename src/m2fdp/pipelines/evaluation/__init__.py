@@ -114,9 +114,11 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         valid = "valid: none, verified, conditional; train anew"
         raise InputError(SUMMARY, f"guarantee {guarantee}", valid)
     name = EPSILON_NAMES.get(guarantee, "epsilon")
-    promised = summary.get(name)
-    is_number = isinstance(promised, int | float)
-    agrees = is_number and math.isclose(float(promised or 0), epsilon, rel_tol=1e-6)
+    promised: Any = summary.get(name)
+    try:
+        agrees = math.isclose(float(promised), epsilon, rel_tol=1e-6)
+    except (TypeError, ValueError):  # such as None
+        agrees = False
     if not (math.isnan(epsilon) if guarantee == "none" else agrees):
         last = f"the last round of round_metrics.csv has {epsilon:g}"
         problem = f"{last}: they are not of one run; train anew"
