@@ -39,7 +39,7 @@ def draw_bounds(audited: dict[str, Any]) -> Figure:
 
 
 def judge(audited: dict[str, Any]) -> None:
-    """End the run where a line did not hold, once all that was found is written."""
+    """End the run where a line did not hold, once all is written."""
     refuse_broken(pd.DataFrame(audited["observers"]))
 
 
