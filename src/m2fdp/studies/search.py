@@ -65,7 +65,7 @@ class Candidate:
     def shown(self, results: Results) -> tuple[pd.Series, pd.Series]:
         """The accuracies and the costs of its runs; NaN where none has finished."""
         tried = [results.get(cell.hash, Tried()) for cell in self.cells]
-        table = pd.DataFrame(tried, columns=Tried._fields, dtype=float)
+        table = pd.DataFrame(tried, columns=["accuracy", "cost"], dtype=float)
         return table["accuracy"], table["cost"]
 
 
