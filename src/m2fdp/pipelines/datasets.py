@@ -124,7 +124,7 @@ class FigureDataset(Replacing, MatplotlibDataset):
 
 
 class PossibleFigureDataset(_Possible, FigureDataset):
-    """A figure as PNG, of which there is no file where there is nothing to draw: an empty tuple."""
+    """A figure as PNG; no file of an empty tuple, where there is nothing to draw."""
 
 
 class RecordDataset(Replacing, JSONDataset):

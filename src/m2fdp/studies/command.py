@@ -24,29 +24,12 @@ from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
 from m2fdp.selection.procedures import verified_targets
-from m2fdp.studies import grid
+from m2fdp.studies import grid, search
+from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order, part_of, read_study
-from m2fdp.studies.report import (
-    Findings,
-    check_report,
-    describe_study,
-    findings,
-    print_report,
-    save_view,
-    summarise,
-    write_report,
-)
-from m2fdp.studies.search import (
-    SEARCHING,
-    Candidate,
-    Tried,
-    check_none_else,
-    choose,
-    first_of,
-    search_all,
-    search_table,
-)
+from m2fdp.studies.report import Findings, findings
+from m2fdp.studies.search import Candidate, Tried
 from m2fdp.studies.search_report import whole_table
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record
@@ -89,13 +72,13 @@ def study(
         whole = _run(setting, replace(launcher, only_finished=True), every)
     if whole.run_ids:
         found = findings(setting.study, _record(setting, whole))
-        files = write_report(launcher.folder, order.command, found)
+        files = reports.write_report(launcher.folder, order.command, found)
         for file in files:
             mlflow.log_artifact(str(file))
-        save_view(client, parent, whole.run_ids, grid.varied_keys(setting.study))
-        print_report(found, files)
+        reports.save_view(client, parent, whole.run_ids, grid.varied_keys(setting.study))
+        reports.print_report(found, files)
     reasons = _reasons(parent, outcome.failed)
-    describe_study(client, parent, setting.study.title, order.command, found, reasons)
+    reports.describe_study(client, parent, setting.study.title, order.command, found, reasons)
     click.echo("Every run in detail: make ui")
     if failed := len(chosen) - len(outcome.run_ids):
         cells = counted(len(chosen), "cell")
@@ -106,19 +89,19 @@ def study(
 def report(project: Path) -> None:
     """Report anew, from their finished runs, on all studies that were ever started here."""
     studies: dict[str, Findings] = {}
-    reports = project / "data" / "08_reporting"
+    folder = project / "data" / "08_reporting"
     for identity, (order, parent) in sorted(_started(project).items()):
         try:
             record = _finished_record(project, order, parent)
             if record is not None:
                 found = findings(*record)
-                write_report(reports / identity, order.command, found)
+                reports.write_report(folder / identity, order.command, found)
                 studies[identity] = found
         except (InputError, click.ClickException) as error:  # hooks raise theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
     if not studies:
         raise InputError("studies", "(none)", "none has a finished run; `kedro study quickstart`")
-    summarise(reports, studies)
+    reports.summarise(folder, studies)
 
 
 def finished_record(project: Path, identity: str) -> tuple[Study, Record]:
@@ -165,9 +148,9 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
 
     def tried_out(candidates: Sequence[Candidate]) -> grid.Schedules:
         if launcher.resume and not launcher.only_finished:
-            check_none_else(setting, candidates)
+            search.check_none_else(setting, candidates)
         cells = [cell for one in candidates for cell in one.cells]
-        run_ids = launcher.run("runs of the search", cells, SEARCHING)
+        run_ids = launcher.run("runs of the search", cells, search.SEARCHING)
         candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
         targets = {one.target for one in candidates if one.target is not None}
         costs = {target: load_costs(run_ids.values(), target).to_dict() for target in targets}
@@ -177,9 +160,9 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
             guarantees[cell_hash] = found.tags.get("privacy", "")
             of_runs = costs[one.target].get(one.by, {}) if one.target is not None else {}
             results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
-        return choose(candidates, results)
+        return search.choose(candidates, results)
 
-    schedules, tried = search_all(setting, chosen, tried_out)
+    schedules, tried = search.search_all(setting, chosen, tried_out)
     by_name = {cell.name: cell for cell in grid.expand(setting, schedules)}
     cells = [by_name[point.name] for point in chosen if point.name in by_name]
     failed: dict[str, str | None] = {p.name: None for p in chosen if p.name not in by_name}
@@ -189,7 +172,7 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
     failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
     cells = [cell for cell in cells if cell.hash in run_ids]
     ids = tuple(run_ids[cell.hash] for cell in cells)
-    table = search_table(tried, results, schedules)
+    table = search.search_table(tried, results, schedules)
     return Outcome(tuple(cells), ids, failed, schedules, tried, table, guarantees)
 
 
@@ -233,9 +216,9 @@ def checked_setting(project: Path, order: Order) -> grid.Setting:
     """The study that was asked for, known to be valid before anything starts."""
     setting = load_setting(project, order)
     every = tuple(grid.points(setting.study))
-    schedules, _ = search_all(setting, every, first_of)
+    schedules, _ = search.search_all(setting, every, search.first_of)
     cells = grid.expand(setting, schedules)
-    check_report(setting.study, cells)
+    reports.check_report(setting.study, cells)
     executions = [cell.config.execution for cell in cells]
     for execution in {(each.engine, each.address): each for each in executions}.values():
         check_execution(execution)

@@ -17,16 +17,8 @@ from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.yaml_files import read_value
-from m2fdp.studies.grid import (
-    Point,
-    Setting,
-    build_cell,
-    check_keys,
-    check_size,
-    choice_of,
-    points,
-    varied_keys,
-)
+from m2fdp.studies import grid as grids
+from m2fdp.studies.grid import Point, Setting, points, varied_keys
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
 
 OVER, SEEDS = "--over", "--seeds"
@@ -163,7 +155,7 @@ def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
     settings = _settings()
     layer = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
     study = order.study(project / settings.CONF_SOURCE, layer)
-    check_size(order.name, study)
+    grids.check_size(order.name, study)
     return study, {} if order.scale is None else study.scales[order.scale].parameters
 
 
@@ -206,7 +198,7 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     )
     loader.unread()
     setting = Setting(order.name, study, loader["parameters"], last, order.params)
-    check_keys(setting)
+    grids.check_keys(setting)
     for point in points(study):
-        choice = choice_of(study, point)
-        build_cell(setting, point.name, point, {} if choice is None else choice.first)
+        choice = grids.choice_of(study, point)
+        grids.build_cell(setting, point.name, point, {} if choice is None else choice.first)

@@ -51,13 +51,12 @@ def tracked_progress(
     clock: Callable[[], float] = time.monotonic,
     group: str = "control",
 ) -> Iterator[Listener]:
-    """A listener that shows how far training is, and logs metrics in batches.
+    """A listener that shows how far training is, in a terminal as a bar, elsewhere as a line every
+    30 seconds of the clock, and logs metrics in batches.
 
-    In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
     Metrics go to the outbox from the first evaluation on, so that the run's page in MLflow begins
-    with the accuracy; what has been measured goes there even when training is interrupted. A run
-    that goes on from `start` may have logged less than was kept of it, or more: each of its
-    metrics gets each round once.
+    with the accuracy, and when training is interrupted, too. A run that goes on from `start` may
+    have logged less than was kept of it, or more: each metric gets each round once.
     """
     console = Console(stderr=True)
     has_bar = console.is_terminal or console.is_jupyter
