@@ -13,8 +13,7 @@ from mlflow.exceptions import MlflowException
 
 from m2fdp.cli import cli, run
 from m2fdp.core.errors import InputError
-from m2fdp.pipelines.kedro_internals import all_pipelines
-from m2fdp.pipelines.selection import pipeline_names
+from m2fdp.pipelines.selection import all_pipelines, pipeline_names
 from m2fdp.pipelines.tracking import tracking_uri
 from m2fdp.studies.order import Order
 

@@ -33,17 +33,13 @@ from m2fdp.core.experiment.request import Request
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.interruption import Interrupted
-from m2fdp.pipelines import clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.cells import CellVerdict, check_promise
+from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
-from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import tell_beginning
-from m2fdp.pipelines.recording import CatalogEntries, Recorder
-from m2fdp.pipelines.resuming import Unfinished, check_continues, check_own_code, find_unfinished
+from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
 from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
-from m2fdp.pipelines.store import check_store
-from m2fdp.pipelines.tracking import first_line, locked, reason
+from m2fdp.pipelines.tracking import check_store, first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
@@ -122,12 +118,12 @@ class RunHooks:
             check_folders([*self._entries.files.values(), self._entries.manifest_checks])
             self._lock_cell()
             self._held.enter_context(beside())
-            check_promise(pipeline, catalog, self._config)
+            cells.check_promise(pipeline, catalog, self._config)
             # The outbox sends what is saved: here a store that fails would fail the run. What the
             # pipeline has no part in is not made for this.
             used = {name: catalog[name] for name in sorted(pipeline.datasets()) if name in catalog}
             switch_catalog_logging(used, False)
-            self._verdict = CellVerdict(
+            self._verdict = cells.CellVerdict(
                 self._entries, pipeline, catalog, self._config, self._plan.private, self._unfinished
             )
         except InputError as error:
@@ -300,7 +296,7 @@ class RunHooks:
         """Refuse what these nodes can't do under this configuration."""
         check_inputs(pipeline, catalog, run_params)
         if self._unfinished is not None:
-            check_continues(self._unfinished, pipeline)
+            cells.check_continues(self._unfinished, pipeline)
         refuse_idle(Request(self._config, self._plan, reading(pipeline)))
         if "round_metrics" in pipeline.all_outputs():
             check_execution(self._config.execution)
@@ -331,12 +327,12 @@ def _nodes(*pipelines: ModuleType) -> frozenset[str]:
     return frozenset(node.name for each in pipelines for node in each.create_pipeline().nodes)
 
 
-def _unfinished(context: KedroContext, config: Config) -> Unfinished | None:
+def _unfinished(context: KedroContext, config: Config) -> cells.Unfinished | None:
     """The run to go on with, if `resume` asks for it."""
     if not config.resume:
         return None
     project = context.project_path
     folder = project / context.config_loader["catalog"]["checkpoints"]["path"]
-    unfinished = find_unfinished(folder, config, tracking.tracking_uri(project))
-    check_own_code(unfinished, config)
+    unfinished = cells.find_unfinished(folder, config, tracking.tracking_uri(project))
+    cells.check_own_code(unfinished, config)
     return unfinished

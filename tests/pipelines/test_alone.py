@@ -128,6 +128,14 @@ def as_model(make):
     return lambda path: torch.save(make(torch.load(path, weights_only=True)), path)
 
 
+def times(factor):
+    return as_model(lambda state: {name: value * factor for name, value in state.items()})
+
+
+SOFTMAX = "model.name = 'softmax':"
+OTHER = "parameters 1.weight (10, 64); model.pt holds weight"
+
+
 @pytest.mark.parametrize(
     ("file", "damage", "says"),
     [
@@ -136,18 +144,10 @@ def as_model(make):
         (
             MODEL,
             as_model(lambda state: {"weight": torch.zeros(10, 64)}),
-            "model.name = 'softmax': has the parameters 1.weight (10, 64); model.pt holds weight",
+            f"{SOFTMAX} has the {OTHER}",
         ),
-        (
-            MODEL,
-            as_model(lambda state: {name: value * torch.nan for name, value in state.items()}),
-            "model.name = 'softmax': 1.weight of model.pt is not all numbers",
-        ),
-        (
-            MODEL,
-            as_model(lambda state: {name: -value for name, value in state.items()}),
-            f"{METRICS} = 'accuracy 0",
-        ),
+        (MODEL, times(torch.nan), f"{SOFTMAX} 1.weight of model.pt is not all numbers"),
+        (MODEL, times(-1.0), f"{METRICS} = 'accuracy 0"),
         (METRICS, without("accuracy"), f"{METRICS} = 'accuracy': is missing"),
         (METRICS, edited("loss", "low"), f"{METRICS} = 'loss': is not a number in every row"),
         (METRICS, edited("accuracy", 0.01, 2), f"{METRICS} = 'accuracy 0.01 in the last round'"),

@@ -7,26 +7,26 @@ from m2fdp.pipelines import configuration
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 
 
-def test_the_files_are_read_once_and_nobody_changes_what_the_next_gets(tmp_path):
-    for env in ("base", "local"):
+@pytest.fixture(autouse=True)
+def environments(tmp_path):
+    for env in ("base", "local", "other"):
         (tmp_path / env).mkdir()
+
+
+def loader_of(folder, env=None, **params):
+    options = {"base_env": "base", "default_run_env": "local"}
+    return StrictConfigLoader(folder, env, runtime_params=params, **options)
+
+
+def test_the_files_are_read_once_and_nobody_changes_what_the_next_gets(tmp_path):
     file = tmp_path / "base" / "parameters.yml"
     file.write_text("training: {rounds: 3}\n")
-    loader = StrictConfigLoader(tmp_path, base_env="base", default_run_env="local")
+    loader = loader_of(tmp_path)
     loader["parameters"]["training"]["rounds"] = 4
     file.write_text("training: {rounds: 5}\n")
     assert loader["parameters"] == {"training": {"rounds": 3}}
-    later_loader = StrictConfigLoader(tmp_path, base_env="base", default_run_env="local")
-    assert later_loader["parameters"] == {"training": {"rounds": 5}}
-
-
-def test_what_somebody_sets_is_what_everybody_gets(tmp_path):
-    for env in ("base", "local"):
-        (tmp_path / env).mkdir()
-    (tmp_path / "base" / "parameters.yml").write_text("seed: 3\n")
-    loader = StrictConfigLoader(tmp_path, base_env="base", default_run_env="local")
-    assert loader["parameters"] == {"seed": 3}
-    loader["parameters"] = {"seed": 4}
+    assert loader_of(tmp_path)["parameters"] == {"training": {"rounds": 5}}
+    loader["parameters"] = {"seed": 4}  # what somebody sets is what everybody gets
     assert loader["parameters"] == {"seed": 4}
 
 
@@ -45,16 +45,12 @@ def parsed(monkeypatch):
 
 
 def test_files_of_the_same_contents_are_parsed_once_a_process(tmp_path, parsed):
-    for env in ("base", "local", "other"):
-        (tmp_path / env).mkdir()
     text = "training: {rounds: 3}  # of this test\n"
     (tmp_path / "base" / "parameters.yml").write_text(text)
     (tmp_path / "other" / "parameters.yml").write_text("training: {rounds: 4}\n")
 
     def rounds(env=None, **params):
-        options = {"base_env": "base", "default_run_env": "local"}
-        loader = StrictConfigLoader(tmp_path, env, runtime_params=params, **options)
-        return loader["parameters"]["training"]["rounds"]
+        return loader_of(tmp_path, env, **params)["parameters"]["training"]["rounds"]
 
     assert [rounds(), rounds(training={"rounds": 7}), rounds()] == [3, 7, 3]
     assert parsed.count(text) == 1
@@ -70,8 +66,6 @@ def test_files_of_the_same_contents_are_parsed_once_a_process(tmp_path, parsed):
 
 
 def test_a_catalog_is_refused_with_the_line_of_the_entry_that_is_wrong(tmp_path):
-    for env in ("base", "local"):
-        (tmp_path / env).mkdir()
     text = """
 _cell: ${runtime_params:cell,single}
 manifest:
@@ -84,14 +78,12 @@ checkpoints: {type: m2fdp.pipelines.datasets.FolderDataset, path: "data/${_cell}
 """
     file = tmp_path / "base" / "catalog.yml"
 
-    def check():
-        check_catalog(StrictConfigLoader(tmp_path, base_env="base", default_run_env="local"))
-
     file.write_text(text)
-    check()
-    file.write_text(text.replace("pandas.CSVDataset", "pandas.NoSuchDataset"))
-    with pytest.raises(InputError, match="line 3: manifest"):
-        check()
-    file.write_text(text.replace("Dataset, path:", "Dataset, folder:"))
-    with pytest.raises(InputError, match="checkpoints"):
-        check()
+    check_catalog(loader_of(tmp_path))
+    for was, is_now, line in (
+        ("pandas.CSVDataset", "pandas.NoSuchDataset", "line 3: manifest"),
+        ("Dataset, path:", "Dataset, folder:", "checkpoints"),
+    ):
+        file.write_text(text.replace(was, is_now))
+        with pytest.raises(InputError, match=line):
+            check_catalog(loader_of(tmp_path))

@@ -1,5 +1,6 @@
 import os
 import signal
+from unittest.mock import MagicMock
 
 import pandas as pd
 import pytest
@@ -68,27 +69,18 @@ def test_a_save_replaces_the_whole_file_or_nothing(tmp_path, monkeypatch, datase
     old, new = CONTENTS[dataset]
     saved = dataset(filepath=str(path))
     saved.save(old)
+    (tmp_path / "plain").touch()  # others can read both
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
     before = path.read_bytes()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         # The content is written by then, and not yet in its place.
-        patched.setattr(os, "fsync", raise_interrupt)
+        patched.setattr(os, "fsync", MagicMock(side_effect=KeyboardInterrupt))
         saved.save(new)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
     saved.save(new)
     assert path.read_bytes() != before
     assert list(path.parent.iterdir()) == [path]
-
-
-def raise_interrupt(descriptor):
-    raise KeyboardInterrupt
-
-
-def test_a_file_that_is_replaced_can_be_read_by_others(tmp_path):
-    path = tmp_path / "table.csv"
-    TableDataset(filepath=str(path)).save(pd.DataFrame({"a": [1]}))
-    (tmp_path / "plain").touch()
-    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_the_catalog_finishes_a_save_before_a_signal_takes_effect(tmp_path):

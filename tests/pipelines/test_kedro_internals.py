@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kedro.framework.project import pipelines
 from kedro.framework.startup import bootstrap_project
-from kedro.io import DataCatalog, MemoryDataset
+from kedro.io import DataCatalog
 from kedro_datasets.json import JSONDataset
 from kedro_datasets.matplotlib import MatplotlibDataset
 from kedro_datasets.pandas import CSVDataset
@@ -21,9 +21,8 @@ from pydantic import BaseModel
 from tests.finished import REPOSITORY
 
 from m2fdp.cli import KEDRO_OPTIONS
-from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 from m2fdp.pipelines.recording import CatalogEntries
-from m2fdp.pipelines.selection import OPTIONS
+from m2fdp.pipelines.selection import OPTIONS, all_pipelines
 
 CONTENTS = {
     CSVDataset: pd.DataFrame({"a": [1]}),
@@ -35,14 +34,10 @@ CONTENTS = {
 @pytest.mark.parametrize("kind", CONTENTS, ids=lambda kind: kind.__name__)
 def test_a_file_dataset_saves_where_its_private_path_says(tmp_path, kind):
     dataset = kind(filepath=str(tmp_path / "before"))
-    assert file_of(dataset) == PurePosixPath(tmp_path / "before")
+    assert dataset._filepath == PurePosixPath(tmp_path / "before")
     dataset._filepath = PurePosixPath(tmp_path / "after.png")
     dataset.save(CONTENTS[kind])
     assert [path.name for path in tmp_path.iterdir()] == ["after.png"]
-
-
-def test_what_lives_in_memory_has_no_file():
-    assert file_of(MemoryDataset()) is None
 
 
 def test_all_pipelines_are_known_after_a_session_that_asked_for_one(project):

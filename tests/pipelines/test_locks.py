@@ -44,15 +44,19 @@ def take(path):
     return locked(path, "cell", "single", "give this run one of its own with cell=NAME")
 
 
-def test_the_second_is_told_which_process_holds_the_lock_and_what_to_do(lock_of, holder):
-    with pytest.raises(InputError) as refused, take(lock_of):
+def check_refused(path, process, started):
+    with pytest.raises(InputError) as refused, take(path):
         pytest.fail("both hold it")
-    began = datetime.fromtimestamp(round(psutil.Process(holder.pid).create_time(), 2))
-    # All of it: on its own host nothing is said of hosts, and nothing of deleting a living lock.
     assert str(refused.value) == (
-        f"cell = 'single': process {holder.pid}, begun {began:%Y-%m-%d %H:%M:%S}, is running it; "
-        "wait until it ends, or give this run one of its own with cell=NAME"
+        f"cell = 'single': {process}, begun {datetime.fromtimestamp(started):%Y-%m-%d %H:%M:%S}, "
+        "is running it; wait until it ends, or give this run one of its own with cell=NAME"
     )
+
+
+def test_the_second_is_told_which_process_holds_the_lock_and_what_to_do(lock_of, holder):
+    # All of it: on its own host nothing is said of hosts, and nothing of deleting a living lock.
+    started = round(psutil.Process(holder.pid).create_time(), 2)
+    check_refused(lock_of, f"process {holder.pid}", started)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -75,13 +79,7 @@ def test_a_lock_ends_with_its_block_and_by_an_error_too(lock_of):
 def test_a_holder_on_another_host_is_told_as_such(lock_of):
     with take(lock_of):
         lock_of.write_text("elsewhere:12:1700000000.00")
-        with pytest.raises(InputError) as refused, take(lock_of):
-            pass
-    began = datetime.fromtimestamp(1700000000)
-    assert str(refused.value) == (
-        f"cell = 'single': process 12 of another host, begun {began:%Y-%m-%d %H:%M:%S}, is running "
-        "it; wait until it ends, or give this run one of its own with cell=NAME"
-    )
+        check_refused(lock_of, "process 12 of another host", 1700000000)
 
 
 def test_where_files_know_no_locks_a_run_goes_on_and_says_so(lock_of, monkeypatch, caplog):

@@ -25,13 +25,13 @@ from m2fdp.core.engine.training import Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.core.privacy import calibration
-from m2fdp.pipelines.provenance import computed_by
-from m2fdp.pipelines.resuming import (
+from m2fdp.pipelines.cells import (
     Unfinished,
     computed_otherwise,
     find_unfinished,
     resumed_verdict,
 )
+from m2fdp.pipelines.provenance import computed_by
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
 
 SMALL = (

@@ -18,9 +18,9 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from m2fdp.core.errors import InputError
-from m2fdp.pipelines import store
+from m2fdp.pipelines import tracking as store
 from m2fdp.pipelines.mlflow_internals import tables
-from m2fdp.pipelines.store import check_store
+from m2fdp.pipelines.tracking import check_store
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ import sqlite3, sys, time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from m2fdp.pipelines import store
+from m2fdp.pipelines import tracking as store
 
 {quick}
 for line in sys.stdin:
@@ -116,7 +116,7 @@ def test_a_half_made_store_is_made_anew(empty_store, tmp_path, monkeypatch):
     path = tmp_path / "mlflow.db"
     shutil.copy(empty_store, path)
     _stopped(path)
-    monkeypatch.setattr("m2fdp.pipelines.store._open", partial(copied, empty_store))
+    monkeypatch.setattr("m2fdp.pipelines.tracking._open", partial(copied, empty_store))
     check_store(f"sqlite:///{path}")
     assert path.read_bytes() == empty_store.read_bytes()
 
@@ -129,7 +129,7 @@ def test_the_projects_own_store_and_one_that_is_not_there_yet_are_good(
     check_store(f"sqlite:///{empty_store}")
     assert time.monotonic() - before < 0.5  # asked of every run
     (tmp_path / "empty.db").touch()
-    monkeypatch.setattr("m2fdp.pipelines.store._open", partial(copied, empty_store))
+    monkeypatch.setattr("m2fdp.pipelines.tracking._open", partial(copied, empty_store))
     for name in ("empty.db", "new/mlflow.db"):
         check_store(f"sqlite:///{tmp_path}/{name}")
 

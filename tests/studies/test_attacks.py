@@ -1,5 +1,7 @@
 """Studies whose cells run the attack."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
@@ -37,22 +39,17 @@ def test_cells_know_their_pipelines_and_are_no_trained_runs(project):
     for cell in cells:
         check_attack(cell.config, check_config(cell.config))
     trained = setting.study.model_copy(update={"pipelines": [], "board": None})
-    others = expand(type(setting)(**{**vars(setting), "study": trained}), {})
+    others = expand(replace(setting, study=trained), {})
     assert not {cell.hash for cell in cells} & {cell.hash for cell in others}
-
-
-def test_a_board_with_two_runs_of_an_arm_is_refused(project):
-    setting = checked_setting(project, Order("attack_board", "smoke"))
+    # A board of two runs of an arm.
     wide = setting.study.model_copy(update={"grid": {"seed": [0, 1]}, "board": Board(title="t")})
-    cells = expand(type(setting)(**{**vars(setting), "study": wide}), {})
     with pytest.raises(InputError, match="board.where = 'none': has several runs"):
-        check_report(wide, cells)
+        check_report(wide, expand(replace(setting, study=wide), {}))
 
 
 def test_an_attack_that_is_not_defined_is_refused_before_any_cell_runs(project):
     path = project / "conf/base/studies/attack_board.yml"
-    path.write_text(
-        path.read_text().replace("observer: cloud", "observer: cloud\n  attack.round: 9")
-    )
+    late = path.read_text().replace("observer: cloud", "observer: cloud\n  attack.round: 9")
+    path.write_text(late)
     with pytest.raises(InputError, match="attack.round = 9"):
         checked_setting(project, Order("attack_board", "smoke"))

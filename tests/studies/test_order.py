@@ -57,11 +57,6 @@ def test_the_order_of_conditions_changes_nothing(only):
     assert picked[0] == picked[1]
 
 
-def shown(*over):
-    (panel,) = sweep(over, 1).figure.panels
-    return panel.x, panel.lines, panel.log_x
-
-
 def test_a_sweep_is_the_grid_of_its_keys_and_of_the_first_seeds():
     study = sweep([ALGORITHMS, RATIOS, EPSILONS], 2)
     assert study.grid == {
@@ -89,7 +84,8 @@ def test_a_sweep_is_the_grid_of_its_keys_and_of_the_first_seeds():
     ],
 )
 def test_what_a_sweep_shows(over, axes):
-    assert shown(*over) == axes
+    (panel,) = sweep(over, 1).figure.panels
+    assert (panel.x, panel.lines, panel.log_x) == axes
 
 
 def test_what_neither_axis_nor_lines_show_has_panels():

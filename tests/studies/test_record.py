@@ -57,7 +57,7 @@ def tracked(study: Study) -> Record:
         start = client.get_run(run_id).info.start_time
         client.set_terminated(run_id, end_time=start + 90_000)
     schedules = {"1-a-0": {"training.rounds": 7}}
-    return tracked_record(study, names, schedules, search_table([], {}, {}))
+    return tracked_record(study, names, schedules, search=search_table([], {}, {}))
 
 
 @pytest.mark.parametrize("curves", [["accuracy"], ["accuracy", "loss"], ["loss"], []])
@@ -88,15 +88,11 @@ def test_the_files_of_a_record_say_what_its_runs_say(tmp_path: Path, curves: lis
     assert again.runs["commit"].str.endswith("+changes").sum() == 14
 
 
-def test_a_record_keeps_only_the_measures_that_its_study_asks_for():
-    record = tracked(Study.model_validate(STUDY))
-    assert {"volatility", "seconds_per_round"} < set(record.runs)
-    assert "energy_j" in record.runs and "local_steps" not in record.runs
-
-
-def test_a_digest_tells_any_change_and_no_other(tmp_path: Path):
+def test_a_digest_tells_any_change_and_no_other_of_the_measures_that_a_study_asks_for(tmp_path):
     files = RecordFiles(tmp_path, "tiny")
     record = tracked(Study.model_validate(STUDY))
+    assert {"volatility", "seconds_per_round", "energy_j"} < set(record.runs)
+    assert "local_steps" not in record.runs
     files.write(record)
     before = files.digest()
     files.write(files.read())
@@ -109,12 +105,13 @@ def test_a_digest_tells_any_change_and_no_other(tmp_path: Path):
 def test_what_is_no_record_is_refused(tmp_path: Path):
     files = RecordFiles(tmp_path, "tiny")
     assert not files.exists
-    files.path("").write_text("run,algorithm\na,hfl\n")
-    with pytest.raises(InputError, match="seed.*publish anew"):
-        files.read()
-    files.path("").write_text('run\n"a')
-    with pytest.raises(InputError, match="no table of CSV"):
-        files.read()
+    for text, line in {
+        "run,algorithm\na,hfl\n": "seed.*publish anew",
+        'run\n"a': "no table",
+    }.items():
+        files.path("").write_text(text)
+        with pytest.raises(InputError, match=line):
+            files.read()
 
 
 def test_a_record_of_019_has_its_procedures_guarantee_from_its_runs(tmp_path: Path):
@@ -125,9 +122,7 @@ def test_a_record_of_019_has_its_procedures_guarantee_from_its_runs(tmp_path: Pa
     runs.loc[one, "privacy"] = "conditional"
     runs.to_csv(tmp_path / "fig8.csv", index=False)
     table = RecordFiles(tmp_path, "fig8").read().procedures
-    known = dict(
-        zip(zip(table["version"], table["arm"], strict=True), table["guarantee"], strict=True)
-    )
+    known = table.set_index(["version", "arm"])["guarantee"].to_dict()
     assert known.pop(("verified", "C.1")) == "conditional"
     assert len(known) == 3 and set(known.values()) == {"verified"}
 

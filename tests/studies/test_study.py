@@ -69,6 +69,9 @@ def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
 TWICE = "{training.rounds: 1, training: {rounds: 2}}"
 FOLLOWS = SEARCH.replace("{grids", "{schedule_of: a, grids")
 MORE = SEARCH.replace("{few: {", "{more: {schedule_of: a, grids: [{seed: [1]}]}, few: {")
+CIRCLE = MORE.replace("few: {grids", "few: {schedule_of: b, grids")
+IN_NO_SPACE = "schedule_of … a is in no space of (none)"
+CLAIM = "{claim: c, source: s, paper: p, measure: accuracy, of: {}, at_lest: 1}"
 
 
 @pytest.mark.parametrize(
@@ -90,20 +93,9 @@ MORE = SEARCH.replace("{few: {", "{more: {schedule_of: a, grids: [{seed: [1]}]},
         ("title: t\nversions: {v: {armz: []}}\n", "versions.v.armz … arms, parameters, search"),
         ("title: t\n" + SEARCH.replace("0.1", "0.0"), "validation_fraction … 0.0 … greater than 0"),
         ("title: t\n" + FOLLOWS, "spaces.few.schedule_of … 'a' … (none)"),
-        (
-            "title: t\narms: {a: {}}\n" + FOLLOWS,
-            "spaces.few.schedule_of … a is in no space of (none)",
-        ),
-        (
-            "title: t\narms: {a: {space: few}, b: {space: more}}\n"
-            + MORE.replace("few: {grids", "few: {schedule_of: b, grids"),
-            "spaces.more.schedule_of … a is in no space of (none)",
-        ),
-        (
-            "title: t\nclaims: [{claim: c, source: s, paper: p, measure: accuracy, of: {}, "
-            "at_lest: 1}]\n",
-            "claims.0 … at_lest … as, at_least, at_most, claim",
-        ),
+        ("title: t\narms: {a: {}}\n" + FOLLOWS, f"few.{IN_NO_SPACE}"),
+        ("title: t\narms: {a: {space: few}, b: {space: more}}\n" + CIRCLE, f"more.{IN_NO_SPACE}"),
+        (f"title: t\nclaims: [{CLAIM}]\n", "claims.0 … at_lest … as, at_least, at_most, claim"),
         ("title: t\nfigure: {panels: []}\n", "figure.panels … at least 1"),
         ("title: t\nscales: {small: {rounds: 1}}\n", "scales.small.rounds … env, grid, parameters"),
         ("title: t\narms: {label: {over: {seed: []}}}\n", "arms.label.over.seed … at least 1"),

@@ -1,24 +1,36 @@
-"""What lies in a cell is of one configuration: that of its model, where it has one. So is what is
-said of the run, by whatever command: its verdict can only be lowered until the next training."""
+"""What lies in a run's cell: the unfinished run that `resume` goes on with, and the verdict of the
+model there, which commands can only lower until the next training."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kedro.io import CatalogProtocol, MemoryDataset
 from kedro.pipeline import Node, Pipeline
+from mlflow import MlflowClient
+from mlflow.entities import LifecycleStage, Run
+from mlflow.exceptions import MlflowException
 
-from m2fdp.core.config import Config
+from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
+from m2fdp.checkpoints.own_sources import sources
+from m2fdp.core.config import Config, completed, essentials, own_names
+from m2fdp.core.config.retired import RETIRED
+from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.privacy import verdict
+from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
 from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
 from m2fdp.pipelines import evaluation, privacy
 from m2fdp.pipelines.evaluation import changed, check_trained_with
+from m2fdp.pipelines.mlflow_internals import UNKNOWN
+from m2fdp.pipelines.provenance import FROM_DISK, computed_by
 from m2fdp.pipelines.recording import CatalogEntries
-from m2fdp.pipelines.resuming import Unfinished, resumed_verdict
+from m2fdp.pipelines.tracking import held_by_another_process
 
 SUMMARY = "privacy_summary"
+_ANEW = "leave resume out to start anew"
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +46,112 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     if all(map(catalog.exists, ("model", "model_configuration"))):
         remedy = "give that, or this run a cell of its own with cell=NAME"
         check_trained_with(catalog.load("model_configuration"), config, remedy)
+
+
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run as MLflow knows it, and the last that is kept of it."""
+
+    run: Run
+    checkpoint: Checkpoint
+
+
+def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinished:
+    """The run whose checkpoints are in `folder`, of the same configuration and not finished."""
+    checkpoint, unreadable = load_latest(folder)
+    for path in unreadable:
+        logger.warning("Checkpoint %s is damaged; it is passed over.", path)
+    if checkpoint is None:
+        whole = "whole " if unreadable else ""
+        raise refusal(f"there is no {whole}checkpoint in {folder}; {_ANEW}")
+    others = differences(completed(checkpoint.configuration), completed(essentials(config)))
+    if others:
+        gone = RETIRED.keys() & others  # with a value that no run has any more
+        remedy = "go on with the version that made it" if gone else "give the former values"
+        listed = ", ".join(f"{key} was {old} and is {new}" for key, (old, new) in others.items())
+        raise refusal(f"the checkpoint is of another configuration: {listed}; {remedy}, or {_ANEW}")
+    return Unfinished(_open_run(checkpoint.run, tracking_uri), checkpoint)
+
+
+def _open_run(run_id: str, tracking_uri: str) -> Run:
+    try:
+        run = MlflowClient(tracking_uri).get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != UNKNOWN:
+            raise
+        unknown = f"MLflow at {tracking_uri} does not know its run {run_id}; {_ANEW}"
+        raise refusal(unknown) from None
+    name = f"run {run.info.run_name} ({run_id})"
+    if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        raise refusal(f"its {name} is deleted in MLflow; {_ANEW}")
+    if run.info.status == "FINISHED":
+        raise refusal(f"its {name} is finished; {_ANEW}")
+    if held_by_another_process(run):
+        raise refusal(f"{name} is still going on; stop it first")
+    return run
+
+
+def refusal(reason: str) -> InputError:
+    """Of a run that can't go on."""
+    return InputError("resume", True, reason)
+
+
+def check_continues(unfinished: Unfinished, pipeline: Pipeline) -> None:
+    """Refuse nodes by which the run can't go on."""
+    if "model" not in pipeline.all_outputs():
+        raise refusal("no training is asked for; leave it out")
+    own_split = unfinished.run.data.tags.get("split") == FROM_DISK
+    if own_split and "manifest" in pipeline.all_outputs():
+        raise refusal("the run trains on a split that lay on the disk; add --pipelines=training")
+
+
+def check_own_code(unfinished: Unfinished, config: Config) -> None:
+    """Refuse modules of the user's own that are not as the run began with them."""
+    names, before = own_names(config), unfinished.checkpoint.own_code
+    expected = sources(names.values()).keys() | before.keys()
+    today = sources([*names.values(), *before])
+    for module in sorted(expected):
+        source = today.get(module)
+        if before.get(module) == (source and source.digest):
+            continue
+        key = next((k for k, name in names.items() if module in sources([name])), [*names][0])
+        raise refusal(
+            f"{source.file if source else module} is not as the run began with it "
+            f"({key}={names[key]}): a round that is trained again would be released twice under "
+            "one noise; restore it, or leave resume out and give another seed"
+        )
+
+
+def computed_otherwise(unfinished: Unfinished, config: Config) -> str:
+    """Differences in machine or code that could round repeated rounds otherwise, in words; empty
+    if there are none."""
+    before, own_code = unfinished.checkpoint.computed_by, unfinished.checkpoint.own_code
+    reasons = [
+        f"{name}, code of your own, has no file to compare"
+        for name, digest in own_code.items()
+        if not digest
+    ]
+    for key, value in computed_by(config).items():
+        former = dict.fromkeys(each[key] for each in before)
+        if former.keys() - {value}:
+            reasons.append(f"{key} was {', '.join(former)} and is {value}")
+    if config.device != "cpu":
+        reasons.append(f"device is {config.device}, which need not repeat its own sums")
+    if config.execution.engine != "local":
+        reasons.append(f"execution.engine is {config.execution.engine}: nodes are not compared")
+    return ", ".join(reasons)
+
+
+def resumed_verdict(
+    unfinished: Unfinished, config: Config, private: bool, known: Verdict | None
+) -> Verdict:
+    """What a run that goes on rests on, beside what its configuration says."""
+    otherwise = computed_otherwise(unfinished, config)
+    again = [trained_again(otherwise)] if otherwise else []
+    # What it says of rounds that are trained again, the checkpoint knows better.
+    others = () if known is None else known.conditions
+    others = tuple(line for line in others if not line.startswith(TRAINED_AGAIN))
+    return Verdict(verdict.run_digest(config), "", private, (*again, *others))
 
 
 class CellVerdict:
@@ -63,8 +181,10 @@ class CellVerdict:
         self._earlier = None if trains else known
         if self._earlier is not None:
             self._lower(self._earlier.rests_on)  # one that was lost stays so
-            if self._reads_summary:
-                self._lower_summary(self._earlier.rests_on)
+            if self._reads_summary and catalog.exists(SUMMARY):
+                promised = catalog.load(SUMMARY)
+                if (by_now := lowered(promised, self._earlier.rests_on)) != promised:
+                    catalog.save(SUMMARY, by_now)
 
     def node_ran(self, node: Node, inputs: Mapping[str, Any]) -> None:
         """Keep what is newly found of a model that was trained before, and write what a new one
@@ -82,23 +202,16 @@ class CellVerdict:
     def _of_cell(self, config: Config, private: bool) -> Verdict | None:
         """The verdict of the run that has trained, or begun to, in the cell, if it is this one.
 
-        A model without one may rest on anything.
+        A model without one, of this configuration or of an unknown one, may rest on anything.
         """
-        found, run = kept(self._entries.cell_folder), verdict.run_digest(config)
+        folder, exists = self._entries.cell_folder, self._catalog.exists
+        found, run = kept(folder), verdict.run_digest(config)
         if found is not None and (found.run, found.private) == (run, private):
             return found
-        is_damaged = found is None and (self._entries.cell_folder / VERDICT).exists()
-        if private and (is_damaged or self._may_be_model_of(config)):
-            return Verdict(run, "", private, (LOST,))
-        return None
-
-    def _may_be_model_of(self, config: Config) -> bool:
-        """Whether a model is in the cell, and of this configuration or of an unknown one."""
-        if not self._catalog.exists("model"):
-            return False
-        if not self._catalog.exists("model_configuration"):
-            return True
-        return not changed(self._catalog.load("model_configuration"), config)
+        is_lost, made_with = found is None and (folder / VERDICT).exists(), "model_configuration"
+        if private and not is_lost and exists("model"):
+            is_lost = not (exists(made_with) and changed(self._catalog.load(made_with), config))
+        return Verdict(run, "", private, (LOST,)) if private and is_lost else None
 
     def _lower(self, conditions: Sequence[str]) -> None:
         """Let the verdict rest on what this command has found, too; not of other records, which
@@ -117,14 +230,6 @@ class CellVerdict:
                 "card anew."
             )
             self._remove_pages()
-
-    def _lower_summary(self, conditions: Sequence[str]) -> None:
-        """Let what an earlier command has written of the promise rest on what is known by now."""
-        if not self._catalog.exists(SUMMARY):
-            return
-        promised = self._catalog.load(SUMMARY)
-        if (by_now := lowered(promised, conditions)) != promised:
-            self._catalog.save(SUMMARY, by_now)
 
     def _remove_pages(self) -> None:
         """What evaluation has made of the cell's model."""

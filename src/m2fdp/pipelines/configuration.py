@@ -9,9 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kedro.config import MissingConfigException
+from kedro.config import MissingConfigException, OmegaConfigLoader
 from kedro.io import DataCatalog, DatasetError
 from kedro.utils import find_kedro_project
+from omegaconf import OmegaConf
 from omegaconf.errors import (
     ConfigTypeError,
     GrammarParseError,
@@ -25,26 +26,27 @@ from m2fdp.core.errors import InputError, among, chain
 from m2fdp.core.files import shown
 from m2fdp.core.yaml_files import line_of, read_block
 from m2fdp.interruption import deferred
-from m2fdp.pipelines.kedro_internals import StrictFiles
-
-
-def project_of(folder: Path) -> Path:
-    """The project that a folder, such as a notebook's, is in."""
-    project = find_kedro_project(folder)
-    if project is None:
-        remedy = "is in no project of m2fdp; start from the project's folder or one below it"
-        raise InputError("folder", str(folder), remedy)
-    return project
-
 
 _SUFFIXES = (".yml", ".yaml", ".json")
 # By the kind of configuration without which nothing runs: the file of the base environment.
 _NEEDED = {"parameters": "parameters.yml", "catalog": "catalog.yml", "mlflow": "mlflow.yml"}
 
 
-class StrictConfigLoader(StrictFiles):
-    """Kedro's loader for a folder of environments, with an `InputError` for whatever a user can
-    have written wrong."""
+def project_of(folder: Path) -> Path:
+    """The project that a folder, such as a notebook's, is in."""
+    if (project := find_kedro_project(folder)) is None:
+        remedy = "is in no project of m2fdp; start from the project's folder or one below it"
+        raise InputError("folder", str(folder), remedy)
+    return project
+
+
+class StrictConfigLoader(OmegaConfigLoader):
+    """Kedro's loader for a folder of environments, of files that are read in the project's own way,
+    with an `InputError` for whatever a user can have written wrong.
+
+    OmegaConf reads YAML 1.1, and there is no public way to tell it how to read numbers: this
+    overrides Kedro's `_read_dir_configs`, for the files of one environment.
+    """
 
     def __init__(self, conf_source: str | Path, env: str | None = None, **options: Any) -> None:
         _check_environment(Path(conf_source), env or options.get("default_run_env"))
@@ -54,8 +56,7 @@ class StrictConfigLoader(StrictFiles):
     def __getitem__(self, key: str) -> dict[str, Any]:
         """The configuration of a kind: parameters, catalog, credentials, globals or mlflow.
 
-        The files are read once a session: each reading takes a tenth of a second, and Kedro, its
-        plugins and the hooks all ask.
+        Files are read once a session: each reading takes a tenth of a second, and many ask.
 
         Raises:
             InputError: a file that is no YAML, holds no keys or sets one twice, or a value that
@@ -81,7 +82,7 @@ class StrictConfigLoader(StrictFiles):
         except (GrammarParseError, InterpolationResolutionError) as error:
             raise self._unresolved(key, error) from None
         except (ConfigTypeError, ValueError) as error:  # Kedro has no types of its own
-            contents = [self.content(key, file) for file in self.files(key)]
+            contents = [_content(key, file) for file in self._files(key)]
             if key == "parameters":
                 contents.insert(0, self.runtime_params or {})
             for dotted, value in _clashes(contents):
@@ -94,13 +95,17 @@ class StrictConfigLoader(StrictFiles):
             both = both.replace(f"{Path.cwd().as_posix()}/", "")
             raise InputError(keys, "(twice)", f"is set in {both}; keep one") from None
 
-    def content(self, key: str, file: Path) -> dict[str, Any]:
-        """What a file of that kind says."""
-        # A file that can't be read is refused by whoever parses it.
-        written = file.read_bytes() if os.access(file, os.R_OK) and file.is_file() else b""
-        return _parsed(read_parameters if key == "parameters" else read_block, file, written)
+    def _read_dir_configs(self, folder: str, patterns: Any, key: str, read: set, *rest: Any) -> Any:
+        files = [file for file in self._files(key) if file.is_relative_to(folder)]
+        contents = {file: OmegaConf.create(_content(key, file)) for file in files}
+        # Credentials may take values from the environment.
+        if not contents or key == "credentials":
+            return super()._read_dir_configs(folder, patterns, key, read, *rest)
+        read.update(contents)
+        self._check_duplicates(key, contents)
+        return contents
 
-    def files(self, key: str) -> Iterator[Path]:
+    def _files(self, key: str) -> Iterator[Path]:
         """The files that may hold configuration of that kind, the environment's first."""
         for env in dict.fromkeys((self.env or self.default_run_env, self.base_env)):
             folder = Path(self.conf_source) / env
@@ -111,11 +116,7 @@ class StrictConfigLoader(StrictFiles):
 
     def unread(self) -> list[Path]:
         """Files in conf/ and in the environments in use that look like configuration and that
-        nothing reads.
-
-        Raises:
-            InputError: one whose name is almost that of a file that is read.
-        """
+        nothing reads; refused where the name is almost that of a file that is read."""
         conf, parameters = Path(self.conf_source), self["parameters"]
         for file in sorted(conf.glob("*.*")):
             if file.is_file() and file.name.startswith((*_NEEDED, "credentials", "globals")):
@@ -130,7 +131,7 @@ class StrictConfigLoader(StrictFiles):
         if key == "parameters" and _value_at(self.runtime_params, keys) is not None:
             return f"--params {dotted}"
         for parts in (keys[:n] for n in range(len(keys), 0, -1)):
-            for file in self.files(key):
+            for file in self._files(key):
                 if (line := line_of(file, parts)) is not None:
                     return f"{shown(file)}, line {line}: {dotted}"
         return f"{key}: {dotted}"
@@ -144,6 +145,13 @@ class StrictConfigLoader(StrictFiles):
             return error
         place = self.place(key, error.full_key or "")
         return InputError(place, "(unresolved)", str(error).partition("\n")[0])
+
+
+def _content(key: str, file: Path) -> dict[str, Any]:
+    """What a file of that kind says."""
+    # A file that can't be read is refused by whoever parses it.
+    written = file.read_bytes() if os.access(file, os.R_OK) and file.is_file() else b""
+    return _parsed(read_parameters if key == "parameters" else read_block, file, written)
 
 
 @lru_cache(maxsize=64)

@@ -1,17 +1,19 @@
-"""How files reach the disk: whole, and with the same bytes for the same content; and how those
-that can't be read are refused."""
+"""Pipelines' nodes, and how the files that they make reach the disk: whole, and with the same bytes
+for the same content. Those that can't be read are refused."""
 
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial, update_wrapper
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pandas as pd
 import torch
 from kedro.io import AbstractDataset, DatasetError
+from kedro.pipeline import Node
 from kedro_datasets.json import JSONDataset
 from kedro_datasets.matplotlib import MatplotlibDataset
 from kedro_datasets.pandas import CSVDataset
@@ -20,10 +22,26 @@ from kedro_datasets.text import TextDataset
 from m2fdp.core.data.manifest import DIGEST, FILE
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
-from m2fdp.pipelines.kedro_internals import Replacing
+from m2fdp.reporting.pictures import Drawing
 
 # Kedro's own would write as the locale says.
 _WRITTEN = {"mode": "w", "encoding": "utf-8"}
+
+
+def node(
+    function: Callable[..., Any],
+    inputs: str | list[str],
+    outputs: str | list[str] | None,
+    name: str | None = None,
+) -> Node:
+    """A node of a pipeline, called as what it does is."""
+    return Node(function, inputs, outputs, name=name or function.__name__)
+
+
+def drawing(draw: Callable[..., Any], inputs: str | list[str], output: str, name: str) -> Node:
+    """A node that leaves a figure to be drawn when it is saved."""
+    # Kedro warns of a function without a name.
+    return node(update_wrapper(partial(Drawing.of, draw), draw), inputs, output, name)
 
 
 @contextmanager
@@ -37,12 +55,31 @@ def _readable(path: PurePosixPath) -> Iterator[None]:
         raise InputError("file", shown(path), f"can't be read ({reason})") from error
 
 
+class Replacing:
+    """Mixed into a file dataset of Kedro's: it saves to another file of the same folder, which
+    replaces an older one in a single step.
+
+    Kedro's file datasets keep the path in `_filepath`, and read it at each load and save.
+    """
+
+    _filepath: PurePosixPath
+
+    def save(self, data: Any) -> None:
+        path = self._filepath
+        with replacing(Path(path)) as unfinished:
+            self._filepath = PurePosixPath(unfinished)
+            try:
+                super().save(data)  # type: ignore[misc]  # of the data set that this is mixed into
+            finally:
+                self._filepath = path
+
+
 class _Possible(Replacing):
     """Mixed into a file dataset: what is empty has no file."""
 
     def save(self, data: Any) -> None:
         if data.empty if isinstance(data, pd.DataFrame) else data == ():
-            Path(self.path).unlink(missing_ok=True)  # an earlier run's
+            Path(self._filepath).unlink(missing_ok=True)  # an earlier run's
         else:
             super().save(data)
 
@@ -53,10 +90,10 @@ class TableDataset(Replacing, CSVDataset):
     DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN}
 
     def load(self) -> pd.DataFrame:
-        with _readable(self.path):
+        with _readable(self._filepath):
             table = super().load()
-        table.attrs[FILE] = shown(self.path)
-        table.attrs[DIGEST] = hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+        table.attrs[FILE] = shown(self._filepath)
+        table.attrs[DIGEST] = hashlib.sha256(Path(self._filepath).read_bytes()).hexdigest()
         return table
 
 
@@ -77,7 +114,7 @@ class PossibleTableDataset(_Possible, TableDataset):
 
 
 class PageDataset(Replacing, TextDataset):
-    """A text, such as a page in Markdown or HTML."""
+    """A text, such as a page in Markdown."""
 
     DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN, "open_args_load": _WRITTEN | {"mode": "r"}}
 
@@ -87,7 +124,7 @@ class FigureDataset(Replacing, MatplotlibDataset):
 
 
 class PossibleFigureDataset(_Possible, FigureDataset):
-    """A figure as PNG, of which there is no file where there is nothing to draw: an empty tuple."""
+    """A figure as PNG; no file of an empty tuple, where there is nothing to draw."""
 
 
 class RecordDataset(Replacing, JSONDataset):
@@ -96,7 +133,7 @@ class RecordDataset(Replacing, JSONDataset):
     DEFAULT_FS_ARGS = {"open_args_save": _WRITTEN}
 
     def load(self) -> dict[str, Any]:
-        with _readable(self.path):
+        with _readable(self._filepath):
             values = super().load()
             if not isinstance(values, dict):
                 raise TypeError(f"named values are expected, not {json.dumps(values)[:40]}")

@@ -1,9 +1,8 @@
-"""A trained model as MLflow knows models: a folder that `mlflow.pyfunc` loads, and its entry among
-the logged models of the run.
+"""A trained model as MLflow knows models: a folder that `mlflow.pyfunc` loads, its entry among the
+logged models of the run, and its versions in the registry.
 
-The folder is written without a store, so that one that fails costs nothing but a later try.
-MLflow's own writers compare the requirements with all that is installed, which takes a second, so
-it is put together here, of what MLflow documents (`mlflow.models`, `mlflow.pyfunc.add_to_model`).
+The folder is written without a store, so that one that fails costs nothing but a later try, and
+of what MLflow documents: its own writers take a second to compare what is installed.
 """
 
 import json
@@ -39,7 +38,7 @@ from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, check_alias
 from m2fdp.pipelines.tracking import connect
 
 NAME = "model"  # runs:/<run id>/model
-_LIBRARIES = ("m2fdp", "numpy", "torch")
+_LIBRARIES = ("m2fdp", "numpy", "torch", "mlflow")
 # Metrics of the run that are told of its model too.
 _TOLD = ("accuracy", *EPSILON_NAMES.values(), "epsilon_nominal")
 _EXAMPLE, _SERVED_EXAMPLE = "input_example.json", "serving_input_example.json"
@@ -49,12 +48,11 @@ _EXAMPLE, _SERVED_EXAMPLE = "input_example.json", "serving_input_example.json"
 class ServableModel:
     """A trained model with what others must know of it."""
 
-    config: ModelConfig  # what `build_model` builds it from, with shape and n_classes
+    config: ModelConfig
     shape: Shape  # (C, H, W) of one input
     n_classes: int
-    state_dict: Mapping[str, Tensor]  # the parameters by name
-    # plain values: what privacy it was bought with, and what it reaches
-    metadata: Mapping[str, Any]
+    state_dict: Mapping[str, Tensor]
+    metadata: Mapping[str, Any]  # plain values: what privacy it was bought with
 
 
 class ServableModelDataset(FolderDataset):
@@ -69,14 +67,11 @@ class ServableModelDataset(FolderDataset):
 
 
 def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
-    """Make the model of a folder a logged model of the run, once.
-
-    One that an earlier try has begun and not finished is finished.
-    """
+    """Make the model of a folder a logged model of the run, once; one that an earlier try has
+    begun is finished."""
     run = client.get_run(run_id)
-    logged = client.search_logged_models(
-        [run.info.experiment_id], filter_string=f"source_run_id = '{run_id}'"
-    )
+    of_run = f"source_run_id = '{run_id}'"
+    logged = client.search_logged_models([run.info.experiment_id], filter_string=of_run)
     if any(model.status == LoggedModelStatus.READY for model in logged):
         return
     described = Model.load(str(folder))
@@ -93,11 +88,8 @@ def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
 
 
 def _of_model(client: MlflowClient, run: Run, model_id: str) -> list[Metric]:
-    """What a run has reached and promised, as metrics of its model on the data set that it read.
-
-    They are the run's last values, with their steps and times, so that the run has them no second
-    time.
-    """
+    """What a run has reached and promised, as metrics of its model on the data set that it read:
+    the run's last values, with their steps and times, so that the run has them once."""
     used = [each.dataset for each in run.inputs.dataset_inputs]
     dataset = {"dataset_name": used[0].name, "dataset_digest": used[0].digest} if used else {}
     last = [
@@ -109,16 +101,14 @@ def _of_model(client: MlflowClient, run: Run, model_id: str) -> list[Metric]:
 
 
 def _write(folder: Path, servable: ServableModel) -> None:
-    shape, n_classes = servable.shape, servable.n_classes
+    shape, n_classes, real = servable.shape, servable.n_classes, np.dtype("float32")
     data = folder / "data"
     data.mkdir()
     serving.write_model(data, servable.config, shape, n_classes, servable.state_dict)
-    real = np.dtype("float32")
+    inputs = Schema([TensorSpec(real, (-1, *shape))])
+    outputs = Schema([TensorSpec(real, (-1, n_classes))])
     model = Model(
-        signature=ModelSignature(
-            inputs=Schema([TensorSpec(real, (-1, *shape))]),
-            outputs=Schema([TensorSpec(real, (-1, n_classes))]),
-        ),
+        signature=ModelSignature(inputs, outputs),
         saved_input_example_info=dict(
             artifact_path=_EXAMPLE, serving_input_path=_SERVED_EXAMPLE, type="ndarray"
         ),
@@ -129,23 +119,21 @@ def _write(folder: Path, servable: ServableModel) -> None:
     model.save(str(folder / "MLmodel"))
     # An input of one value all over: nobody's record.
     example = np.full((1, *shape), 0.5, dtype=real).tolist()
-    (folder / _EXAMPLE).write_text(json.dumps(example), encoding="utf-8")
-    (folder / _SERVED_EXAMPLE).write_text(json.dumps({"inputs": example}), encoding="utf-8")
-    _write_environment(folder)
-
-
-def _write_environment(folder: Path) -> None:
-    """What must be installed to load the model, in the three forms that MLflow knows."""
-    # Builds of one version for other processors are the same to others.
+    # What must be installed to load the model, in the three forms that MLflow knows. Builds of one
+    # version for other processors are the same to others.
     pinned = [f"{library}=={version(library).partition('+')[0]}" for library in _LIBRARIES]
-    pinned.append(f"mlflow=={mlflow.__version__}")
     python = platform.python_version()
-    (folder / "requirements.txt").write_text("\n".join(pinned) + "\n", encoding="utf-8")
     tools, packages = ["pip", "setuptools", "wheel"], [f"python={python}", "pip", {"pip": pinned}]
     pip = {"python": python, "build_dependencies": tools, "dependencies": ["-r requirements.txt"]}
     conda = {"name": "mlflow-env", "channels": ["conda-forge"], "dependencies": packages}
-    for name, content in {"python_env.yaml": pip, "conda.yaml": conda}.items():
-        text = yaml.safe_dump(content, sort_keys=False)
+    texts = {
+        _EXAMPLE: json.dumps(example),
+        _SERVED_EXAMPLE: json.dumps({"inputs": example}),
+        "requirements.txt": "\n".join([*pinned, ""]),
+        "python_env.yaml": yaml.safe_dump(pip, sort_keys=False),
+        "conda.yaml": yaml.safe_dump(conda, sort_keys=False),
+    }
+    for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -174,9 +162,7 @@ _PROMISES = (*EPSILON_NAMES.values(), "epsilon_nominal", "delta", "adjacency", "
 def promote(
     project: Path, name: str, alias: str, run_id: str | None, reason: str | None
 ) -> ModelVersion:
-    """Register the model of a run as the next version of `name`, to which `alias` then points.
-
-    A run whose model is a version of `name` already gets no other one.
+    """Register the model of a run as a version of `name`, once, to which `alias` then points.
 
     Args:
         run_id: MLflow's id; None = the latest finished run of the cell `single` that has a model.

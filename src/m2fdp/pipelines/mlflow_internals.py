@@ -1,29 +1,11 @@
-"""What the project uses of MLflow that MLflow promises nobody, in one place.
+"""What the project uses of MLflow that is in no documented Python API, in one place.
 
-None of it is in MLflow's documented Python API, and each has a reason:
-
-- `mlflow.utils.rest_utils.http_request` with `mlflow.utils.credentials.get_default_host_creds`:
-  one request to a server, without the retries that clients make, and with the user's credentials.
-- `mlflow.store.db.base_sql_model.Base`, filled by the import of `SqlAlchemyStore`: the tables that
-  this version of MLflow needs. A client makes and migrates tables without asking.
-- `mlflow.store.tracking.dbmodels.models.SqlMetric` and `mlflow.store.db.db_types`: histories of
-  all metrics of many runs by one query. The client makes a query a run and metric.
-- `mlflow.utils.validation.MAX_METRICS_PER_BATCH` and `MAX_PARAMS_TAGS_PER_BATCH`: how many metrics,
-  and how many parameters, `log_batch` takes.
-- `mlflow.utils.validation._validate_model_name` and two beside it: which names and aliases of
-  models the registry takes, known before it has a version of them.
-- `mlflow.telemetry`: reads once, when mlflow is imported, whether it may send anything.
-- That a run that starts imports IPython, only to ask it whether this is a notebook.
-
-`tests/pipelines/test_mlflow_internals.py` fails when a version of MLflow has them no longer.
+`tests/pipelines/test_mlflow_internals.py` fails when a version of MLflow has it no longer.
 """
-
-from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mlflow.store.db.db_types import DATABASE_ENGINES
@@ -37,10 +19,8 @@ from mlflow.utils.validation import (
     _validate_model_alias_name_reserved,
     _validate_model_name,
 )
+from requests import Response
 from sqlalchemy import create_engine, select
-
-if TYPE_CHECKING:
-    from requests import Response
 
 # Error codes, as servers write them: what a store has not, and has already; an id that no run can
 # have; and a row that is there already.
@@ -49,30 +29,22 @@ IMPOSSIBLE, REFUSED = "INVALID_PARAMETER_VALUE", "BAD_REQUEST"
 
 
 def check_alias(name: str, alias: str) -> None:
-    """What the registry would say of a model's name and of an alias of a version."""
+    """What the registry would say of a model's name and of an alias, before there is a version."""
     _validate_model_name(name)
     _validate_model_alias_name(alias)
     _validate_model_alias_name_reserved(alias)
 
 
 def request_once(uri: str, endpoint: str, params: Mapping[str, str]) -> Response:
-    """A server's answer to one GET, whatever its status.
-
-    It takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most.
-    """
-    return http_request(
-        get_default_host_creds(uri),
-        endpoint,
-        "GET",
-        max_retries=0,
-        raise_on_status=False,
-        params=dict(params),
-    )
+    """A server's answer to one GET, whatever its status, with the user's credentials and without
+    the retries that clients make; it takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most."""
+    once = {"max_retries": 0, "raise_on_status": False, "params": dict(params)}
+    return http_request(get_default_host_creds(uri), endpoint, "GET", **once)
 
 
 def tables() -> set[str]:
-    """The tables that MLflow would make in an empty database."""
-    # Imported here because only a database of one's own needs it.
+    """The tables that MLflow would make in an empty database, or migrate, without asking."""
+    # Only a database of one's own needs these imports.
     from mlflow.store.db.base_sql_model import Base
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore  # noqa: F401
 
@@ -85,11 +57,8 @@ def is_database(uri: str) -> bool:
 
 
 def metric_values(uri: str, run_ids: Sequence[str], names: Sequence[str]) -> list[tuple]:
-    """All values of some metrics of some runs in a database that MLflow keeps, by one query.
-
-    Returns:
-        (run id, name, step, timestamp in ms, value) of each, without those that are no number.
-    """
+    """All values of some metrics of some runs in a database of MLflow's: (run id, name, step,
+    timestamp in ms, value) of each number. A client would make a query a run and metric."""
     from mlflow.store.tracking.dbmodels.models import SqlMetric
 
     query = select(
@@ -104,14 +73,14 @@ def metric_values(uri: str, run_ids: Sequence[str], names: Sequence[str]) -> lis
 
 
 def read_telemetry_setting() -> None:
-    """Look at `MLFLOW_DISABLE_TELEMETRY` again, which has changed since mlflow was imported."""
+    """Look at `MLFLOW_DISABLE_TELEMETRY` again, which MLflow reads when it is imported."""
     set_telemetry_client()
 
 
 @contextmanager
 def outside_notebooks() -> Iterator[None]:
-    """Inside the block nothing imports IPython, half a second's work, unless somebody has before:
-    a notebook has."""
+    """Inside the block nothing imports IPython, half a second's work, unless a notebook has: MLflow
+    does as a run starts, to ask whether this is one."""
     if "IPython" in sys.modules:
         yield
         return

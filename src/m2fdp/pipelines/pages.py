@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import mlflow
@@ -69,15 +69,7 @@ def card_of_parts(
 
 RUNS = "kedro-run"  # the view of the runs that belong to no study
 _VIEW = "mlflow.sharedViewState."  # begins the tag
-_METRICS = metrics.names_of(
-    (
-        metrics.ACCURACY,
-        metrics.EPSILON_VERIFIED,
-        metrics.EPSILON_NOMINAL,
-        metrics.ENERGY,
-        metrics.DELAY,
-    )
-)
+_METRICS = ("accuracy", "epsilon_verified", "epsilon_nominal", "energy_j", "delay_s")
 
 
 def save_view(
@@ -87,17 +79,13 @@ def save_view(
 
     Args:
         chosen: MLflow's filter of the runs that it shows.
-        columns: what it shows of each besides what it has reached and promised, as MLflow names
-            columns: tags.`seed`.
+        columns: what it shows beside metrics, as MLflow names columns: tags.`seed`.
         more: other entries: `orderByKey`, `groupBy`.
     """
-    view = {
-        "searchFilter": chosen,
-        "orderByAsc": False,
-        "selectedColumns": [*(f"metrics.`{name}`" for name in _METRICS), *columns],
-        "runsHiddenMode": "SHOW_ALL",
-    }
-    client.set_experiment_tag(experiment_id, _VIEW + key, json.dumps(view | more))
+    shown = [*(f"metrics.`{name}`" for name in _METRICS), *columns]
+    view = {"searchFilter": chosen, "orderByAsc": False, "selectedColumns": shown}
+    view |= {"runsHiddenMode": "SHOW_ALL", **more}
+    client.set_experiment_tag(experiment_id, _VIEW + key, json.dumps(view))
 
 
 def save_view_of_runs(client: MlflowClient, experiment_id: str) -> None:
@@ -123,14 +111,12 @@ _SETTINGS = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 # Prints lines once somebody listens at an address, unless the server, its parent, is gone before.
 _TELLER = """
 import os, signal, socket, sys, time
-
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 parent, (host, port, *lines) = os.getppid(), sys.argv[1:]
 while os.getppid() == parent:
     with socket.socket() as asked:
         if asked.connect_ex((host, int(port))) == 0:
-            print(*lines, sep="\\n", flush=True)
-            break
+            sys.exit(print(*lines, sep="\\n", flush=True))
     time.sleep(0.1)
 """
 
@@ -152,11 +138,13 @@ def show(project: Path) -> None:
     sys.stdout.flush()
     lines = [f"{name}: http://{_HOST}:{port}/{page}" for name, page in pages.items()]
     tell_once_served(port, lines)
-    _serve(uri, port)
+    server = [sys.executable, "-m", "mlflow", "ui", "--workers", "1"]
+    where = ["--host", _HOST, "--port", str(port), "--backend-store-uri", uri]
+    os.execve(sys.executable, [*server, *where], os.environ | _SETTINGS)
 
 
 def _pages(client: mlflow.MlflowClient, experiment: str) -> dict[str, str]:
-    """What there is to see, and its place: of runs in studies alone, the latest of these."""
+    """What there is to see, and its place; where all runs are of studies, the latest study."""
     studies = client.search_runs([experiment], "tags.role = 'study'", max_results=1)
     names = [study.data.tags["study"] for study in studies]
     pages = {f"The study {name}": view_link(experiment, name, "TABLE") for name in names}
@@ -185,10 +173,3 @@ def free_port(first: int) -> int:
             if not answered:
                 return port
     raise click.ClickException(f"None of the ports {first} to {first + _TRIED - 1} is free.")
-
-
-def _serve(uri: str, port: int) -> NoReturn:
-    """Become MLflow's server."""
-    server = [sys.executable, "-m", "mlflow", "ui", "--workers", "1"]
-    where = ["--host", _HOST, "--port", str(port), "--backend-store-uri", uri]
-    os.execve(sys.executable, [*server, *where], os.environ | _SETTINGS)

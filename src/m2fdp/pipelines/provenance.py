@@ -57,7 +57,7 @@ def tell_beginning(
     client, run_id = MlflowClient(), run.info.run_id
     code = code_tags(Path(run_params["project_path"]))
     tags = {key: str(v) for key, v in run_params.items() if v and key not in _UNTOLD}
-    tags |= _run_tags(config) | code | _data_tags(pipeline)
+    tags |= _run_tags(config, pipeline) | code
     repeat = command(config, asked_for(run_params))
     tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
     if before is not None:
@@ -70,23 +70,23 @@ def tell_beginning(
         forget_end(before)
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
     if before is None:
-        params = [Param(k, str(v)) for k, v in _read_parameters(config, plan, pipeline).items()]
+        # The keys that the run reads.
+        unread = {"resume"} | ({"audit", "attack"} - pipeline.all_outputs())
+        read = read_keys(Request(config, plan, reading(pipeline)))
+        params = [
+            Param(key, str(value))
+            for key, value in flatten(config.model_dump(exclude=unread)).items()
+            # Of a key that is a mapping, each entry is a parameter: training.local_aggregation.1.
+            if key in read or key.rpartition(".")[0] in read
+        ]
         for first in range(0, len(params), MAX_PARAMS_TAGS_PER_BATCH):
             client.log_batch(run_id, params=params[first : first + MAX_PARAMS_TAGS_PER_BATCH])
         client.log_dict(run_id, essentials(config), _CONFIGURATION)
 
 
-def _read_parameters(config: Config, plan: Plan, pipeline: Pipeline) -> dict[str, Any]:
-    """The keys that the run reads, with their values."""
-    unread = {"resume"} | ({"audit", "attack"} - pipeline.all_outputs())
-    read = read_keys(Request(config, plan, reading(pipeline)))
-    every = flatten(config.model_dump(exclude=unread))
-    # Of a key that is a mapping, each entry is a parameter: training.local_aggregation.1.
-    return {k: v for k, v in every.items() if k in read or k.rpartition(".")[0] in read}
-
-
-def _run_tags(config: Config) -> dict[str, str]:
-    """How reports find and group the run."""
+def _run_tags(config: Config, pipeline: Pipeline) -> dict[str, str]:
+    """How reports find and group the run, whether its split lay on the disk, and which outputs
+    epsilon does not cover."""
     tags = {
         "algorithm": config.algorithm,
         "role": get_algorithm(config.algorithm).role,
@@ -96,12 +96,8 @@ def _run_tags(config: Config) -> dict[str, str]:
     }
     if sources := fitted_on(config.features):
         tags["features"] = f"{config.features.map}, fitted on {', '.join(sources)}"
-    return tags
-
-
-def _data_tags(pipeline: Pipeline) -> dict[str, str]:
-    """Whether the split lay on the disk, and which outputs epsilon does not cover."""
-    tags = {"split": FROM_DISK} if "manifest" in pipeline.inputs() else {}
+    if "manifest" in pipeline.inputs():
+        tags["split"] = FROM_DISK
     if diagnostics := DIAGNOSTICS & pipeline.all_outputs():
         # The configuration is with every run, whether or not there is a model beside it.
         tags["diagnostic"] = ", ".join(sorted(diagnostics | {"model_configuration"}))
@@ -109,8 +105,7 @@ def _data_tags(pipeline: Pipeline) -> dict[str, str]:
 
 
 def code_tags(project: Path) -> dict[str, str]:
-    """What computes: see `rounding_tags`, the versions of the other libraries, and this project's
-    own commit."""
+    """What computes: `rounding_tags`, versions of other libraries, and the project's commit."""
     tags = rounding_tags() | {f"version.{library}": version(library) for library in OTHERS}
     commit = _git(project, "rev-parse", "HEAD")
     if commit is not None:
@@ -120,8 +115,8 @@ def code_tags(project: Path) -> dict[str, str]:
 
 
 def rounding_tags() -> dict[str, str]:
-    """What decides how sums are rounded: the processor, its instructions as torch takes them, the
-    versions of what computes, and a digest of this package, which a commit need not tell."""
+    """What decides how sums are rounded: processor, its instructions as torch takes them, versions
+    of what computes, and a digest of this package, which a commit need not tell."""
     import torch  # takes long, and what is refused before needs none
 
     return {
@@ -135,16 +130,13 @@ def rounding_tags() -> dict[str, str]:
 
 def computed_by(config: Config) -> dict[str, str]:
     """The same of a run's rounds here, with where they are computed, as its checkpoints keep it."""
-    where = {"device": config.device, "execution.engine": config.execution.engine}
-    return rounding_tags() | where
+    engine = config.execution.engine
+    return rounding_tags() | {"device": config.device, "execution.engine": engine}
 
 
 def own_code(config: Config, before: Mapping[str, str]) -> dict[str, str]:
-    """Digests of the user's own modules, by module, as checkpoints keep them.
-
-    Args:
-        before: those that are known; a module that has two matches nothing any more.
-    """
+    """Digests of the user's own modules, by module, as checkpoints keep them, added to those that
+    were known `before`; a module that has two matches nothing any more."""
     if not (names := own_names(config)):
         return {}
     found = sources([*names.values(), *imported_since()])
@@ -176,14 +168,9 @@ def _digest_of_code(package: Path) -> str:
 
 def _git(project: Path, *arguments: str) -> str | None:
     """What git answers, or None without git or outside a repository."""
+    command = ["git", "-C", str(project), *arguments]
     try:
-        answer = subprocess.run(
-            ["git", "-C", str(project), *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=True,
-        )
+        answer = subprocess.run(command, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return answer.stdout.strip()
+    return answer.stdout.decode(errors="replace").strip()

@@ -14,7 +14,6 @@ from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.files import shown
-from m2fdp.pipelines.kedro_internals import all_pipelines, file_of
 
 # Kedro's parameters of a run that choose nodes, with their options on the command line.
 _FILTERS = ("from_nodes", "to_nodes", "from_inputs", "to_outputs", "tags", "namespaces")
@@ -68,10 +67,12 @@ def check_inputs(
     pipeline: Pipeline, catalog: CatalogProtocol, run_params: Mapping[str, Any]
 ) -> None:
     """Refuse nodes that read what neither they make nor an earlier run has left."""
+    by_size = sorted(all_pipelines().items(), key=lambda item: len(item[1].nodes))
     for name in sorted(pipeline.inputs()):
-        if catalog.exists(name) or not (makers := _makers(name)):
+        makers = [known for known, each in by_size if name in each.all_outputs()]
+        if catalog.exists(name) or not makers:
             continue
-        file = file_of(catalog.get(name))
+        file = getattr(catalog.get(name), "_filepath", None)  # as Kedro's file datasets have it
         if file is not None:
             remedy = f"no such file; kedro run --pipelines={makers[0]} makes it"
             raise InputError("file", shown(file), remedy)
@@ -88,15 +89,23 @@ def asked_for(run_params: Mapping[str, Any]) -> list[str]:
 
 def check_made(config: Config, plan: Plan, made: Collection[str]) -> None:
     """Refuse datasets that can't be made under a configuration."""
-    for name, check in _REFUSING.items():
-        if name in made:
-            check(config, plan)
+    for name in [name for name in _REFUSING if name in made]:
+        _REFUSING[name](config, plan)
 
 
 def reading(pipeline: Pipeline) -> frozenset[str]:
     """Of a run, the pipelines that read keys which nothing else does."""
     outputs = pipeline.all_outputs()
     return frozenset(name for name, output in READING.items() if output in outputs)
+
+
+def all_pipelines() -> Mapping[str, Pipeline]:
+    """The project's pipelines by name, also those that this process has not asked for before."""
+    # Kedro sets up logs and displays here, which a notebook that only reads should be spared.
+    from kedro.framework.project import pipelines
+
+    pipelines.set_requested(None)  # a session leaves only those known that it was asked for
+    return pipelines
 
 
 def pipeline_names() -> list[str]:
@@ -108,13 +117,6 @@ def pipeline_names() -> list[str]:
 def _names(chosen: Mapping[str, Any]) -> list[str]:
     """Of pipelines, by whichever of Kedro's two options."""
     return [*chosen["pipelines"], *([chosen["pipeline"]] if chosen["pipeline"] else [])]
-
-
-def _makers(dataset: str) -> list[str]:
-    """The pipelines that make it, those with the fewest nodes first."""
-    pipelines = all_pipelines()
-    by_size = sorted(pipelines, key=lambda name: len(pipelines[name].nodes))
-    return [name for name in by_size if dataset in pipelines[name].all_outputs()]
 
 
 def _filters(options: Mapping[str, Any]) -> dict[str, Any]:

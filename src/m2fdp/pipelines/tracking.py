@@ -1,13 +1,16 @@
-"""Where MLflow keeps the runs, which process owns each and what it locks; how runs end and fail."""
+"""Where MLflow keeps the runs, and whether it can; which process owns each and what it locks; how
+runs end and fail."""
 
 import errno
 import fcntl
 import hashlib
 import logging
 import os
+import re
 import socket
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -15,17 +18,20 @@ import mlflow
 import psutil
 from click import ClickException
 from click.exceptions import Exit
+from filelock import FileLock
 from kedro.validation.exceptions import DataValidationError
 from mlflow import MlflowClient
 from mlflow.entities import Run, RunStatus
 from mlflow.exceptions import MlflowException
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import URL, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from m2fdp.core.engine.process import SitesLostError
 from m2fdp.core.errors import InputError, chain
-from m2fdp.core.files import check_folders
+from m2fdp.core.files import check_folders, replacing
 from m2fdp.expectations.process import UncheckedError
 from m2fdp.interruption import deferred, interruptible
+from m2fdp.pipelines.mlflow_internals import UNKNOWN, request_once, tables
 
 _SERVER_ERRORS = 500  # and above: HTTP's, which MLflow gives its own errors too
 # What a disk that is full, read-only, broken or another's answers.
@@ -33,6 +39,13 @@ _DISK: set[int] = {
     getattr(errno, name)
     for name in ["ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO"]
 }
+PROCESS_TAG = "process"
+END_TAG = "ended"  # why a run has no result
+# The kernel's boot time, which start times count from, may be corrected while we run.
+CLOCK_CORRECTION_S = 5.0
+_LONGEST_REASON = 2_000  # characters
+
+logger = logging.getLogger(__name__)
 
 
 def first_line(error: BaseException) -> str:
@@ -78,29 +91,32 @@ def reason(error: BaseException) -> str:
     return first_line(error) if in_one_line else f"{type(error).__name__}: {first_line(error)}"
 
 
-PROCESS_TAG = "process"
-END_TAG = "ended"  # why a run has no result
-# The kernel's boot time, which start times count from, may be corrected while we run.
-CLOCK_CORRECTION_S = 5.0
-_LONGEST_REASON = 2_000  # characters
+# The store
 
-logger = logging.getLogger(__name__)
-
-
-def tracking_uri(project: Path) -> str:
-    """MLflow's store: `MLFLOW_TRACKING_URI`, else the SQLite file of the project."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or _project_store(project)
-
-
-def artifact_location(project: Path) -> str | None:
-    """The folder of the artifacts, or None where a store of another place decides."""
-    if tracking_uri(project) != _project_store(project):
-        return None
-    return (project / "mlruns" / "artifacts").as_uri()
+STORE = "MLFLOW_TRACKING_URI"
+_GET_EXPERIMENT = "/api/2.0/mlflow/experiments/get-by-name"  # of MLflow's REST API
+_CONNECT_S = 10.0
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+# Which every database of MLflow's has had, in whatever version.
+_LASTING_TABLES = {"experiments", "runs"}
+# What migrations call the table of the version, and how they begin the name of one that replaces
+# another.
+_VERSION, _UNFINISHED = "alembic_version", "_alembic_tmp_"
 
 
 def _project_store(project: Path) -> str:
     return f"sqlite:///{project.as_posix()}/mlruns/mlflow.db"
+
+
+def tracking_uri(project: Path) -> str:
+    """MLflow's store: `MLFLOW_TRACKING_URI`, else the SQLite file of the project."""
+    return os.environ.get(STORE) or _project_store(project)
+
+
+def artifact_location(project: Path) -> str | None:
+    """The folder of the artifacts, or None where a store of another place decides."""
+    is_own = tracking_uri(project) == _project_store(project)
+    return (project / "mlruns" / "artifacts").as_uri() if is_own else None
 
 
 def connect(project: Path) -> str:
@@ -115,6 +131,106 @@ def connect(project: Path) -> str:
         context = session.load_context()
     name = context.mlflow.tracking.experiment.name  # type: ignore[attr-defined]  # kedro-mlflow's
     return MlflowClient().get_experiment_by_name(name).experiment_id
+
+
+def check_store(uri: str) -> None:
+    """Refuse a store that does not answer or is none of MLflow's, and leave it as it was: MLflow
+    itself tries a server for minutes, and makes its tables in any database."""
+    kind = uri.partition(":")[0].partition("+")[0]
+    if kind in ("http", "https"):
+        _check_server(uri)
+    elif kind == "sqlite":
+        _check_file(uri, Path(_parsed(uri).database or ""))  # none: the working directory
+    elif kind in _PORTS:
+        _check_database(_parsed(uri))
+    try:
+        _open(uri)
+    except Exception as error:  # each kind of store has its own
+        raise _refusal(uri, f"can't be used: {first_line(error)}") from None
+
+
+def _open(uri: str) -> None:
+    MlflowClient(uri).search_experiments(max_results=1)
+
+
+def _check_server(uri: str) -> None:
+    try:
+        answer = request_once(uri, _GET_EXPERIMENT, {"experiment_name": "m2fdp"})
+    except MlflowException as error:
+        raise _refusal(uri, f"the server does not answer: {why_no_answer(error)}") from None
+    unknown_experiment = answer.status_code == 404 and UNKNOWN in answer.text
+    if not (answer.ok or unknown_experiment):
+        status = f"{answer.status_code} {answer.reason}"
+        raise _refusal(uri, f"the server does not answer as MLflow does but with {status}")
+
+
+def _check_file(uri: str, path: Path) -> None:
+    """SQLite itself tells a file that is cut off, or none of its own, when it reads the schema."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise _refusal(uri, f"can't be written to: {error.strerror}") from None
+    if _is_unmade(uri, path):
+        # Of two processes that make the tables in one file, both fail; and so does every later one.
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            if _is_unmade(uri, path):
+                with deferred(), replacing(path) as unfinished:
+                    _open(f"{uri.partition(':')[0]}:///{unfinished}")
+
+
+def _is_unmade(uri: str, path: Path) -> bool:
+    """Whether MLflow's tables are still to be made: in an empty file, or in one whose maker was
+    stopped."""
+    try:
+        # Not read-only: what a killed process left half done is undone first.
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            present = {name for (name,) in rows}
+            if present >= tables():
+                return False
+            # The last thing that is made is an experiment.
+            held = any(
+                database.execute(f'SELECT 1 FROM "{name}" LIMIT 1').fetchone()
+                for name in present - {_VERSION}
+            )
+    except sqlite3.Error as error:
+        raise _refusal(uri, f"{error}; restore it, or move it away to begin a new one") from None
+    foreign = {name for name in present - tables() if not name.startswith(_UNFINISHED)}
+    if not held and foreign <= {_VERSION}:
+        return True
+    if not present >= _LASTING_TABLES:
+        raise _refusal(uri, "is another program's database; name a file of its own for MLflow")
+    raise _refusal(uri, f"is of an older MLflow; back it up, then: mlflow db upgrade {uri}")
+
+
+def _check_database(url: URL) -> None:
+    """Its driver, and one attempt to connect; MLflow would make ten, of 100 s."""
+    host, port = url.host, url.port or _PORTS[url.get_backend_name()]
+    try:
+        engine = create_engine(url)
+        if host is not None:
+            socket.create_connection((host, port), _CONNECT_S).close()
+        engine.connect().close()
+    except ImportError as error:
+        raise _refusal(str(url), f"{first_line(error)}; install the database's driver") from None
+    except (OSError, SQLAlchemyError) as error:
+        raise _refusal(str(url), first_line(error)) from None
+
+
+def _parsed(uri: str) -> URL:
+    try:
+        return make_url(uri)
+    except ArgumentError as error:
+        raise _refusal(uri, first_line(error)) from None
+
+
+def _refusal(uri: str, remedy: str) -> InputError:
+    without_password = re.sub(r"(?<=//)([^/@:]*):[^/@]*@", r"\1:***@", uri)
+    return InputError(STORE, without_password, remedy)
+
+
+# Runs and the processes that own them
 
 
 def process_tag() -> str:
@@ -146,13 +262,10 @@ def forget_end(run: Run) -> None:
 
 def held_by_another_process(run: Run) -> bool:
     """Whether a living process of this host, other than this one, has the run open."""
-    host, _, process = run.data.tags.get(PROCESS_TAG, "").partition(":")
-    return (
-        run.info.status == "RUNNING"
-        and host == _host()
-        and process.split(":")[0] != str(os.getpid())
-        and _lives(run.data.tags[PROCESS_TAG])
-    )
+    tag = run.data.tags.get(PROCESS_TAG, "::")
+    host, pid, _ = tag.rsplit(":", 2)
+    is_others = host == _host() and pid != str(os.getpid())
+    return run.info.status == "RUNNING" and is_others and _lives(tag)
 
 
 def close_stale_runs() -> list[str]:
@@ -172,10 +285,8 @@ def _lives(tag: str) -> bool:
     _, pid, started = tag.rsplit(":", 2)
     try:
         process = psutil.Process(int(pid))
-        return (
-            abs(process.create_time() - float(started)) < CLOCK_CORRECTION_S
-            and process.status() != psutil.STATUS_ZOMBIE
-        )
+        is_same = abs(process.create_time() - float(started)) < CLOCK_CORRECTION_S
+        return is_same and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 

@@ -24,29 +24,12 @@ from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
 from m2fdp.selection.procedures import verified_targets
-from m2fdp.studies import grid
+from m2fdp.studies import grid, search
+from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order, part_of, read_study
-from m2fdp.studies.report import (
-    Findings,
-    check_report,
-    describe_study,
-    findings,
-    print_report,
-    save_view,
-    summarise,
-    write_report,
-)
-from m2fdp.studies.search import (
-    SEARCHING,
-    Candidate,
-    Tried,
-    check_none_else,
-    choose,
-    first_of,
-    search_all,
-    search_table,
-)
+from m2fdp.studies.report import Findings, findings
+from m2fdp.studies.search import Candidate, Tried
 from m2fdp.studies.search_report import whole_table
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record
@@ -62,16 +45,13 @@ def study(
     workers: int | None,
     ray_address: str | None,
 ) -> None:
-    """Choose a study's schedules, run its cells and report on them.
+    """Choose a study's schedules, run its cells and report on them. A study that can't be run is
+    refused before anything starts; where cells failed, it ends with code 1 after the report.
 
     Args:
         only: the part to run, as `part_of` reads it; all where it is empty.
         resume: skip the cells that have a finished run of the same configuration, and report on
             all finished cells, of whatever part.
-
-    Raises:
-        InputError: a study that can't be run; nothing has been started then.
-        click.exceptions.Exit: with code 1, after the report, where cells failed.
     """
     setting = checked_setting(project, order)
     chosen = part_of(setting.study, only)
@@ -86,17 +66,19 @@ def study(
     env, on_ray = order.env or setting.study.env, ray_address is not None
     launcher = Launcher(project, env, order.identity, parent, workers, on_ray, resume)
     outcome = _run(setting, launcher, chosen)
-    whole = _finished(setting, launcher) if only and resume else outcome
-    client, found = mlflow.MlflowClient(), None
+    client, found, whole = mlflow.MlflowClient(), None, outcome
+    if only and resume:  # nothing is run
+        every = tuple(grid.points(setting.study))
+        whole = _run(setting, replace(launcher, only_finished=True), every)
     if whole.run_ids:
         found = findings(setting.study, _record(setting, whole))
-        files = write_report(launcher.folder, order.command, found)
+        files = reports.write_report(launcher.folder, order.command, found)
         for file in files:
             mlflow.log_artifact(str(file))
-        save_view(client, parent, whole.run_ids, grid.varied_keys(setting.study))
-        print_report(found, files)
+        reports.save_view(client, parent, whole.run_ids, grid.varied_keys(setting.study))
+        reports.print_report(found, files)
     reasons = _reasons(parent, outcome.failed)
-    describe_study(client, parent, setting.study.title, order.command, found, reasons)
+    reports.describe_study(client, parent, setting.study.title, order.command, found, reasons)
     click.echo("Every run in detail: make ui")
     if failed := len(chosen) - len(outcome.run_ids):
         cells = counted(len(chosen), "cell")
@@ -107,19 +89,19 @@ def study(
 def report(project: Path) -> None:
     """Report anew, from their finished runs, on all studies that were ever started here."""
     studies: dict[str, Findings] = {}
-    reports = project / "data" / "08_reporting"
+    folder = project / "data" / "08_reporting"
     for identity, (order, parent) in sorted(_started(project).items()):
         try:
             record = _finished_record(project, order, parent)
             if record is not None:
                 found = findings(*record)
-                write_report(reports / identity, order.command, found)
+                reports.write_report(folder / identity, order.command, found)
                 studies[identity] = found
         except (InputError, click.ClickException) as error:  # hooks raise theirs as the latter
             click.echo(f"{identity}: left out; {error}", err=True)
     if not studies:
         raise InputError("studies", "(none)", "none has a finished run; `kedro study quickstart`")
-    summarise(reports, studies)
+    reports.summarise(folder, studies)
 
 
 def finished_record(project: Path, identity: str) -> tuple[Study, Record]:
@@ -166,24 +148,21 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
 
     def tried_out(candidates: Sequence[Candidate]) -> grid.Schedules:
         if launcher.resume and not launcher.only_finished:
-            check_none_else(setting, candidates)
+            search.check_none_else(setting, candidates)
         cells = [cell for one in candidates for cell in one.cells]
-        run_ids = launcher.run("runs of the search", cells, SEARCHING)
+        run_ids = launcher.run("runs of the search", cells, search.SEARCHING)
         candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
-        costs: dict[float | None, pd.DataFrame] = {
-            target: load_costs(list(run_ids.values()), target)
-            for target in {one.target for one in candidates}
-            if target is not None
-        }
+        targets = {one.target for one in candidates if one.target is not None}
+        costs = {target: load_costs(run_ids.values(), target).to_dict() for target in targets}
         for cell_hash, run_id in run_ids.items():
             one, found = candidate_of[cell_hash], client.get_run(run_id).data
             accuracy = found.metrics["score" if one.counted else "accuracy"]
             guarantees[cell_hash] = found.tags.get("privacy", "")
-            of_runs = costs.get(one.target, pd.DataFrame()).get(one.by, pd.Series(dtype=float))
+            of_runs = costs[one.target].get(one.by, {}) if one.target is not None else {}
             results[cell_hash] = Tried(accuracy, float(of_runs.get(run_id, nan)))
-        return choose(candidates, results)
+        return search.choose(candidates, results)
 
-    schedules, tried = search_all(setting, chosen, tried_out)
+    schedules, tried = search.search_all(setting, chosen, tried_out)
     by_name = {cell.name: cell for cell in grid.expand(setting, schedules)}
     cells = [by_name[point.name] for point in chosen if point.name in by_name]
     failed: dict[str, str | None] = {p.name: None for p in chosen if p.name not in by_name}
@@ -193,7 +172,7 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
     failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
     cells = [cell for cell in cells if cell.hash in run_ids]
     ids = tuple(run_ids[cell.hash] for cell in cells)
-    table = search_table(tried, results, schedules)
+    table = search.search_table(tried, results, schedules)
     return Outcome(tuple(cells), ids, failed, schedules, tried, table, guarantees)
 
 
@@ -212,15 +191,11 @@ def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
     }
 
 
-def _finished(setting: grid.Setting, launcher: Launcher) -> Outcome:
-    """What the study's finished runs, of whatever invocation, say; nothing is run."""
-    return _run(setting, replace(launcher, only_finished=True), tuple(grid.points(setting.study)))
-
-
 def _finished_record(project: Path, order: Order, parent: Run) -> tuple[Study, Record] | None:
     """The study, and what its finished runs say; None without any."""
     setting = checked_setting(project, order)
-    outcome = _finished(setting, Launcher(project, None, order.identity, parent))
+    launcher = Launcher(project, None, order.identity, parent, only_finished=True)
+    outcome = _run(setting, launcher, tuple(grid.points(setting.study)))
     return (setting.study, _record(setting, outcome)) if outcome.run_ids else None
 
 
@@ -233,16 +208,17 @@ def _record(setting: grid.Setting, outcome: Outcome) -> Record:
         schedules[cell.name] = outcome.schedules.get(choice.place, {}) if choice else {}
         guarantees[cell.hash] = mlflow.get_run(run_id).data.tags.get("privacy", "")
     procedures = whole_table(setting.study, outcome.cells, outcome.tried, guarantees)
-    return tracked_record(setting.study, names, schedules, outcome.table, procedures)
+    tables = {"search": outcome.table, "procedures": procedures}
+    return tracked_record(setting.study, names, schedules, **tables)
 
 
 def checked_setting(project: Path, order: Order) -> grid.Setting:
     """The study that was asked for, known to be valid before anything starts."""
     setting = load_setting(project, order)
     every = tuple(grid.points(setting.study))
-    schedules, _ = search_all(setting, every, first_of)
+    schedules, _ = search.search_all(setting, every, search.first_of)
     cells = grid.expand(setting, schedules)
-    check_report(setting.study, cells)
+    reports.check_report(setting.study, cells)
     executions = [cell.config.execution for cell in cells]
     for execution in {(each.engine, each.address): each for each in executions}.values():
         check_execution(execution)
@@ -263,7 +239,7 @@ def load_setting(project: Path, order: Order) -> grid.Setting:
 def _counted_targets(
     searched: Sequence[Config], released: Sequence[Config], share: float
 ) -> Targets:
-    """`verified_targets`, which may take minutes and says so: what is known already does not."""
+    """`verified_targets`, which says so where it takes long."""
     runs = counted(len(searched), "run")
     what = f"Calibrating {runs} of a counted search with the one that it chooses"
     with telling(click.echo, partial(so_far, what), first_after_s=1.0):

@@ -97,9 +97,10 @@ def _lines(study: Study) -> Iterator[tuple[Point, Grid]]:
     """Every version's arms, as points without values, with the grid of each."""
     for version in study.versions or (None,):
         arms = study.versions[version].arms if version is not None else None
-        for name, arm in study.arms.items() or ((None, None),):
+        for name in study.arms or (None,):
             if arms is None or name in arms:
-                yield Point(version, name, {}), (arm.over if arm is not None else {}) | study.grid
+                own = study.arms[name].over if name is not None else {}
+                yield Point(version, name, {}), own | study.grid
 
 
 def check_size(name: str, study: Study) -> None:
@@ -143,11 +144,16 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
             continue
         schedule = {} if choice is None else schedules[choice.place]
         cell = build_cell(setting, point.name, point, schedule)
-        problem = ""
+        line, problem = (point.version, point.arm), ""
         other = cells.get(cell.name) or by_hash.get(cell.hash)
-        if other is not None and _group(other) == _group(cell):
+        # Cells of one line that add no noise are one run where all that they read is equal.
+        reads = essentials(cell.config)
+        if not cell.private:
+            reads = {k: v for k, v in reads.items() if not k.startswith(("privacy.", "threat."))}
+        reading = line, json.dumps(reads, sort_keys=True)
+        if other is not None and (other.point.version, other.point.arm) == line:
             problem = f"equals the cell {other.name}; make every cell a run apart"
-        elif (read := as_read.setdefault((_group(cell), _unprotected(cell)), cell)) is not cell:
+        elif (read := as_read.setdefault(reading, cell)) is not cell:
             problem = (
                 f"is the run of {read.name}: {cell.config.algorithm} adds no noise and reads no "
                 "privacy; give what does a study, or an arm with `over`, of its own"
@@ -160,33 +166,15 @@ def expand(setting: Setting, schedules: Schedules) -> tuple[Cell, ...]:
     return tuple(cells.values())
 
 
-def _unprotected(cell: Cell) -> str:
-    """What cells without noise have in common that are one run; all others differ."""
-    read = essentials(cell.config)
-    if not cell.private:
-        read = {k: v for k, v in read.items() if not k.startswith(("privacy.", "threat."))}
-    return json.dumps(read, sort_keys=True)
-
-
-def _group(cell: Cell) -> tuple[str | None, str | None]:
-    """What has a line of its own in reports."""
-    return cell.point.version, cell.point.arm
-
-
 @dataclass(frozen=True)
 class Choice:
-    """How the schedule of a point's cell is chosen.
-
-    Attributes:
-        point: where schedules are tried. It has the values of `search.at`, and a seed only if the
-            search is counted.
-        leader: the choice whose result the candidates start from; None = they start from the study.
-    """
+    """How the schedule of a point's cell is chosen."""
 
     search: Search
     space: Space
+    # Where schedules are tried, with the values of `search.at`; with a seed if that is counted.
     point: Point
-    leader: Choice | None
+    leader: Choice | None  # whose result the candidates start from; None = from the study
 
     @property
     def place(self) -> str:
@@ -211,7 +199,7 @@ class Choice:
 
 def choice_of(study: Study, point: Point) -> Choice | None:
     """What chooses the schedule of the point's cell; None where nothing does."""
-    arm = arm_of(study, point)
+    arm = _arm_of(study, point)
     search = None if point.version is None else study.versions[point.version].search
     if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
         return None
@@ -221,8 +209,7 @@ def choice_of(study: Study, point: Point) -> Choice | None:
     return Choice(search, space, replace(point, values=values), leads or None)
 
 
-def arm_of(study: Study, point: Point) -> Arm | None:
-    """The point's arm; None in a study without arms."""
+def _arm_of(study: Study, point: Point) -> Arm | None:
     return None if point.arm is None else study.arms[point.arm]
 
 
@@ -239,7 +226,7 @@ def build_cell(
         searching: what a search's run sets, dotted. It overrides all else, or records that the
             search is to spare would come back.
     """
-    study, arm = setting.study, arm_of(setting.study, point)
+    study, arm = setting.study, _arm_of(setting.study, point)
     version = study.versions[point.version].parameters if point.version is not None else {}
     flat: dict[str, Any] = {}
     layers = [study.parameters, version, {} if arm is None else arm.parameters, point.values]
@@ -269,11 +256,8 @@ def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def varied_keys(study: Study) -> tuple[str, ...]:
-    """What tells the cells apart: `version` and `arm`, where there are any, and dotted keys of
-    the grids.
-
-    A version's or arm's name stands for all that it sets.
-    """
+    """What tells the cells apart: `version` and `arm`, where there are any, each for all that it
+    sets, and dotted keys of the grids."""
     names = [name for name, blocks in ((VERSION, study.versions), (ARM, study.arms)) if blocks]
     return (*names, *_grid_keys(study))
 

@@ -45,20 +45,24 @@ class Launcher:
     def run(
         self, what: str, cells: Sequence[Cell], tags: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Run cells, those of one configuration once.
-
-        Returns:
-            MLflow's ids of the finished runs by the cells' hashes; failures are printed.
-        """
+        """Run cells, those of one configuration once; returns MLflow's ids of the finished runs by
+        the cells' hashes. Failures are printed."""
         by_hash: dict[str, Cell] = {}
         for cell in cells:
             by_hash.setdefault(cell.hash, cell)
-        run_ids = _finished_runs(self.study, by_hash) if self.resume or self.only_finished else {}
+        run_ids: dict[str, str] = {}
+        finished = f"tags.study = '{self.study}' and attributes.status = 'FINISHED'"
+        for run in search_runs(finished) if self.resume or self.only_finished else []:
+            if (cell_hash := run.data.tags.get("cell_hash")) in by_hash:
+                run_ids.setdefault(cell_hash, run.info.run_id)
         if self.only_finished:
             return run_ids
         if run_ids:
             click.echo(f"{len(run_ids)} of {len(by_hash)} {what} are finished already.")
-            _tag_again(by_hash, run_ids)
+        for cell_hash, run_id in run_ids.items():
+            # An arm may have had another name in the file when its run was made.
+            for tag, value in by_hash[cell_hash].tags.items():
+                mlflow.MlflowClient().set_tag(run_id, tag, value)
         waiting = [cell for cell in by_hash.values() if cell.hash not in run_ids]
         outcomes = self._outcomes(waiting, tags or {})
         at_once = min(self.workers or available_cores(), len(waiting))
@@ -118,7 +122,7 @@ class Launcher:
         if not any(execution.engine == "ray" for execution in asked):
             return 1
         equal_part = cores_of_cluster() // (self.workers or 1) - 1
-        return 1 + max(max(1, execution.workers or equal_part) for execution in asked)
+        return 1 + max(1, *(execution.workers or equal_part for execution in asked))
 
     def _close_runs(self, *filters: str) -> None:
         """Mark as KILLED the cells' runs that no worker, here or on another host, goes on with."""
@@ -136,24 +140,6 @@ def search_runs(filter_string: str) -> list[Run]:
     return mlflow.search_runs(
         filter_string=filter_string, order_by=["attributes.start_time DESC"], output_format="list"
     )
-
-
-def _finished_runs(study: str, cells: Mapping[str, Cell]) -> dict[str, str]:
-    """The latest finished run of each cell that has one, by the cell's hash."""
-    finished: dict[str, str] = {}
-    for run in search_runs(f"tags.study = '{study}' and attributes.status = 'FINISHED'"):
-        cell_hash = run.data.tags.get("cell_hash")
-        if cell_hash in cells:
-            finished.setdefault(cell_hash, run.info.run_id)
-    return finished
-
-
-def _tag_again(cells: Mapping[str, Cell], run_ids: Mapping[str, str]) -> None:
-    """An arm may have had another name in the file when its run was made."""
-    client = mlflow.MlflowClient()
-    for cell_hash, run_id in run_ids.items():
-        for tag, value in cells[cell_hash].tags.items():
-            client.set_tag(run_id, tag, value)
 
 
 def how_far(what: str, done: int, total: int, at_once: int, seconds: float) -> str:

@@ -17,16 +17,8 @@ from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.yaml_files import read_value
-from m2fdp.studies.grid import (
-    Point,
-    Setting,
-    build_cell,
-    check_keys,
-    check_size,
-    choice_of,
-    points,
-    varied_keys,
-)
+from m2fdp.studies import grid as grids
+from m2fdp.studies.grid import Point, Setting, points, varied_keys
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
 
 OVER, SEEDS = "--over", "--seeds"
@@ -93,10 +85,8 @@ def sweep_keys(over: Sequence[str]) -> tuple[str, ...]:
 
 
 def sweep(over: Sequence[str], seeds: int | None) -> Study:
-    """The study of all combinations of some values.
-
-    Its figure has a key of numbers as x, if there is one, and a line for each value of another key,
-    first of the algorithm; else dots. Whatever keys are left have a panel for each combination.
+    """The study of all combinations of some values. Its figure has a key of numbers as x, if there
+    is one, lines by another key, first the algorithm, and panels by all others.
 
     Args:
         over: `KEY=VALUE|VALUE` each, values as `--params` reads them.
@@ -114,9 +104,8 @@ def sweep(over: Sequence[str], seeds: int | None) -> Study:
         if key in grid:
             raise InputError(OVER, text, f"{key} is given twice; give all its values at once")
         grid[key] = [as_yaml(value) for value in values]
-    title = f"A sweep over {' and '.join(grid)}"
-    all_seeds = list(range(DEFAULT_SEEDS if seeds is None else seeds))
-    return Study(title=title, grid={**grid, "seed": all_seeds}, figure=_layout(grid))
+    title, every = f"A sweep over {' and '.join(grid)}", DEFAULT_SEEDS if seeds is None else seeds
+    return Study(title=title, grid={**grid, "seed": [*range(every)]}, figure=_layout(grid))
 
 
 def _layout(grid: Mapping[str, Sequence[Any]]) -> Layout:
@@ -126,18 +115,13 @@ def _layout(grid: Mapping[str, Sequence[Any]]) -> Layout:
     others = sorted((key for key in grid if key != x), key=lambda key: key != "algorithm")
     lines = (*others, "algorithm" if numeric else x)[0]
     numbers = _numbers(grid[x]) if numeric else []
-    left = [key for key in others if key != lines]
-    panels = [
-        Panel(
-            title=", ".join(f"{key} = {value}" for key, value in zip(left, values, strict=True))
-            or "accuracy in the end",
-            x=x,
-            lines=lines,
-            where={key: value for key, value in zip(left, values, strict=True)},
-            log_x=bool(numbers) and 0 < _LOGARITHMIC * min(numbers) <= max(numbers),
-        )
-        for values in itertools.product(*(grid[key] for key in left))
-    ]
+    log_x = bool(numbers) and 0 < _LOGARITHMIC * min(numbers) <= max(numbers)
+    left, panels = [key for key in others if key != lines], []
+    for values in itertools.product(*(grid[key] for key in left)):
+        where = dict(zip(left, values, strict=True))
+        title = ", ".join(f"{key} = {value}" for key, value in where.items())
+        title = title or "accuracy in the end"
+        panels.append(Panel(title=title, x=x, lines=lines, where=where, log_x=log_x))
     return Layout(columns=min(len(panels), _MOST_COLUMNS), panels=panels)
 
 
@@ -160,8 +144,7 @@ ONLY = "--only"
 
 
 def _settings() -> Any:
-    """The project's; Kedro sets up its log as this module is imported, which a notebook has no use
-    for."""
+    """The project's. Kedro sets up its log with this import, which a notebook has no use for."""
     from kedro.framework.project import settings
 
     return settings
@@ -172,16 +155,16 @@ def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
     settings = _settings()
     layer = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
     study = order.study(project / settings.CONF_SOURCE, layer)
-    check_size(order.name, study)
+    grids.check_size(order.name, study)
     return study, {} if order.scale is None else study.scales[order.scale].parameters
 
 
 def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
-    """The points that have, for every key given, one of the values given for it.
+    """The points that have, for every key given, one of the values given for it; all without keys.
 
     Args:
         options: `KEY=VALUE` each, of `version`, `arm` or a key that the study's grids vary; values
-            select as in a figure's `where`. All points where it is empty.
+            select as in a figure's `where`.
     """
     keys, every = varied_keys(study), tuple(points(study))
     rows = [{VERSION: point.version, ARM: point.arm, **point.values} for point in every]
@@ -205,9 +188,8 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
 
 
 def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
-    """Refuse what `kedro study` would refuse for its words alone: of its cells, as they are under
-    the schedules that are tried first.
-    """
+    """Refuse what `kedro study` would refuse for its words alone, of cells under the schedules that
+    are tried first."""
     study, last = read_study(project, order)
     part_of(study, only)
     settings = _settings()
@@ -216,7 +198,7 @@ def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     )
     loader.unread()
     setting = Setting(order.name, study, loader["parameters"], last, order.params)
-    check_keys(setting)
+    grids.check_keys(setting)
     for point in points(study):
-        choice = choice_of(study, point)
-        build_cell(setting, point.name, point, {} if choice is None else choice.first)
+        choice = grids.choice_of(study, point)
+        grids.build_cell(setting, point.name, point, {} if choice is None else choice.first)

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 from rich.console import Console
 from rich.text import Text
 
-from m2fdp.claims.declared import Layout, check_claims
+from m2fdp.claims.declared import check_claims
 from m2fdp.claims.frames import ARM, TAGS, VERSION
 from m2fdp.claims.judging import judge
 from m2fdp.claims.measures import check_measure, check_own_metrics
@@ -79,9 +79,9 @@ class Findings:
         """What the runs have reconstructed, in the order of the arms; None where none is shown."""
         if self.study.board is None:
             return None
-        labels, records = _labels(self.study), self.record.board
-        names = [name for name in [*labels, ""] if name in records]
-        shown = {labels.get(name, name): records[name] for name in names}
+        labels = {**_labels(self.study), "": ""}
+        boards = self.record.board
+        shown = {label: boards[name] for name, label in labels.items() if name in boards}
         return room_figures.board(self.study.board.title, shown)
 
 
@@ -101,7 +101,13 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
         check_measure(name, columns, study.target_accuracy)
     if study.figure is not None:
         panels.check_layout(study.figure, columns, study.target_accuracy)
-        _check_names(study.figure, names)
+        for number, panel in enumerate(study.figure.panels):
+            for column in names.keys() & panel.where.keys():  # others would stay empty
+                selected = panel.where[column]
+                for name in selected if isinstance(selected, list) else [selected]:
+                    if str(name) not in names[column]:
+                        key = f"figure.panels.{number}.where.{column}"
+                        raise InputError(key, name, f"is none of {among(name, names[column])}")
     runs = expected_runs(cells, columns)
     history = runs.reset_index().assign(round=1)
     measured = measure_runs(runs, history, None, study.target_accuracy)
@@ -110,17 +116,6 @@ def check_report(study: Study, cells: Sequence[Cell]) -> None:
         panels.panel_contents(study.figure, measured, _labels(study))
     if study.board is not None:
         one_run_an_arm(study.board, runs)
-
-
-def _check_names(layout: Layout, names: Mapping[str, Sequence[str]]) -> None:
-    """Refuse panels of arms or versions that the study has not: they would stay empty."""
-    for number, panel in enumerate(layout.panels):
-        for column in names.keys() & panel.where.keys():
-            selected = panel.where[column]
-            for name in selected if isinstance(selected, list) else [selected]:
-                if str(name) not in names[column]:
-                    key = f"figure.panels.{number}.where.{column}"
-                    raise InputError(key, name, f"is none of {among(name, names[column])}")
 
 
 def _labels(study: Study) -> dict[str, str]:
@@ -142,11 +137,8 @@ def findings(study: Study, record: Record) -> Findings:
 
 
 def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
-    """Report on the runs in `folder`: tables, figure, claims, and `report.md`, which has all.
-
-    Returns:
-        The files; `report.md` is the last.
-    """
+    """Report on the runs in `folder`: tables, figure, claims, and last `report.md`, which has all;
+    returns the files."""
     study, record = found.study, found.record
     files = [_write(folder / "comparison.csv", found.table)]
     files.append(_write(folder / "comparison.md", to_markdown(found.table)))
@@ -156,10 +148,13 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
     if (board := found.board) is not None:
         figures["board"] = ("What is reconstructed", board)
     for name, (title, figure) in figures.items():
-        drawn = _write_figure(folder / f"{name}.png", figure)
-        files += drawn
-        names = [file.name for file in drawn]
-        parts.append("![{}]({})\n\nThe same as [PDF]({}).\n".format(title, *names))
+        path, printed = folder / f"{name}.png", folder / f"{name}.pdf"
+        with replacing(path) as unfinished:
+            figure.savefig(unfinished)
+        with replacing(printed) as unfinished:
+            write_pdf(figure, unfinished)
+        files += [path, printed]
+        parts.append(f"![{title}]({path.name})\n\nThe same as [PDF]({printed.name}).\n")
     parts += tables(found, "##", pairs=True)
     kept = {"measures": found.measures, "paired": found.pairs, "claims": found.judged}
     for name, table in (kept | {"search": record.search, "procedures": record.procedures}).items():
@@ -193,16 +188,6 @@ def _write(path: Path, content: pd.DataFrame | str) -> Path:
         else:
             content.to_csv(unfinished, index=False)
     return path
-
-
-def _write_figure(path: Path, figure: Figure) -> tuple[Path, Path]:
-    """A figure as PNG, and as PDF beside it. Returns their paths."""
-    printed = path.with_suffix(".pdf")
-    with replacing(path) as unfinished:
-        figure.savefig(unfinished)
-    with replacing(printed) as unfinished:
-        write_pdf(figure, unfinished)
-    return path, printed
 
 
 def print_report(found: Findings, files: Sequence[Path]) -> None:

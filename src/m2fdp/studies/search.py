@@ -1,8 +1,8 @@
 """How a study chooses schedules: by accuracy on records that are held out of the training data, or
 by what it takes to get to a target there.
 
-The choice looks at data: at the study's own, which no epsilon counts; at others'; or at the study's
-own behind noise, so that all together keeps epsilon.
+It looks at the study's own records, which no epsilon counts; at others; or at its own behind noise,
+so that all together keeps epsilon.
 """
 
 import itertools
@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -34,13 +34,11 @@ from m2fdp.studies.launcher import search_runs
 from m2fdp.studies.study import Grid
 
 
-@dataclass(frozen=True)
-class Tried:
+class Tried(NamedTuple):
     """What a candidate's run has shown on the held-out records."""
 
-    accuracy: float = math.nan  # the final accuracy
-    # energy or delay to the target; NaN where it was not reached, or none is asked for
-    cost: float = math.nan
+    accuracy: float = math.nan
+    cost: float = math.nan  # energy or delay to the target, if that is asked for and reached
 
 
 # By the hash of a cell.
@@ -64,18 +62,23 @@ class Candidate:
         """What it is chosen by."""
         return self.choice.search.by
 
+    def shown(self, results: Results) -> tuple[pd.Series, pd.Series]:
+        """The accuracies and the costs of its runs; NaN where none has finished."""
+        tried = [results.get(cell.hash, Tried()) for cell in self.cells]
+        table = pd.DataFrame(tried, columns=["accuracy", "cost"], dtype=float)
+        return table["accuracy"], table["cost"]
+
 
 def next_candidates(
     setting: Setting, chosen: Iterable[Point], schedules: Schedules, tried: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
     """The candidates of all choices that nothing was tried for yet and that wait for no other."""
-    done = {candidate.choice.place for candidate in tried}
     waiting: dict[str, Choice] = {}
     for choice in filter(None, (choice_of(setting.study, point) for point in chosen)):
         for each in filter(None, (choice.leader, choice)):
-            if each.place not in done:
-                waiting.setdefault(each.place, each)
-    choices = waiting.values()
+            waiting.setdefault(each.place, each)
+    done = {candidate.choice.place for candidate in tried}
+    choices = [choice for place, choice in waiting.items() if place not in done]
     return tuple(one for choice in choices for one in _candidates(setting, choice, schedules))
 
 
@@ -104,12 +107,11 @@ def choose(candidates: Sequence[Candidate], results: Results) -> dict[str, dict[
     """
     best: dict[str, tuple[tuple[float, float], dict[str, Any]]] = {}
     for candidate in candidates:
-        accuracies = _of(candidate, results, "accuracy")
+        accuracies, costs = candidate.shown(results)
         if accuracies.isna().any():
             continue
         score = accuracies.mean(), 0.0
         if candidate.by != "accuracy":
-            costs = _of(candidate, results, "cost")
             score = costs.count(), -costs.mean() if costs.count() else accuracies.mean()
         place = candidate.choice.place
         if place not in best or score > best[place][0]:
@@ -120,8 +122,7 @@ def choose(candidates: Sequence[Candidate], results: Results) -> dict[str, dict[
 def search_table(
     candidates: Sequence[Candidate], results: Results, schedules: Schedules
 ) -> pd.DataFrame:
-    """One row a candidate: what was tried, what it has shown, and whether it was chosen; grid
-    values and schedule as text.
+    """One row a candidate: what was tried, what it has shown, and whether it was chosen.
 
     Candidates of several arms may be the same runs; `new_runs` counts those of no earlier row.
     """
@@ -129,7 +130,7 @@ def search_table(
     listed: set[str] = set()
     for candidate in candidates:
         point, place = candidate.choice.point, candidate.choice.place
-        accuracies, costs = (_of(candidate, results, name) for name in ("accuracy", "cost"))
+        accuracies, costs = candidate.shown(results)
         new = {cell.hash for cell in candidate.cells if cell.hash in results} - listed
         listed |= new
         rows.append(
@@ -156,11 +157,8 @@ def search_table(
 
 
 def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
-    """Refuse to go on with a counted search that once had other candidates, and so other targets.
-
-    A counted search has all its candidates from the start. What runs of others have shown, finished
-    or not, comes on top, and no ledger has it.
-    """
+    """Refuse to go on with a counted search that once had other candidates, and so other targets:
+    what their runs have shown, finished or not, comes on top, and no ledger has it."""
     choices = (one.choice.point for one in candidates if one.counted)
     arms = {(point.version, point.arm) for point in choices}
     (stage,) = SEARCHING.values()
@@ -257,12 +255,6 @@ def _may_share(one: DatasetConfig, other: DatasetConfig) -> bool:
     if len(names) == 1 or "synthetic" in names:
         return len(names) == 1
     return any(name == "npz" or is_own(name) for name in names)
-
-
-def _of(candidate: Candidate, results: Results, name: str) -> pd.Series:
-    """The accuracy or cost by seed; NaN where no run finished."""
-    tried = (results.get(cell.hash, Tried()) for cell in candidate.cells)
-    return pd.Series([getattr(one, name) for one in tried], dtype=float)
 
 
 def _text(values: Mapping[str, Any]) -> str:

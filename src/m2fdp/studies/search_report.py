@@ -59,8 +59,13 @@ def search_markdown(table: pd.DataFrame) -> str:
     for (version, arm, values), rows in table.groupby(_OF_CHOICE, sort=False):
         chosen = rows[rows["chosen"]]
         row = rows.iloc[0] if chosen.empty else chosen.iloc[0]
-        schedule = "none finished" if chosen.empty else _with_ends(rows)
-        held_out = "–" if chosen.empty else _held_out(row)
+        schedule, held_out = "none finished", "–"
+        if not chosen.empty:
+            at_end, held_out = ends(rows), _held_out(row)
+            schedule = ", ".join(
+                f"{key}={json.dumps(value)}" + (f" ({at_end[key]} tried)" if key in at_end else "")
+                for key, value in _values(row["schedule"]).items()
+            )
         lines.append(
             f"| {version} | {arm} | {values} | {len(rows)} | {row['seeds']} | {schedule} "
             f"| {held_out} |"
@@ -69,11 +74,8 @@ def search_markdown(table: pd.DataFrame) -> str:
 
 
 def at_ends(table: pd.DataFrame) -> str:
-    """How many choices lie where what was tried ends, a sentence; empty where none does.
-
-    An arm whose best step is the longest of its grid may do better with a longer one, and a
-    comparison with it says little.
-    """
+    """How many choices lie where what was tried ends, a sentence; empty where none does: an arm
+    whose best step is the longest of its grid may do better with a longer one."""
     if table.empty:
         return ""
     choices = [rows for _, rows in table.groupby(_OF_CHOICE, sort=False) if rows["chosen"].any()]
@@ -90,7 +92,8 @@ def at_ends(table: pd.DataFrame) -> str:
 def ends(rows: pd.DataFrame) -> dict[str, str]:
     """By parameter of the schedule that was chosen among these candidates: "largest" or "smallest",
     where its number is that of all candidates that agree with it in every other parameter."""
-    chosen, tried, found = _chosen(rows), [*map(_values, rows["schedule"])], {}
+    chosen = _values(rows.loc[rows["chosen"], "schedule"].iloc[0])
+    tried, found = [*map(_values, rows["schedule"])], {}
     for key, value in chosen.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
@@ -98,19 +101,6 @@ def ends(rows: pd.DataFrame) -> dict[str, str]:
         if len(beside) > 1 and value in (min(beside), max(beside)):
             found[key] = "largest" if value == max(beside) else "smallest"
     return found
-
-
-def _with_ends(rows: pd.DataFrame) -> str:
-    """The schedule that was chosen, and which of its numbers lie where what was tried ends."""
-    at_end = ends(rows)
-    return ", ".join(
-        f"{key}={json.dumps(value)}" + (f" ({at_end[key]} tried)" if key in at_end else "")
-        for key, value in _chosen(rows).items()
-    )
-
-
-def _chosen(rows: pd.DataFrame) -> dict[str, Any]:
-    return _values(rows.loc[rows["chosen"], "schedule"].iloc[0])
 
 
 def _values(schedule: str) -> dict[str, Any]:
@@ -150,13 +140,10 @@ def whole_table(
     study: Study, cells: Sequence[Cell], tried: Sequence[Candidate], guarantees: Mapping[str, str]
 ) -> pd.DataFrame:
     """One row an arm of a version, whose runs are private and whose schedule was searched, and an
-    observer: the largest epsilon over seeds, of the released run and of it with its search.
+    observer: the largest epsilon over seeds, of the released run and of it with its search, with
+    the lowest guarantee. Epsilon is infinite where scores or held-out records are in clear.
 
-    Columns: version, arm, observer, kind, distrusted, runs; epsilon and guarantee of all these
-    runs, and the same of the released one. Epsilon is infinite where scores or held-out records
-    are in clear, and the guarantee is the lowest.
-    Rows whose search is counted name observers; others have one row, of whomever the study
-    distrusts.
+    Rows whose search is counted name observers; others have one, of whomever the study distrusts.
     """
     rows = pd.DataFrame(
         [row for cell in cells for row in _rows(study, cell, tried, guarantees)],

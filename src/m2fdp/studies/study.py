@@ -230,10 +230,8 @@ class Study(Block):
 
 
 def load_study(conf: Path, name: str, env: str | None = None) -> Study:
-    """Read `<conf>/base/studies/<name>.yml` and, over it, the environment's file of that name.
-
-    As among parameters, the environment's file holds only what differs: blocks are merged, lists
-    replaced. An arm or version that it sets to null is gone.
+    """Read `<conf>/base/studies/<name>.yml` and, over it, the environment's file of that name,
+    which holds what differs: blocks are merged, lists replaced, arms and versions of null gone.
 
     Raises:
         InputError: no such study, a file that is not YAML, or keys that a study has not.
@@ -290,12 +288,10 @@ def _keys(location: Sequence[int | str]) -> list[str]:
     """The keys of the block at a place in the file; of all blocks that may be there."""
     blocks: list[type[Block]] = [Study]
     for part in location:  # names of arms, places in lists and branches of unions are no fields
-        kinds = [
-            block.model_fields[part].annotation for block in blocks if part in block.model_fields
-        ]
-        blocks = [block for kind in kinds for block in _blocks(kind)] or blocks
-    fields = (item for block in blocks for item in block.model_fields.items())
-    return sorted({field.alias or name for name, field in fields})
+        fields = [block.model_fields[part] for block in blocks if part in block.model_fields]
+        blocks = [block for each in fields for block in _blocks(each.annotation)] or blocks
+    items = (item for block in blocks for item in block.model_fields.items())
+    return sorted({field.alias or name for name, field in items})
 
 
 def _blocks(kind: Any) -> list[type[Block]]:

@@ -101,21 +101,19 @@ def tracked_record(
     study: Study,
     names: Mapping[str, str],
     schedules: Mapping[str, Mapping[str, Any]] | None = None,
-    search: pd.DataFrame | None = None,
-    procedures: pd.DataFrame | None = None,
+    **tables: pd.DataFrame,
 ) -> Record:
-    """What the finished runs of a study have found.
+    """What the finished runs of a study have found, but those of its searches.
 
     Args:
-        names: what the cells are called, by MLflow's ids of their runs; runs of a search are none
-            of the study's own.
+        names: what the cells are called, by MLflow's ids of their runs.
+        schedules: that were chosen, by the cells' names.
+        tables: `search` and `procedures`, where schedules were searched.
     """
     ids = list(names)
     runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
-    history = _history(runs)
-    measured = measure_runs(
-        runs, history, load_decisions(ids), study.target_accuracy, load_metrics(ids)
-    )
+    history, known = _history(runs), load_metrics(ids)
+    measured = measure_runs(runs, history, load_decisions(ids), study.target_accuracy, known)
     shown = {*measures_of(study), *(name for name in OWN if measured[name].notna().any())}
     kept = [name for name in measured if name in runs or name in shown]
     origins = {
@@ -132,13 +130,8 @@ def tracked_record(
     rounds = history.assign(run_id=history["run_id"].map(names))
     unseen = [name for name in (LOSS.name, *OWN) if name not in curves]
     rounds = rounds.drop(columns=unseen) if curves else pd.DataFrame()
-    return Record(
-        measured[kept].join(pd.DataFrame.from_dict(origins, orient="index")).rename(index=names),
-        rounds,
-        pd.DataFrame() if search is None else search,
-        pd.DataFrame() if procedures is None else procedures,
-        board,
-    )
+    runs = measured[kept].join(pd.DataFrame.from_dict(origins, orient="index"))
+    return Record(runs.rename(index=names), rounds, board=board, **tables)
 
 
 def _origin(run: Run, schedule: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,9 +150,8 @@ def _origin(run: Run, schedule: Mapping[str, Any]) -> dict[str, Any]:
 def load_runs(
     run_ids: Iterable[str], varied: Sequence[str] = (), by_seed: Collection[str] = ()
 ) -> pd.DataFrame:
-    """The finished runs among `run_ids` that have an accuracy, or were attacked, one row each.
-
-    Of runs of one configuration only the latest counts.
+    """The finished runs that have an accuracy, or were attacked, one row each; of runs of one
+    configuration the latest.
 
     Args:
         run_ids: MLflow's ids; `mlflow.search_runs` finds them.
@@ -175,7 +167,7 @@ def load_runs(
     Raises:
         InputError: no such run, or runs of one algorithm that differ in more than `varied`.
     """
-    swept = _swept(varied)
+    swept = swept_columns(varied, ())
     runs = _comparable(run_ids, swept, by_seed)
     metrics = names_of(COMPARED)
     rows = [
@@ -196,9 +188,8 @@ def load_runs(
 
 
 def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
-    """What finished runs of one algorithm differ in besides their seed: `varied` for runs that are
-    of no study, of which nobody has said it.
-    """
+    """What finished runs of one algorithm differ in besides their seed: `varied` for runs of no
+    study."""
     by_algorithm: dict[str, list[Run]] = defaultdict(list)
     for run in _finished(run_ids):
         by_algorithm[run.data.tags["algorithm"]].append(run)
@@ -208,12 +199,8 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
 def load_history(
     run_ids: Iterable[str], varied: Sequence[str] = (), by_seed: Collection[str] = ()
 ) -> pd.DataFrame:
-    """The evaluated rounds of the runs that `load_runs` returns, one row a run and round.
-
-    Returns:
-        `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and one column for each of
-        `varied` but algorithm and seed.
-    """
+    """The evaluated rounds of the runs that `load_runs` returns, one row a run and round:
+    `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and columns of `varied`."""
     return _history(load_runs(run_ids, varied, by_seed))
 
 
@@ -225,17 +212,16 @@ def _history(runs: pd.DataFrame) -> pd.DataFrame:
     return history[[*HISTORY_COLUMNS, *OWN, *swept]]
 
 
-def load_costs(run_ids: Sequence[str], target_accuracy: float) -> pd.DataFrame:
-    """What runs, of whatever configurations, took to get to an accuracy; see
+def load_costs(run_ids: Iterable[str], target_accuracy: float) -> pd.DataFrame:
+    """What runs, of whatever configurations, took to get to an accuracy, by
     `m2fdp.claims.measures.to_target`."""
     rounds = _by_round(list(run_ids), names_of((ACCURACY, ENERGY, DELAY)))
     return to_target(rounds, target_accuracy)
 
 
 def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
-    """The adaptive controller's decisions, one row a run and round; none of runs without it.
-
-    Apart from the history because they are of every round, evaluated or not.
+    """The adaptive controller's decisions, one row a run and round, evaluated or not; none of runs
+    without it.
 
     Returns:
         run_id, round and the measures that are means of them: K, the local steps, and the devices
@@ -246,46 +232,38 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
 
 
 def load_metrics(run_ids: Iterable[str]) -> pd.DataFrame:
-    """What observers of H's zones learn and what attacks take, one row a run, by its id.
-
-    Returns:
-        Those measures of `m2fdp.claims.measures.tracked`: infinite ones, and NaN where a run has
-        no such observer, no zones, no such metric, or was not attacked.
-    """
-    client, columns = mlflow.MlflowClient(), list(tracked(of_rounds=False))
-    rows = {run_id: _of_metrics(client.get_run(run_id)) for run_id in dict.fromkeys(run_ids)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).astype(float)
-
-
-def _of_metrics(run: Run) -> list[float]:
-    tags = (INFINITE_TAG, ATTACK_INFINITE_TAG)
-    infinite = [name for tag in tags for name in run.data.tags.get(tag, "").split()]
-    values = run.data.metrics | dict.fromkeys(infinite, math.inf)
-    for tag in AS_PROMISED_TAGS.values():
-        values |= dict.fromkeys(run.data.tags.get(tag, "").split(), promised_epsilon(values))
-    return [
-        max((v for name, v in values.items() if fnmatchcase(name, metric)), default=math.nan)
-        for metric in tracked(of_rounds=False).values()
-    ]
+    """What observers of H's zones learn and what attacks take, one row a run, by its id: measures
+    of `m2fdp.claims.measures.tracked`, infinite ones too, NaN where a run has no such metric."""
+    client, wanted = mlflow.MlflowClient(), tracked(of_rounds=False)
+    rows = {}
+    for run_id in dict.fromkeys(run_ids):
+        data = client.get_run(run_id).data
+        values = dict(data.metrics)
+        for tag in (INFINITE_TAG, ATTACK_INFINITE_TAG):
+            values |= dict.fromkeys(data.tags.get(tag, "").split(), math.inf)
+        for tag in AS_PROMISED_TAGS.values():
+            values |= dict.fromkeys(data.tags.get(tag, "").split(), promised_epsilon(values))
+        rows[run_id] = [
+            max((v for name, v in values.items() if fnmatchcase(name, metric)), default=math.nan)
+            for metric in wanted.values()
+        ]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[*wanted]).astype(float)
 
 
 def expected_runs(cells: Sequence[Cell], varied: Sequence[str]) -> pd.DataFrame:
-    """The frame that `load_runs` would return if all cells were finished.
-
-    Its index is the cells' names; what only runs can tell is 1.
-    """
-    swept = _swept(varied)
+    """The frame that `load_runs` would return if all cells were finished, by their names; what only
+    runs can tell is 1."""
+    swept = swept_columns(varied, ())
+    stand_ins = dict.fromkeys(RUN_COLUMNS, 1.0) | {"role": "method", "privacy": "none"}
     rows = []
     for cell in cells:
         plain = flatten(cell.config.model_dump(mode="json"))
         params = {key: str(value) for key, value in plain.items()}
         named = {"algorithm": cell.config.algorithm, "seed": cell.config.seed}
-        rows.append(named | {key: (cell.tags if key in TAGS else params).get(key) for key in swept})
+        varying = {key: (cell.tags if key in TAGS else params).get(key) for key in swept}
+        rows.append(stand_ins | named | varying)
     table = pd.DataFrame(rows, index=pd.Index([cell.name for cell in cells], name="run_id"))
-    table = _with_numbers(table, swept)
-    stand_ins = {name: 1.0 for name in RUN_COLUMNS if name not in ("algorithm", "seed")}
-    table = table.assign(**stand_ins | {"role": "method", "privacy": "none"})
-    return table[[*RUN_COLUMNS, *swept]]
+    return _with_numbers(table, swept)[[*RUN_COLUMNS, *swept]]
 
 
 def _by_round(run_ids: list[str], names: Sequence[str]) -> pd.DataFrame:
@@ -313,11 +291,6 @@ def _values_by_client(run_ids: Sequence[str], names: Sequence[str]) -> list[tupl
     ]
 
 
-def _swept(varied: Sequence[str]) -> list[str]:
-    """What is a column only where it is varied."""
-    return [key for key in varied if key not in ("algorithm", "seed")]
-
-
 def _value(run: Run, key: str) -> str | None:
     """The text of a run's parameter, or its arm or version."""
     return (run.data.tags if key in TAGS else _params(run)).get(key)
@@ -339,7 +312,8 @@ def _defaults() -> dict[str, str]:
 def _comparable(
     run_ids: Iterable[str], swept: Sequence[str], by_seed: Collection[str]
 ) -> list[Run]:
-    """The latest finished run of each configuration."""
+    """The latest finished run of each configuration. Seeds of one line must share everything else,
+    or their mean would mean nothing."""
     latest: dict[Hashable, Run] = {}
     for run in _finished(run_ids):
         # Two arms may come to the same parameters, and are lines of their own then.
@@ -352,37 +326,32 @@ def _comparable(
         other = latest.get(configuration)
         if other is None or other.info.start_time < run.info.start_time:
             latest[configuration] = run
-    _check_alike(list(latest.values()), swept, by_seed)
+    groups: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
+    for run in latest.values():
+        groups[(run.data.tags["algorithm"], *(_value(run, key) for key in swept))].append(run)
+    for (algorithm, *_), members in groups.items():
+        for key, values in _apart(members).items():
+            if key not in by_seed:
+                remedy = "compare by it (`varied`), or search for fewer runs"
+                raise InputError(key, values, f"runs of {algorithm} differ in it; {remedy}")
     return list(latest.values())
 
 
 def _finished(run_ids: Iterable[str]) -> list[Run]:
     """The finished runs that have an accuracy, or were attacked."""
     runs = map(mlflow.MlflowClient().get_run, dict.fromkeys(run_ids))
-    finished = [r for r in runs if r.info.status == "FINISHED" and _found_something(r)]
+    finished = [
+        run
+        for run in runs
+        if run.info.status == "FINISHED"
+        and (ACCURACY.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags)
+    ]
     for run in finished:  # so that tables know how their own metrics are written
         own_metrics(literal_eval(run.data.params.get(KEY, "[]")))
     if not finished:
         remedy = "no finished run is among them; `kedro study quickstart` makes some"
         raise InputError("runs", "(none)", remedy)
     return finished
-
-
-def _found_something(run: Run) -> bool:
-    return ACCURACY.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags
-
-
-def _check_alike(runs: list[Run], swept: Sequence[str], by_seed: Collection[str]) -> None:
-    """Seeds of one line must share everything else, or their mean would mean nothing."""
-    groups: dict[tuple[str | None, ...], list[Run]] = defaultdict(list)
-    for run in runs:
-        line = (_value(run, key) for key in swept)
-        groups[(run.data.tags["algorithm"], *line)].append(run)
-    for (algorithm, *_), members in groups.items():
-        for key, values in _apart(members).items():
-            if key not in by_seed:
-                remedy = "compare by it (`varied`), or search for fewer runs"
-                raise InputError(key, values, f"runs of {algorithm} differ in it; {remedy}")
 
 
 def _apart(runs: Sequence[Run]) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """Worker processes of a study: a pool in which the death of one costs no other its task, and one
 cell in a worker, which is an MLflow run around a Kedro session.
 
-Only light imports here: a worker imports this module before its number of threads is set.
+Imports are light: a worker imports this module before its number of threads is set.
 """
 
 import atexit
@@ -44,11 +44,8 @@ class Job:
 
 
 def run_cell(job: Job) -> dict[str, str]:
-    """Run the cell; everything it prints goes to its log.
-
-    Returns:
-        `run_id` of a finished run, or `reason`, one line, why the cell failed.
-    """
+    """Run the cell; everything it prints goes to its log. Returns `run_id` of a finished run, or
+    `reason`, one line, why the cell failed."""
     with _output_to(job.log):
         try:
             return {"run_id": _run(job)}
@@ -122,7 +119,7 @@ def _unfinished_run(job: Job) -> str | None:
 
     from m2fdp.core.config import parse_config
     from m2fdp.core.errors import InputError
-    from m2fdp.pipelines.resuming import find_unfinished
+    from m2fdp.pipelines.cells import find_unfinished
 
     loader = settings.CONFIG_LOADER_CLASS(
         conf_source=str(job.project / settings.CONF_SOURCE),
@@ -176,14 +173,11 @@ def run_tasks(
                     # A worker that has died meanwhile shows below, at the end of its pipe.
                     with suppress(ConnectionError):
                         worker.connection.send(tasks[worker.task])
-            busy: dict[Any, tuple[_Worker, int]] = {
-                worker.connection: (worker, worker.task)
-                for worker in pool
-                if worker.task is not None
-            }
-            for connection in wait(list(busy)):
-                worker, task = busy[connection]
-                worker.task = None
+            busy = {worker.connection: worker for worker in pool if worker.task is not None}
+            for connection in wait(busy):
+                worker = busy[connection]  # type: ignore[index]  # `wait` takes sockets, too
+                task, worker.task = worker.task, None
+                assert task is not None
                 try:
                     result = worker.connection.recv()
                 except (EOFError, ConnectionError):

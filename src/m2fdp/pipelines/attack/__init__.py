@@ -7,7 +7,7 @@ from typing import Any
 from kedro.pipeline import Pipeline
 
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.progress import items_bar
 from m2fdp.reporting.room_figures import attack_figure, print_attack
 

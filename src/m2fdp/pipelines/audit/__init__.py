@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.reporting.figures import audit_bounds, neighbours_figure
 from m2fdp.reporting.room_figures import print_audit, print_neighbours
 
@@ -39,7 +39,7 @@ def draw_bounds(audited: dict[str, Any]) -> Figure:
 
 
 def judge(audited: dict[str, Any]) -> None:
-    """End the run where a line did not hold, once all that was found is written."""
+    """End the run where a line did not hold, once all is written."""
     refuse_broken(pd.DataFrame(audited["observers"]))
 
 

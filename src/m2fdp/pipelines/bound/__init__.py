@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.reporting.room_figures import convergence_bounds, print_bound
 
 logger = logging.getLogger(__name__)

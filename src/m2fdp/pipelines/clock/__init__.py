@@ -4,19 +4,17 @@ from kedro.pipeline import Pipeline
 
 from m2fdp.core.config import Config
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.reporting.room_figures import print_clock, tiers_over_rounds
 from m2fdp.tiers.plan import TierPlan, draw_world, rounds_table, times_table
 from m2fdp.tiers.plan import plan_tiers as tiers_of_world
 
 
 def count_clients(config: Config) -> int:
-    """The devices of the tree."""
     return build_tree(config.topology).n_devices
 
 
 def plan_tiers(config: Config, n_clients: int) -> TierPlan:
-    """The tiers of all rounds, and their seconds."""
     world = draw_world(config.clock, config.seed, config.training.rounds, n_clients)
     return tiers_of_world(config.tiering, config.clock, world)
 

@@ -13,7 +13,7 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.privacy.verdict import OTHER_RECORDS, Verdict
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.progress import so_far, telling
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing

@@ -21,7 +21,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of_last
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.reporting import figures
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
@@ -52,14 +52,9 @@ def changed(made_with: Mapping[str, Any], config: Config) -> dict[str, tuple[obj
 def check_model(
     state_dict: dict[str, Tensor], made_with: Mapping[str, Any], experiment: Experiment
 ) -> dict[str, Tensor]:
-    """The state dict, if it is of a model that this experiment trains.
-
-    Raises:
-        InputError: another configuration, or parameters that the configured model has not.
-    """
-    config = experiment.config
+    """The state dict, if it is of a model that this experiment trains."""
+    config, model = experiment.config, experiment.model
     check_trained_with(made_with, config, "give that, or train anew")
-    model = experiment.model
     named = model.unflatten(model.initial_vector())
     expected, actual = ({k: tuple(v.shape) for k, v in x.items()} for x in (named, state_dict))
     if actual != expected:
@@ -67,8 +62,8 @@ def check_model(
         raise InputError("model.name", config.model.name, shapes)
     for name, tensor in state_dict.items():
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            remedy = f"{name} of {MODEL} is not all numbers"
-            raise InputError("model.name", config.model.name, remedy)
+            damage = f"{name} of {MODEL} is not all numbers"
+            raise InputError("model.name", config.model.name, damage)
     return state_dict
 
 
@@ -88,12 +83,7 @@ def check_rounds(
     counts: pd.DataFrame,
     experiment: Experiment,
 ) -> pd.DataFrame:
-    """The metrics of the rounds, if the model is the one that they end with.
-
-    Raises:
-        InputError: a table that lacks columns or numbers, or one whose last round is not the
-            model's or not the privacy summary's.
-    """
+    """The metrics of the rounds, if the model and the privacy summary are those of the last."""
     file = file_of(round_metrics)
     lacking = [name for name in NUMBERS if name not in round_metrics]
     if lacking or round_metrics.empty:
@@ -131,9 +121,8 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         agrees = False
     if not (math.isnan(epsilon) if guarantee == "none" else agrees):
         last = f"the last round of round_metrics.csv has {epsilon:g}"
-        raise InputError(
-            SUMMARY, f"{name} {promised}", f"{last}: they are not of one run; train anew"
-        )
+        problem = f"{last}: they are not of one run; train anew"
+        raise InputError(SUMMARY, f"{name} {promised}", problem)
 
 
 def draw_confusions(counts: pd.DataFrame) -> Drawing:
@@ -159,23 +148,16 @@ def summarise(
     """The last evaluated round, epsilon, the devices' score if they give one, and the one class
     that a model answers, if the cloud holds the records; for JSON."""
     last, config = round_metrics.iloc[-1], experiment.config
+    summary = {"algorithm": config.algorithm, "seed": config.seed, "rounds": int(last["round"])}
+    summary |= of_last(last)
     of_cloud = config.partition.held_out_by == "cloud"
-    answers = one_class_only(counts.to_numpy()) if of_cloud else None
-    score = float(last.get(SCORE.name, math.nan))
-    return {
-        "algorithm": config.algorithm,
-        "seed": config.seed,
-        "rounds": int(last["round"]),
-        **of_last(last),
-        **({} if answers is None else {"answers": answers}),
-        **({} if math.isnan(score) else {SCORE.name: score}),
-        "privacy": privacy_summary["guarantee"],
-        **{
-            name: privacy_summary[name]
-            for name in ("epsilon_nominal", *EPSILON_NAMES.values(), "delta")
-            if name in privacy_summary
-        },
-    }
+    if of_cloud and (answers := one_class_only(counts.to_numpy())) is not None:
+        summary["answers"] = answers
+    if not math.isnan(score := float(last.get(SCORE.name, math.nan))):
+        summary[SCORE.name] = score
+    promised = ("epsilon_nominal", *EPSILON_NAMES.values(), "delta")
+    told = {name: privacy_summary[name] for name in promised if name in privacy_summary}
+    return summary | {"privacy": privacy_summary["guarantee"]} | told
 
 
 def fill_card(
@@ -185,36 +167,31 @@ def fill_card(
     ledger: pd.DataFrame,
 ) -> Card:
     """What a reviewer must know of the run."""
-    subject, split = subject_of(experiment), experiment.manifest.attrs.get(DIGEST, "")
-    repeat = command(experiment.config)
-    return privacy_card(subject, privacy_summary, summary, ledger, repeat, split)
+    split, repeat = experiment.manifest.attrs.get(DIGEST, ""), command(experiment.config)
+    return privacy_card(subject_of(experiment), privacy_summary, summary, ledger, repeat, split)
 
 
 def write_card(card: Card, drawn: bool) -> str:
     """The card in Markdown; the figures lie beside it, if they are drawn."""
-    files = FIGURES if drawn else {}
-    links = ", ".join(f"[{shows}]({name})" for name, shows in files.items())
-    return card.markdown([f"Figures: {links}."] if links else [])
-
-
-_ROUNDS = ["round_metrics", "privacy_summary", "confusion_matrix", "experiment"]
-_RUN = ["checked_rounds", "privacy_summary", "params:algorithm", "params:seed"]
-_SUMMARY = ["checked_rounds", "privacy_summary", "confusion_matrix", "experiment"]
-_CARD = ["experiment", "run_summary", "privacy_summary", "privacy_ledger"]
+    links = ", ".join(f"[{shows}]({name})" for name, shows in FIGURES.items())
+    return card.markdown([f"Figures: {links}."] if drawn else [])
 
 
 def create_pipeline() -> Pipeline:
     """Model and round metrics, as they are checked, to figures, summary and card."""
     model = ["model", "model_configuration", "experiment"]
+    others = ["privacy_summary", "confusion_matrix", "experiment"]
+    rounds, run = ["round_metrics", *others], ["params:algorithm", "params:seed"]
+    card = ["experiment", "run_summary", "privacy_summary", "privacy_ledger"]
     return Pipeline(
         [
             node(check_model, model, "checked_model"),
             node(count_confusions, ["checked_model", "prepared_experiment"], "confusion_matrix"),
-            node(check_rounds, _ROUNDS, "checked_rounds"),
+            node(check_rounds, rounds, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
-            node(draw_accuracy, _RUN, "accuracy_curve"),
-            node(summarise, _SUMMARY, "run_summary"),
-            node(fill_card, _CARD, "card"),
+            node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),
+            node(summarise, ["checked_rounds", *others], "run_summary"),
+            node(fill_card, card, "card"),
             node(write_card, ["card", "params:figures"], "privacy_card"),
             node(print_result, "run_summary", None),
         ]

@@ -9,7 +9,7 @@ from rich.console import Console
 from m2fdp.core.config import PIXELS
 from m2fdp.experiment import Experiment
 from m2fdp.features.recipe import fitted_on
-from m2fdp.pipelines.naming import node
+from m2fdp.pipelines.datasets import node
 from m2fdp.progress import items_bar
 
 logger = logging.getLogger(__name__)
@@ -23,14 +23,9 @@ def compute_features(experiment: Experiment) -> Experiment:
     started = time.monotonic()
     with items_bar("features", Console(stderr=True), logger.info) as on_chunk:
         experiment.inputs_of(experiment.dataset, on_chunk)
-    seconds = time.monotonic() - started
-    logger.info(
-        "%s features of %d numbers a record, fitted on %s and on no record (%.0f s)",
-        features.map,
-        experiment.input_shape[0],
-        ", ".join(fitted_on(features)),
-        seconds,
-    )
+    n_numbers, sources = experiment.input_shape[0], ", ".join(fitted_on(features))
+    line = "%s features of %d numbers a record, fitted on %s and on no record (%.0f s)"
+    logger.info(line, features.map, n_numbers, sources, time.monotonic() - started)
     return experiment
 
 

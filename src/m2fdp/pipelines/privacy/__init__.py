@@ -8,7 +8,7 @@ from kedro.pipeline import Pipeline
 
 from m2fdp.control.run import planned_rounds
 from m2fdp.experiment import Experiment
-from m2fdp.pipelines.naming import drawing, node
+from m2fdp.pipelines.datasets import drawing, node
 from m2fdp.reporting import tables
 from m2fdp.reporting.figures import epsilon_over_rounds, ledger_heat_map
 from m2fdp.reporting.pictures import Drawing
@@ -60,7 +60,7 @@ def draw_epsilon(table: pd.DataFrame, promised: dict[str, Any], target: float) -
 
 def create_pipeline() -> Pipeline:
     """Experiment to promise, ledger, zones, epsilon over the rounds, and a controller's plan."""
-    target = "params:privacy.epsilon"
+    target, traced = "params:privacy.epsilon", "epsilon_over_rounds"
     return Pipeline(
         [
             node(summarise_privacy, "experiment", "privacy_summary"),
@@ -70,13 +70,7 @@ def create_pipeline() -> Pipeline:
             node(tell_plan, "experiment", ["planned_rounds", "planned_rounds_figure"]),
             node(print_ledger, ["privacy_ledger", "privacy_summary"], None),
             drawing(ledger_heat_map, "privacy_ledger", "privacy_ledger_figure", "draw_ledger"),
-            node(
-                Experiment.epsilon_over_rounds, "experiment", "epsilon_over_rounds", "trace_epsilon"
-            ),
-            node(
-                draw_epsilon,
-                ["epsilon_over_rounds", "privacy_summary", target],
-                "epsilon_over_rounds_figure",
-            ),
+            node(Experiment.epsilon_over_rounds, "experiment", traced, "trace_epsilon"),
+            node(draw_epsilon, [traced, "privacy_summary", target], f"{traced}_figure"),
         ]
     )

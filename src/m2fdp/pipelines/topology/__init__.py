@@ -5,7 +5,7 @@ from kedro.pipeline import Pipeline
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.topology.network import Network
-from m2fdp.pipelines.naming import drawing, node
+from m2fdp.pipelines.datasets import drawing, node
 from m2fdp.reporting.network_drawing import draw_network
 
 

@@ -29,11 +29,11 @@ from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
 from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.process import settle
 from m2fdp.experiment import Experiment
+from m2fdp.pipelines.cells import refusal
+from m2fdp.pipelines.datasets import node
 from m2fdp.pipelines.logged_models import ServableModel
-from m2fdp.pipelines.naming import node
-from m2fdp.pipelines.outbox import Outbox
 from m2fdp.pipelines.provenance import computed_by, own_code
-from m2fdp.pipelines.resuming import refusal
+from m2fdp.pipelines.recording import Outbox
 from m2fdp.processes.sites import sites_of
 from m2fdp.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
 
@@ -51,53 +51,43 @@ def tracked_progress(
     clock: Callable[[], float] = time.monotonic,
     group: str = "control",
 ) -> Iterator[Listener]:
-    """A listener that shows how far training is, and logs metrics in batches.
+    """A listener that shows how far training is, in a terminal as a bar, elsewhere as a line every
+    30 seconds of the clock, and logs metrics in batches.
 
-    In a terminal that is a progress bar, elsewhere a line every 30 seconds of the clock.
     Metrics go to the outbox from the first evaluation on, so that the run's page in MLflow begins
-    with the accuracy; what has been measured goes there even when training is interrupted. A run
-    that goes on from `start` may have logged less than was kept of it, or more: each of its
-    metrics gets each round once.
+    with the accuracy, and when training is interrupted, too. A run that goes on from `start` may
+    have logged less than was kept of it, or more: each metric gets each round once.
     """
     console = Console(stderr=True)
+    has_bar = console.is_terminal or console.is_jupyter
     logged = frozenset() if start is None else _logged(outbox.run_id)
     written = printed = began = clock()
     done = 0 if start is None else start.state.round
-    latest = ""
-    evaluated = start is not None
+    latest, evaluated = "", start is not None
 
     def flush() -> None:
         nonlocal written
         outbox.take_up()
         written = clock()
 
-    def log(values: Mapping[str, float], round_: int, prefix: str = "") -> None:
+    def log(round_: int, values: Mapping[str, float], prefix: str = "") -> None:
         now = int(time.time() * 1000)
-        named = {f"{prefix}{name}": value for name, value in values.items()}
-        new = {name: value for name, value in named.items() if (name, round_) not in logged}
-        outbox.leave(Metric(name, value, now, round_) for name, value in new.items())
+        new = [name for name in values if (prefix + name, round_) not in logged]
+        outbox.leave(Metric(prefix + name, values[name], now, round_) for name in new)
 
     def log_evaluation(record: RoundRecord) -> None:
-        finite = {name: value for name, value in record.row.items() if math.isfinite(value)}
-        round_ = finite.pop("round")
-        log(finite, round_)
-
-    def log_decisions(decisions: Mapping[str, float], round_: int) -> None:
-        log(decisions, round_, f"{group}/")
-
-    def print_line(round_: int) -> None:
-        nonlocal printed
-        if console.is_terminal or console.is_jupyter or clock() - printed < SECONDS_BETWEEN_LINES:
-            return
-        printed = clock()
-        remaining = duration((printed - began) / (round_ - done) * (rounds - round_))
-        logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, remaining)
+        values = {k: v for k, v in record.row.items() if k != "round" and math.isfinite(v)}
+        log(record.round, values)
 
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
+        nonlocal printed
         bar.on_round(round_, decisions, seconds)
-        print_line(round_)
-        log({WALL.name: seconds}, round_)
-        log_decisions(decisions, round_)
+        if not has_bar and clock() - printed >= SECONDS_BETWEEN_LINES:
+            printed = clock()
+            left = duration((printed - began) / (round_ - done) * (rounds - round_))
+            logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, left)
+        log(round_, {WALL.name: seconds})
+        log(round_, decisions, f"{group}/")
         if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
@@ -111,11 +101,10 @@ def tracked_progress(
             flush()
 
     with progress_bar(rounds, done, console) as bar:
-        if start is not None:
-            for record in start.records:
-                log_evaluation(record)
-            for round_, decisions in enumerate(start.decisions, start=1):
-                log_decisions(decisions, round_)
+        for record in () if start is None else start.records:
+            log_evaluation(record)
+        for round_, decisions in enumerate(() if start is None else start.decisions, start=1):
+            log(round_, decisions, f"{group}/")
         try:
             yield Listener(on_round, on_evaluation)
         finally:
@@ -136,8 +125,7 @@ def train_model(
     experiment: Experiment, checkpoints: Path, begin_run: Callable[[], Outbox]
 ) -> tuple[dict[str, Any], Mapping[str, Tensor], pd.DataFrame]:
     """The configuration that a model is of, its state dict, and the metrics of every evaluated
-    round; where devices hold records out the last one's also its score, which is drawn here and
-    never again.
+    round. Where devices hold records out, the last round has a score, which is drawn here once.
 
     The split's verdict is waited for before the first file: a checkpoint, or what is returned.
     """
@@ -153,7 +141,10 @@ def train_model(
             logger.info(as_noise_allows(config, accumulated, step))
         reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress
-        verdict = _verdict(checkpoints.parent, experiment)
+        # Beside that of the model which it will replace, if that has the same noise.
+        private, rests_on = experiment.calibrate().mechanism.private, promise.conditions(experiment)
+        verdict = Verdict(run_digest(config), experiment.trained_on, private, tuple(rests_on))
+        verdict = verdict.joined(kept(checkpoints.parent))
         checkpointing = _begin(checkpoints, experiment, reached, verdict, outbox.run_id)
         with tracked_progress(rounds, start, outbox, group=group) as listener:
             trained = experiment.train(listener, start, checkpointing, process)
@@ -174,11 +165,8 @@ def package_model(
     round_metrics: pd.DataFrame,
     promised: Mapping[str, Any],
 ) -> ServableModel:
-    """The trained model with its privacy, for whoever loads it from MLflow.
-
-    Epsilon covers all of it, so that it can be handed on: its accuracy, of records in clear, is no
-    part of it.
-    """
+    """The trained model with its privacy, for whoever loads it from MLflow. Epsilon covers all of
+    it; its accuracy, of records in clear, is no part of it."""
     config = experiment.config
     promises = (*EPSILON_NAMES.values(), "epsilon_nominal", "delta", "unit", "adjacency")
     metadata = {
@@ -191,17 +179,13 @@ def package_model(
         "dataset": config.dataset.name,
         "input": "pixels in [0, 1]" if config.features.map == PIXELS else config.features.map,
     }
-    return ServableModel(
-        config.model, experiment.input_shape, experiment.dataset.n_classes, state_dict, metadata
-    )
+    n_classes = experiment.dataset.n_classes
+    return ServableModel(config.model, experiment.input_shape, n_classes, state_dict, metadata)
 
 
 def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
-    """What the run goes on from.
-
-    Raises:
-        InputError: there is none any more, or what is trained on, or the noise, is not as it was.
-    """
+    """What the run goes on from; refused where there is none any more, or records or noise are not
+    as they were."""
     settle()
     checkpoint, unreadable = load_latest(folder)
     if checkpoint is None:
@@ -222,13 +206,6 @@ def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
     return checkpoint
 
 
-def _verdict(cell: Path, experiment: Experiment) -> Verdict:
-    """The run's, beside that of the model which it will replace, if that has the same noise."""
-    private, rests_on = experiment.calibrate().mechanism.private, promise.conditions(experiment)
-    run = run_digest(experiment.config)
-    return Verdict(run, experiment.trained_on, private, tuple(rests_on)).joined(kept(cell))
-
-
 def _begin(
     folder: Path, experiment: Experiment, reached: Checkpoint | None, verdict: Verdict, run_id: str
 ) -> Checkpointing | None:
@@ -238,43 +215,41 @@ def _begin(
     of the run before.
     """
     config, here = experiment.config, computed_by(experiment.config)
-    before = () if reached is None else tuple(reached.computed_by)
-    computed = before if before[-1:] == (here,) else (*before, here)
+    computed: tuple[Mapping[str, str], ...] = (here,)
+    code: Mapping[str, str] = {}
     if reached is None:
         if any(folder.glob("*.ckpt")):
             settle()
         clear(folder)
     else:
         keep_verdict(folder.parent, verdict)
-    if reached is not None and computed != before:
-        # Were this process stopped before its first checkpoint, nobody would know of its rounds.
-        save(folder, replace(reached, computed_by=computed), kept=1)
+        computed, code = tuple(reached.computed_by), reached.own_code
+        if computed[-1:] != (here,):
+            computed = (*computed, here)
+            # Were this process stopped before its first checkpoint, nobody would know of its
+            # rounds.
+            save(folder, replace(reached, computed_by=computed), kept=1)
     every = config.training.checkpoint_every
     if every is None:
         return None
-    plain = essentials(config)
-    alike = experiment.trained_on, experiment.noised_with, computed
-    code = own_code(config, {} if reached is None else reached.own_code)
+    plain, code = essentials(config), own_code(config, code)
 
     def keep(progress: Progress) -> None:
         nonlocal code
         settle()
         keep_verdict(folder.parent, verdict)
         code = own_code(config, code)
+        alike = experiment.trained_on, experiment.noised_with, computed
         save(folder, Checkpoint(progress, run_id, plain, *alike, code))
 
     return Checkpointing(every, keep)
 
 
-_TRAINED = ["prepared_experiment", "model", "round_metrics", "privacy_summary"]
-
-
 def create_pipeline() -> Pipeline:
     """Experiment to model, round metrics and what made them."""
+    given = ["prepared_experiment", "checkpoints", "begin_run"]
+    trained = ["prepared_experiment", "model", "round_metrics", "privacy_summary"]
     model = ["model_configuration", "model", "round_metrics"]
     return Pipeline(
-        [
-            node(train_model, ["prepared_experiment", "checkpoints", "begin_run"], model),
-            node(package_model, _TRAINED, "servable_model"),
-        ]
+        [node(train_model, given, model), node(package_model, trained, "servable_model")]
     )
