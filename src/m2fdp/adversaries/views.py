@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from m2fdp.adversaries.knowledge import Message
+from m2fdp.adversaries.inversion import Message
 from m2fdp.core.engine.process import Process
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import sight
