@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.builders import experiment_of
 
-from m2fdp.adversaries.knowledge import Knowledge, Message, labels_by_rule, message_of, sought_in
+from m2fdp.adversaries.inversion import Knowledge, Message, labels_by_rule, message_of, sought_in
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import build_model

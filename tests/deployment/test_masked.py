@@ -16,7 +16,7 @@ from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked_messages import pack, unpack
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.process import told_of
-from m2fdp.secure_aggregation import masks
+from m2fdp.secure_aggregation import keys
 from m2fdp.secure_aggregation.active import text_of_keys
 from m2fdp.secure_aggregation.messages import UnmaskRequest
 
@@ -117,7 +117,7 @@ def reads_a_child():
 def test_a_parent_reads_no_child_in_its_words_and_of_a_build_without_masks_each(monkeypatch):
     """640 words: a correlation of 0.5 with uniform ones has a chance below 1e-40."""
     assert not reads_a_child()
-    monkeypatch.setattr(masks, "keystream", lambda key, n_words: np.zeros(n_words, np.uint32))
+    monkeypatch.setattr(keys, "keystream", lambda key, n_words: np.zeros(n_words, np.uint32))
     assert reads_a_child()
 
 

@@ -4,23 +4,19 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from m2fdp.secure_aggregation import masks
-from m2fdp.secure_aggregation.keys import key_pair
-from m2fdp.secure_aggregation.member import Member
+from m2fdp.secure_aggregation import keys
 from m2fdp.secure_aggregation.messages import Mailbox, MaskedVector, Message, Roster, UnmaskShares
-from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.protocol import Member, Server
 from m2fdp.secure_aggregation.terms import Group, Input, Scale, Terms
 
-
-def default_threshold(n: int) -> int:
-    """floor(2n/3) + 1."""
-    return 2 * n // 3 + 1
+private_key = X25519PrivateKey.from_private_bytes
 
 
 def terms_of(n, threshold=None, n_parameters=20, deviation=0.5, label="run 1, round 1"):
     """Of a group of n with vectors of norm at most 1."""
-    group = Group("zone 0", n, threshold or default_threshold(n))
+    group = Group("zone 0", n, threshold or 2 * n // 3 + 1)
     return Terms(group, Scale(1.0, deviation), n_parameters, label)
 
 
@@ -41,23 +37,19 @@ def inputs_of(terms: Terms, seed: int = 0) -> list[Input]:
     return inputs
 
 
-def integers(given: Input, terms: Terms) -> list[int]:
-    """What a member adds to the sum, in Python's integers: f by its formula, one number a time."""
-    scale = terms.scale
-    points = (2**31 - 1) // (terms.group.n_members * (scale.bound + 8 * scale.deviation))
-    if given.noise is None:
-        return [int(float(x) * points) for x in given.vector]
-    return [
-        round((float(x) + float(z)) * points)
-        for x, z in zip(given.vector, given.noise, strict=True)
-    ]
-
-
 def exact_sum(inputs: list[Input], terms: Terms) -> np.ndarray:
-    """The sum of the inputs on the grid."""
+    """The sum of the inputs on the grid, in Python's integers: f by its formula, one number a
+    time."""
     scale = terms.scale
     points = (2**31 - 1) // (terms.group.n_members * (scale.bound + 8 * scale.deviation))
-    columns = zip(*(integers(given, terms) for given in inputs), strict=True)
+
+    def integers(given: Input) -> list[int]:
+        if given.noise is None:
+            return [int(float(x) * points) for x in given.vector]
+        pairs = zip(given.vector, given.noise, strict=True)
+        return [round((float(x) + float(z)) * points) for x, z in pairs]
+
+    columns = zip(*map(integers, inputs), strict=True)
     return np.array([sum(column) / points for column in columns])
 
 
@@ -68,10 +60,10 @@ def changed(kind: type, change: Callable[[Message], Message]) -> Callable[[Messa
 
 def cancel_pairs(words: np.ndarray, secret: bytes, owner: int, roster: Roster, terms: Terms):
     """Take a member's pair masks off its words, by its masking key: the others add them."""
-    for keys in roster.keys:
-        if keys.sender != owner:
-            key = masks.pair_key(key_pair(secret), keys.masking, keys.sender, terms)
-            masks.add_pair_mask(words, key, keys.sender, owner)
+    for one in roster.keys:
+        if one.sender != owner:
+            key = keys.pair_key(private_key(secret), one.masking, one.sender, terms)
+            keys.add_pair_mask(words, key, one.sender, owner)
 
 
 @dataclass

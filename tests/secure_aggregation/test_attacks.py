@@ -18,13 +18,12 @@ from tests.secure_aggregation.rounds import (
     terms_of,
 )
 
-from m2fdp.secure_aggregation import encoding, keys, masks
-from m2fdp.secure_aggregation.encoding import encode
-from m2fdp.secure_aggregation.member import point
+from m2fdp.secure_aggregation import keys
+from m2fdp.secure_aggregation import terms as grid
+from m2fdp.secure_aggregation.keys import rebuild_all
 from m2fdp.secure_aggregation.messages import MaskedVector
-from m2fdp.secure_aggregation.protocol import secure_sum
-from m2fdp.secure_aggregation.shares import rebuild_all
-from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms
+from m2fdp.secure_aggregation.protocol import point, secure_sum
+from m2fdp.secure_aggregation.terms import Group, Input, Scale, Stage, Terms, decode, encode
 
 
 def byte_statistic(words: np.ndarray) -> float:
@@ -49,11 +48,11 @@ def without_coalition(vectors, terms, seed: int) -> np.ndarray:
     left = []
     for u in (0, 1, 2):
         words = played.vectors[u].words.copy()
-        masks.take_own_mask(words, masks.own_key(own[u], terms))
+        keys.take_own_mask(words, keys.own_key(own[u], terms))
         for colluder in (3, 4):
             pair = played.members[colluder]._masking
-            key = masks.pair_key(pair, played.roster.keys[u].masking, u, terms)
-            masks.add_pair_mask(words, key, colluder, u)
+            key = keys.pair_key(pair, played.roster.keys[u].masking, u, terms)
+            keys.add_pair_mask(words, key, colluder, u)
         left.append(words)
     return np.stack(left)
 
@@ -163,9 +162,9 @@ def seeds_are_long(draws: int = 2**16) -> bool:
     source = seeded(0)
     seen: set[bytes] = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masks, "agree", lambda *_: source(32))
+        patch.setattr(keys, "agree", lambda *_: source(32))
         for drawn in range(draws):
-            seen.add(masks.keystream(masks.pair_key(None, b"", 1, terms), 4).tobytes())
+            seen.add(keys.keystream(keys.pair_key(None, b"", 1, terms), 4).tobytes())
             if len(seen) == drawn:
                 return False
     return True
@@ -178,7 +177,7 @@ def norms_never_grow() -> bool:
     for _ in range(200):
         vector = rng.normal(size=20)
         vector *= rng.random() / np.linalg.norm(vector)
-        decoded = encoding.decode(encode(Input(vector), terms), terms.points)
+        decoded = decode(encode(Input(vector), terms), terms.points)
         if np.linalg.norm(decoded) > np.linalg.norm(vector) * (1 + 1e-15):
             return False
     return True
@@ -201,7 +200,7 @@ def test_the_build_is_right(check):
 
 
 def always_added(words, key, member, other):
-    words += masks.keystream(key, len(words))
+    words += keys.keystream(key, len(words))
 
 
 def nothing(words, *_):
@@ -210,12 +209,12 @@ def nothing(words, *_):
 
 def folded(pair, public, owner, terms):
     """To 32 bits, and stretched again."""
-    return keys.derive(_fold(masks.agree(pair, public, owner)), "pair mask", terms)
+    return keys.derive(_fold(keys.agree(pair, public, owner)), "pair mask", terms)
 
 
 def folded_text(pair, public, owner, terms):
     """As flwr 1.41: the secret is in base 64, so that no byte has its highest bit."""
-    text = b64encode(masks.agree(pair, public, owner))
+    text = b64encode(keys.agree(pair, public, owner))
     return keys.derive(_fold(text), "pair mask", terms)
 
 
@@ -223,7 +222,7 @@ def _fold(text):
     return np.bitwise_xor.reduce(np.frombuffer(text, dtype=np.uint32)).tobytes()
 
 
-def purpose_alone(purpose, terms):
+def purpose_alone(purpose, _):
     return purpose.encode()
 
 
@@ -231,26 +230,25 @@ def away_from_zero(vector, points):
     return np.sign(vector) * np.ceil(np.abs(vector) * points)
 
 
-def nearest(vector, points):
-    return np.rint(vector * points)
-
-
 BROKEN = {
-    "masks that do not cancel": (sum_is_exact, [(masks, "add_pair_mask", always_added)]),
-    "own masks that are not taken away": (sum_is_exact, [(masks, "take_own_mask", nothing)]),
+    "masks that do not cancel": (sum_is_exact, [(keys, "add_pair_mask", always_added)]),
+    "own masks that are not taken away": (sum_is_exact, [(keys, "take_own_mask", nothing)]),
     "no masks": (
         masked_vectors_are_uniform,
-        [(masks, name, nothing) for name in ("add_pair_mask", "add_own_mask", "take_own_mask")],
+        [(keys, name, nothing) for name in ("add_pair_mask", "add_own_mask", "take_own_mask")],
     ),
-    "own masks alone": (transcripts_are_alike, [(masks, "add_pair_mask", nothing)]),
+    "own masks alone": (transcripts_are_alike, [(keys, "add_pair_mask", nothing)]),
     "pair masks alone": (
         late_vector_stays_hidden,
-        [(masks, "add_own_mask", nothing), (masks, "take_own_mask", nothing)],
+        [(keys, "add_own_mask", nothing), (keys, "take_own_mask", nothing)],
     ),
-    "one info for all rounds": (rounds_share_nothing, [(keys, "info", purpose_alone)]),
-    "seeds of 28 bits": (seeds_are_long, [(masks, "pair_key", folded_text)]),
-    "truncation away from zero": (norms_never_grow, [(encoding, "truncated", away_from_zero)]),
-    "rounding": (norms_never_grow, [(encoding, "truncated", nearest)]),
+    "one info for all rounds": (
+        rounds_share_nothing,
+        [(keys, "info", purpose_alone)],
+    ),
+    "seeds of 28 bits": (seeds_are_long, [(keys, "pair_key", folded_text)]),
+    "truncation away from zero": (norms_never_grow, [(grid, "truncated", away_from_zero)]),
+    "rounding": (norms_never_grow, [(grid, "truncated", lambda x, f: np.rint(x * f))]),
 }
 
 
@@ -264,7 +262,7 @@ def test_a_broken_build_is_found(check, patches, monkeypatch):
 @pytest.mark.full
 def test_seeds_of_32_bits_are_found(monkeypatch):
     assert seeds_are_long(2**18)
-    monkeypatch.setattr(masks, "pair_key", folded)
+    monkeypatch.setattr(keys, "pair_key", folded)
     assert not seeds_are_long(2**18)
 
 
@@ -287,7 +285,7 @@ def test_t_colluders_read_a_vector_and_fewer_have_too_few_shares():
     }
     rebuilt = rebuild_all(held, 3)
     words = played.vectors[0].words.copy()
-    masks.take_own_mask(words, masks.own_key(rebuilt["seed"], terms))
+    keys.take_own_mask(words, keys.own_key(rebuilt["seed"], terms))
     cancel_pairs(words, rebuilt["key"], 0, played.roster, terms)
     np.testing.assert_array_equal(words, encode(inputs[0], terms))
     fewer = rebuild_all({x: held[x] for x in list(held)[:2]}, 2)

@@ -8,8 +8,7 @@ from hypothesis.extra.numpy import arrays
 from tests.secure_aggregation.rounds import terms_of
 
 from m2fdp.core.errors import InputError
-from m2fdp.secure_aggregation.encoding import decode, encode, refusal
-from m2fdp.secure_aggregation.terms import Input, Scale, Terms
+from m2fdp.secure_aggregation.terms import Input, Scale, Terms, decode, encode, refusal
 
 
 def alone(vector, terms, noise=None):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from tests.secure_aggregation.rounds import (
     changed,
-    default_threshold,
     exact_sum,
     inputs_of,
     play,
@@ -17,35 +16,31 @@ from tests.secure_aggregation.rounds import (
 )
 
 from m2fdp.core.errors import InputError
-from m2fdp.secure_aggregation.failures import (
+from m2fdp.secure_aggregation.messages import (
     BelowThreshold,
     InputRefused,
     KeyRefused,
+    Mailbox,
+    MaskedVector,
     MessageRefused,
     OutOfTurn,
     ProtocolError,
-    TamperedShare,
-    UnmaskRefused,
-)
-from m2fdp.secure_aggregation.member import Member
-from m2fdp.secure_aggregation.messages import (
-    Mailbox,
-    MaskedVector,
     PublicKeys,
     Roster,
     SealedShares,
+    TamperedShare,
+    UnmaskRefused,
     UnmaskRequest,
     UnmaskShares,
 )
-from m2fdp.secure_aggregation.protocol import secure_sum
-from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.protocol import Member, Server, secure_sum
 from m2fdp.secure_aggregation.terms import Group, Input, Stage
 
 
 def rounds():
     """Members, threshold, whoever falls silent when, and who has no input."""
     for n in (2, 3, 10):
-        for dropouts in range(n - default_threshold(n) + 1):
+        for dropouts in range(n - 2 * n // 3):
             gone = np.random.default_rng(n).permutation(n)[:dropouts].tolist()
             yield n, None, dict.fromkeys(gone, Stage.VECTOR), ()
     for gone in (0, 16):

@@ -5,8 +5,8 @@ from benchmarks.secure_sums import size
 from tests.secure_aggregation.rounds import inputs_of, terms_of
 
 from m2fdp.secure_aggregation.messages import Mailbox, Roster, UnmaskRequest
+from m2fdp.secure_aggregation.model_sums import overhead_bits
 from m2fdp.secure_aggregation.protocol import secure_sum
-from m2fdp.secure_aggregation.traffic import overhead_bits
 
 
 def test_by_hand():

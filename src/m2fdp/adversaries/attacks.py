@@ -1,34 +1,22 @@
 """What an observer takes from a run's own messages: views, attacks, and epsilon beside it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
-from math import inf, isnan
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from m2fdp.adversaries.facts import SEES_MODELS, check_attack
-from m2fdp.adversaries.inversion import check_linear_first_layer
-from m2fdp.adversaries.knowledge import Knowledge, Message, last_rows
-from m2fdp.adversaries.membership import (
-    RATES,
-    Membership,
-    confidences,
-    deal_targets,
-    judge,
-    power_of,
-    scores_of,
-)
-from m2fdp.adversaries.reconstruction import Kept, Reconstruction, Records, best_of, reconstruct
+from m2fdp.adversaries.inversion import Knowledge, Message, check_linear_first_layer, last_rows
+from m2fdp.adversaries.membership import confidences, deal_targets, judge, power_of, scores_of
+from m2fdp.adversaries.reconstruction import Kept, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import essentials
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
@@ -44,16 +32,49 @@ NOTE = (
     "A failed attack proves nothing: another may succeed. What bounds all attacks is epsilon, "
     "where it is small."
 )
-# Called with how many starts or shadows are done, of how many.
-Counter = Callable[[int, int], None]
-# Pixels are told in so many levels.
-_LEVELS = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What an attack has taken: `record` is all of it, for JSON; infinite numbers are the text
+    "inf". `metrics` in it are its numbers by name, `note` what must stand beside them."""
+
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class _Attack:
+    """An attack on a run.
+
+    Attributes:
+        mechanism: that really runs, whose ledger may not be what is claimed.
+        on_done: called with how many starts or shadows are done, of how many.
+    """
+
+    run: Assembly
+    mechanism: CalibratedMechanism
+    store: Kept
+    on_done: Callable[[int, int], None]
+
+    def epsilon(self, observer: str, devices: np.ndarray, rounds: int) -> float:
+        """The claimed ledger's, of the worst of these devices, after some rounds."""
+        calibrated = self.run.calibration.mechanism
+        if not calibrated.private:
+            return inf
+        members, ledger = set(devices.tolist()), calibrated.ledger
+        kinds = lines_of(observer, ledger.kinds)
+        found = (
+            ledger.epsilon(line, rounds)
+            for line in ledger.lines
+            if line.kind in kinds and members & set(line.position.members)
+        )
+        return max(found, default=inf)
 
 
 def attack_run(
     assembly: Assembly,
     folder: Path | None,
-    on_done: Counter,
+    on_done: Callable[[int, int], None],
     mechanism: CalibratedMechanism | None = None,
 ) -> Attacked:
     """Attack as configured, and clear away what was kept once all is done.
@@ -61,6 +82,7 @@ def attack_run(
     Args:
         folder: place where results are kept until all are there, so that an attack that is cut off
             goes on; no other attack may use it. None = nowhere.
+        on_done: called with how many starts or shadows are done, of how many.
         mechanism: that really runs, such as one with less noise than is claimed, in place of the
             calibrated one, whose ledger stays what is claimed.
 
@@ -68,55 +90,82 @@ def attack_run(
         InputError: an attack that is not defined for the run, a model that can't be inverted, or
             nobody of the kind reads anything.
     """
-    check_attack(assembly.config, assembly.plan)
+    config = assembly.config
+    check_attack(config, assembly.plan)
     set_exact_arithmetic()
-    store = Kept(folder, _key(assembly, mechanism))
-    attack = _membership if assembly.config.attack.method == "lira" else _reconstruction
-    attacked = attack(assembly, store, on_done, mechanism)
-    store.clear()
-    return attacked
+    really = mechanism or assembly.calibration.mechanism
+    attack = _Attack(assembly, really, Kept(folder, _key(assembly, really)), on_done)
+    try_out = _membership if config.attack.method == "lira" else _reconstruction
+    observers, found = try_out(attack)
+    attack.store.clear()
+    return Attacked(_common(assembly, observers) | found)
 
 
-def _key(assembly: Assembly, mechanism: CalibratedMechanism | None) -> bytes:
-    config, samples = assembly.config, assembly.samples
+def _key(assembly: Assembly, mechanism: CalibratedMechanism) -> bytes:
+    config, samples, noise = assembly.config, assembly.samples, mechanism.noise
     text = json.dumps([version("m2fdp"), essentials(config)], sort_keys=True)
-    drawn = (mechanism or assembly.calibration.mechanism).noise
     held = assembly.inputs.images[samples.samples], assembly.inputs.labels[samples.samples]
-    noise = drawn.steps, *drawn.heads, *drawn.messages, *drawn.broadcasts
-    return digest_of(text, (samples.sizes, *held, *noise))
+    drawn = noise.steps, *noise.heads, *noise.messages, *noise.broadcasts
+    return digest_of(text, (samples.sizes, *held, *drawn))
 
 
-def _reconstruction(
-    assembly: Assembly, store: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
-) -> Attacked:
-    config, attack = assembly.config, assembly.config.attack
-    observer = attack.observer or AT_CLOUD
+def _common(assembly: Assembly, observers: Sequence[str]) -> dict[str, Any]:
+    """What stands in the record of any attack."""
+    config, calibrated = assembly.config, assembly.calibration
+    epsilon = inf
+    if calibrated.mechanism.private:
+        epsilon = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
+    guarantee = "conditional" if conditions(assembly) else "verified"
+    return {
+        "method": config.attack.method,
+        "observers": {kind: KINDS[kind].words for kind in observers},
+        "algorithm": config.algorithm,
+        "dataset": config.dataset.name,
+        "model": config.model.name,
+        EPSILON_NAMES[guarantee]: for_json(epsilon),
+        "guarantee": guarantee,
+        "delta": config.privacy.delta,
+        "unit": config.privacy.unit,
+        "adjacency": config.privacy.adjacency,
+        "note": NOTE,
+    }
+
+
+def _reconstruction(attack: _Attack) -> tuple[Sequence[str], dict[str, Any]]:
+    """The observer, and what it has reconstructed."""
+    assembly, configured = attack.run, attack.run.config.attack
+    observer = configured.observer or AT_CLOUD
     knowledge = _knowledge(assembly)
-    messages = list(islice(_messages(assembly, observer, mechanism), attack.messages))
-    starts = 1 if attack.method == "analytic" else attack.restarts
-    features, labels = assembly.records(assembly.samples.samples)
-    features, labels = features.cpu(), labels.cpu()
+    messages = list(islice(_messages(attack, observer), configured.messages))
+    starts = 1 if configured.method == "analytic" else configured.restarts
+    features, labels = (part.cpu() for part in assembly.records(assembly.samples.samples))
     owners = np.repeat(np.arange(len(knowledge.sizes)), knowledge.sizes)
     held_out, _ = assembly.records(assembly.held_out)
     usual = held_out.cpu().mean(0)
     results, epsilons = [], []
-    on_done(0, starts * len(messages))
+    attack.on_done(0, starts * len(messages))
     for number, message in enumerate(messages):
         is_theirs = torch.from_numpy(np.isin(owners, message.devices))
         records = Records(features[is_theirs], labels[is_theirs].numpy(), usual)
-        streams = KeyedStreams(config.seed, f"attack on message {number}".encode())
+        streams = KeyedStreams(assembly.config.seed, f"attack on message {number}".encode())
         found = []
-        for start in reconstruct(message, knowledge, attack, store, streams):
+        for start in reconstruct(message, knowledge, configured, attack.store, streams):
             found.append(start)
-            on_done(number * starts + len(found), starts * len(messages))
-        results.append(best_of(found, message, records))
-        epsilons.append(_epsilon(assembly, observer, message.devices, attack.round))
-    record = _common(assembly, [observer]) | {
-        "round": attack.round,
-        "messages": [_plain(*pair) for pair in zip(results, epsilons, strict=True)],
-        "metrics": _summed_up(results, epsilons),
-    }
-    return Attacked(record, tuple(results))
+            attack.on_done(number * starts + len(found), starts * len(messages))
+        epsilons.append(attack.epsilon(observer, message.devices, configured.round))
+        result = best_of(found, message, records)
+        pictures = result.pop("pictures")
+        results.append(result | {"epsilon": for_json(epsilons[-1]), "pictures": pictures})
+    labels_right = [each["labels_right"] for each in results if each["labels_right"] is not None]
+    metrics = dict[str, Any]()
+    if labels_right:
+        metrics["labels_right"] = float(np.mean(labels_right))
+    # Means over messages; of epsilon the least, which no message's is below.
+    for name in ("psnr", "psnr_best", "psnr_blind", "ssim"):
+        values = [each[name] for each in results]
+        metrics[name] = float(max(values) if name == "psnr_best" else np.mean(values))
+    metrics["epsilon"] = for_json(min(epsilons))
+    return [observer], {"round": configured.round, "messages": results, "metrics": metrics}
 
 
 def _knowledge(assembly: Assembly) -> Knowledge:
@@ -131,129 +180,49 @@ def _knowledge(assembly: Assembly) -> Knowledge:
     return knowledge
 
 
-def _messages(
-    assembly: Assembly, observer: str, mechanism: CalibratedMechanism | None
-) -> Iterator[Message]:
-    calibrated = mechanism or assembly.calibration.mechanism
-    simulation = assembly.simulation(mechanisms=(calibrated,))
+def _messages(attack: _Attack, observer: str) -> Iterator[Message]:
+    assembly, mechanism = attack.run, attack.mechanism
+    process = assembly.process(assembly.simulation(mechanisms=(mechanism,)))
     plans = assembly.run_plan.rounds[: assembly.config.attack.round]
-    process = assembly.process(simulation)
     try:
-        for message in overhear(process, assembly.network, calibrated.lock_step, plans, observer):
+        for message in overhear(process, assembly.network, mechanism.lock_step, plans, observer):
             yield replace(message, start=message.start.cpu(), update=message.update.cpu())
     finally:
         process.executor.workers.end()
 
 
-def _epsilon(assembly: Assembly, observer: str, devices: np.ndarray, rounds: int) -> float:
-    """The ledger's, of the worst of these devices, for this kind of observer after some rounds."""
-    calibrated = assembly.calibration.mechanism
-    if not calibrated.private:
-        return inf
-    members, ledger = set(devices.tolist()), calibrated.ledger
-    kinds = lines_of(observer, ledger.kinds)
-    found = (
-        ledger.epsilon(line, rounds)
-        for line in ledger.lines
-        if line.kind in kinds and members & set(line.position.members)
-    )
-    return max(found, default=inf)
-
-
-def _plain(result: Reconstruction, epsilon: float) -> dict[str, Any]:
-    """One message, for JSON; its pictures in 256 levels, (H, W, C)."""
-    pictures = [
-        {"found": _levels(image), "truth": _levels(truth), "psnr": float(decibels)}
-        for image, truth, decibels in zip(result.images, result.truths, result.psnr, strict=True)
-    ]
-    return {
-        "sees": result.sees,
-        "devices": result.devices,
-        "records": result.records,
-        "images": len(result.images),
-        "psnr": float(result.psnr.mean()),
-        "psnr_best": float(result.psnr.max()),
-        "psnr_blind": result.blind_psnr,
-        "ssim": float(result.ssim.mean()),
-        "labels_right": None if isnan(result.labels) else result.labels,
-        "misfit": for_json(result.misfit),
-        "epsilon": for_json(epsilon),
-        "pictures": pictures,
-    }
-
-
-def _levels(image: Tensor) -> list:
-    return (image.clamp(0, 1) * _LEVELS).round().to(torch.uint8).permute(1, 2, 0).tolist()
-
-
-def _summed_up(results: list[Reconstruction], epsilons: list[float]) -> dict[str, Any]:
-    """Means over messages; of epsilon the least, which no message's is below."""
-    labels = [result.labels for result in results if not isnan(result.labels)]
-    read = {"labels_right": float(np.mean(labels))} if labels else {}
-    return read | {
-        "psnr": float(np.mean([result.psnr.mean() for result in results])),
-        "psnr_best": float(max(result.psnr.max() for result in results)),
-        "psnr_blind": float(np.mean([result.blind_psnr for result in results])),
-        "ssim": float(np.mean([result.ssim.mean() for result in results])),
-        "epsilon": for_json(min(epsilons)),
-    }
-
-
-def _membership(
-    assembly: Assembly, store: Kept, on_done: Counter, mechanism: CalibratedMechanism | None
-) -> Attacked:
-    config, attack = assembly.config, assembly.config.attack
-    kinds = SEES_MODELS if attack.observer is None else (attack.observer,)
-    calibrated = assembly.calibration
+def _membership(attack: _Attack) -> tuple[Sequence[str], dict[str, Any]]:
+    """The observers, and how well each tells members."""
+    assembly, configured, seed = attack.run, attack.run.config.attack, attack.run.config.seed
+    kinds = SEES_MODELS if configured.observer is None else (configured.observer,)
+    calibrated, shadows = assembly.calibration, configured.shadows
     rounds, ledger = calibrated.affordable_rounds, calibrated.mechanism.ledger
     total = len(assembly.samples.samples)
-    chosen = generator(config.seed, "attacked records").permutation(total)[: attack.targets]
+    chosen = generator(seed, "attacked records").permutation(total)[: configured.targets]
     targets = np.sort(chosen)
-    stream = generator(config.seed, "members")
-    members = deal_targets(attack.shadows, len(targets), stream)
-    drawn = mechanism or calibrated.mechanism
-    results: dict[str, list[np.ndarray]] = {kind: [] for kind in kinds}
-    accuracies = []
-    on_done(0, attack.shadows)
+    members = deal_targets(shadows, len(targets), generator(seed, "members"))
+    results = []
+    attack.on_done(0, shadows)
     for number, is_member in enumerate(members):
-        absent = targets[~is_member]
-        train = partial(_shadow, assembly, drawn, targets, absent, number)
-        result = store.get(f"shadow-{number}", train)
-        for kind in kinds:
-            results[kind].append(result[kind])
-        accuracies.append(float(result["accuracy"]))
-        on_done(number + 1, attack.shadows)
-    half = attack.shadows // 2
-    memberships = {
-        kind: judge(
-            scores_of(np.stack(values), members),
-            members[half:],
-            power_of(ledger, lines_of(kind, ledger.kinds), rounds),
-            config.privacy.delta,
-            attack.confidence,
-        )
-        for kind, values in results.items()
-    }
+        train = partial(_shadow, assembly, attack.mechanism, targets, targets[~is_member], number)
+        results.append(attack.store.get(f"shadow-{number}", train))
+        attack.on_done(number + 1, shadows)
+    metrics: dict[str, Any] = {"accuracy": float(np.mean([float(r["accuracy"]) for r in results]))}
+    rows, rooms = [], []
     everybody = np.arange(len(assembly.samples.sizes))
-    numbers = {
-        kind: _numbers(membership, _epsilon(assembly, kind, everybody, rounds))
-        for kind, membership in memberships.items()
-    }
-    metrics: dict[str, Any] = {"accuracy": float(np.mean(accuracies))}
-    for kind, values in numbers.items():
-        metrics |= {f"{name}/{kind}": value for name, value in values.items()}
-    metrics["room"] = min(membership.room for membership in memberships.values())
-    record = _common(assembly, kinds) | {
-        "rounds": rounds,
-        "targets": len(targets),
-        "shadows": attack.shadows,
-        "memberships": [
-            {"observer": kind, **numbers[kind], "curve": membership.curve.tolist()}
-            for kind, membership in memberships.items()
-        ],
-        "metrics": metrics,
-    }
-    return Attacked(record, memberships=memberships)
+    for kind in kinds:
+        scores = scores_of(np.stack([result[kind] for result in results]), members)
+        power = power_of(ledger, lines_of(kind, ledger.kinds), rounds)
+        delta, confidence = assembly.config.privacy.delta, configured.confidence
+        found = judge(scores, members[shadows // 2 :], power, delta, confidence)
+        rooms.append(found.pop("room"))
+        curve = found.pop("curve")
+        found["epsilon"] = for_json(attack.epsilon(kind, everybody, rounds))
+        metrics |= {f"{name}/{kind}": value for name, value in found.items()}
+        rows.append({"observer": kind, **found, "curve": curve})
+    metrics["room"] = min(rooms)
+    counts = {"rounds": rounds, "targets": len(targets), "shadows": shadows}
+    return kinds, counts | {"memberships": rows, "metrics": metrics}
 
 
 def _shadow(
@@ -264,7 +233,7 @@ def _shadow(
     number: int,
 ) -> dict[str, np.ndarray]:
     """Train a shadow without some records, and score all targets by its broadcasts."""
-    config, shards = assembly.config, assembly.shards()
+    seed, shards = assembly.config.seed, assembly.shards()
     is_present = np.ones(len(shards.labels), dtype=bool)
     is_present[absent] = False
     owners = np.repeat(np.arange(len(shards.sizes)), shards.sizes)
@@ -277,73 +246,19 @@ def _shadow(
         nominal=shards.sizes,
     )
     # Of no other shadow's, nor of the run's own.
-    seed = int(generator(config.seed, "shadow", number).integers(2**62))
-    draws = seeded(seed, f"shadow {number} of {config.seed}".encode())
+    own_seed = int(generator(seed, "shadow", number).integers(2**62))
+    draws = seeded(own_seed, f"shadow {number} of {seed}".encode())
     simulation = assembly.simulation(mechanisms=(mechanism,), shards=shards_left, randomness=draws)
     process = assembly.process(simulation)
     plans = assembly.run_plan.rounds[: assembly.calibration.affordable_rounds]
     at = torch.from_numpy(targets).to(shards.labels.device)
     features, labels = shards.features[at], shards.labels[at]
-    model = simulation.model
+    model, workers = simulation.model, process.executor.workers
     (summed, last), weights = np.zeros((2, len(targets))), model.initial_vector()
     for weights in broadcasts(process, plans):
         last = confidences(model, weights, features, labels)
         summed += last
-    evaluated = evaluate(
-        model, weights, *assembly.records(assembly.held_out), process.executor.workers
-    )
-    process.executor.workers.end()
-    return {
-        PUBLIC: last,
-        FAR_DEVICES: summed / len(plans),
-        "accuracy": np.array(evaluated.accuracy),
-    }
-
-
-def _numbers(membership: Membership, epsilon: float) -> dict[str, Any]:
-    values: dict[str, Any] = {"auc": membership.auc, "auc_most": membership.auc_most}
-    for rate, rate_found, rate_most in zip(RATES, membership.tpr, membership.tpr_most, strict=True):
-        values |= {f"tpr_at_{rate:g}": rate_found, f"tpr_most_at_{rate:g}": rate_most}
-    return values | {"epsilon_lower": membership.epsilon_lower, "epsilon": for_json(epsilon)}
-
-
-def _common(assembly: Assembly, kinds: list[str] | tuple[str, ...]) -> dict[str, Any]:
-    """What stands in the record of any attack."""
-    config, calibrated = assembly.config, assembly.calibration
-    epsilon = inf
-    if calibrated.mechanism.private:
-        epsilon = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
-    guarantee = "conditional" if conditions(assembly) else "verified"
-    return {
-        "method": config.attack.method,
-        "observers": {kind: KINDS[kind].words for kind in kinds},
-        "algorithm": config.algorithm,
-        "dataset": config.dataset.name,
-        "model": config.model.name,
-        EPSILON_NAMES[guarantee]: for_json(epsilon),
-        "guarantee": guarantee,
-        "delta": config.privacy.delta,
-        "unit": config.privacy.unit,
-        "adjacency": config.privacy.adjacency,
-        "note": NOTE,
-    }
-
-
-if TYPE_CHECKING:
-    pass
-
-
-@dataclass(frozen=True, eq=False)
-class Attacked:
-    """What an attack has taken.
-
-    Attributes:
-        record: all of it, for JSON; infinite numbers are the text "inf". `metrics` are its numbers
-            by name, `note` what must stand beside them.
-        reconstructions: results of messages, in order; none of lira.
-        memberships: results by the observer's kind; none of a reconstruction.
-    """
-
-    record: Mapping[str, Any]
-    reconstructions: tuple[Reconstruction, ...] = ()
-    memberships: Mapping[str, Membership] | None = None
+    evaluated = evaluate(model, weights, *assembly.records(assembly.held_out), workers)
+    workers.end()
+    accuracy = np.array(evaluated.accuracy)
+    return {PUBLIC: last, FAR_DEVICES: summed / len(plans), "accuracy": accuracy}

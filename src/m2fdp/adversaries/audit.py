@@ -14,7 +14,7 @@ from torch import Tensor
 from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.evidence import largest_bound, no_evidence, weigh
-from m2fdp.adversaries.listening import single_releases
+from m2fdp.adversaries.tried_runs import single_releases
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.engine.local_rules import KeepingRule, keeping
 from m2fdp.core.engine.process import State

@@ -209,38 +209,34 @@ class _Marks:
     least_mark: float
     renewed: bool
 
-    @property
-    def used(self) -> bool:
-        return self.public.shape[1] > 1
-
-    def of(self, models: Tensor, owners: Tensor) -> Tensor:
-        """The marks of models (n, 2), (n,): how far each is from all that it may be without one."""
+    def moved(self, models: Tensor, owners: Tensor) -> Tensor:
+        """Whether models (n, 2) carry a mark: are far from all that they may be without one."""
         received = self.public[owners, 1, None]
         unmarked = received + self.parts * (self.origin[1] - received)
-        return (models[:, 1, None] - unmarked).abs().amin(1)
+        return (models[:, 1, None] - unmarked).abs().amin(1) > self.least_mark
 
 
 def _model(norm: float, marks: _Marks, outweigh: bool, filler: float) -> Model:
     """A linear map of the constant feature 1: scores are the parameters (x, mark), or x alone."""
+    width, size = marks.public.shape[1], _CANARY_SIZE if outweigh else _FILLER_SIZE
 
     def loss(scores: Tensor, labels: Tensor) -> Tensor:
         kinds, owners = labels % _KINDS, labels // _KINDS
         models = scores.detach()
         push = torch.zeros_like(models)
         push[:, 0] = (kinds == FILLER) * filler
-        if marks.used:
-            moved = marks.of(models, owners) > marks.least_mark
+        if width > 1:
+            moved = marks.moved(models, owners)
             push[:, 0] = torch.where(moved, -push[:, 0], push[:, 0])
             if marks.renewed:
                 push[:, 1] = torch.where(moved, push[:, 0] * _MARK, push[:, 1])
         sign = (kinds == CANARY) * 1.0 - (kinds == OPPOSITE) * 1.0
-        size = _CANARY_SIZE if outweigh else _FILLER_SIZE
         push[:, 0] -= sign * size
-        if marks.used:
+        if width > 1:
             push[:, 1] -= sign * size * _MARK
         return (scores * push * norm).sum(-1)
 
-    layer = nn.Linear(1, marks.public.shape[1], bias=False, dtype=torch.float64)
+    layer = nn.Linear(1, width, bias=False, dtype=torch.float64)
     nn.init.zeros_(layer.weight)
     return Model("canary", nn.Sequential(nn.Flatten(), layer), loss, linear=True)
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from m2fdp.adversaries.listening import Heard, record, replay
-from m2fdp.adversaries.tried_runs import TriedRun
+from m2fdp.adversaries.tried_runs import Heard, TriedRun, record, replay
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import kind_of

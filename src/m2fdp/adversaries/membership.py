@@ -6,10 +6,9 @@ Gaussians with the target's own means and one spread.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,29 +32,6 @@ _GRID = np.unique(np.concatenate([np.zeros(1), np.geomspace(1e-4, 1.0, 161)]))
 
 # From false positive rates to the largest true positive rates that there can be.
 Power = Callable[[np.ndarray], np.ndarray]
-
-
-@dataclass(frozen=True, eq=False)
-class Membership:
-    """How well members are told from others by what one kind of observer sees.
-
-    Attributes:
-        auc: the area under the curve; 0.5 is guessing.
-        tpr: the share of members that are found, at each of `RATES`.
-        auc_most, tpr_most: what the ledger allows.
-        epsilon_lower: a lower bound at the given confidence, by a rule chosen on other shadows.
-        room: how far the ledger's bounds pass the lower ends of what was found, where they do so
-            least; below zero the ledger is refuted at the given confidence.
-        curve: float64 (3, n), false and true positive rates, and the ledger's bound.
-    """
-
-    auc: float
-    tpr: tuple[float, ...]
-    auc_most: float
-    tpr_most: tuple[float, ...]
-    epsilon_lower: float
-    room: float
-    curve: np.ndarray
 
 
 def deal_targets(shadows: int, targets: int, stream: np.random.Generator) -> np.ndarray:
@@ -94,17 +70,23 @@ def scores_of(values: np.ndarray, members: np.ndarray) -> np.ndarray:
 
 def judge(
     scores: np.ndarray, members: np.ndarray, power: Power, delta: float, confidence: float
-) -> Membership:
+) -> dict[str, Any]:
     """How well scores float64 (tests, targets), of shadows that the test was not fitted to, tell
     members, beside what the ledger allows.
 
     Bounds at a confidence take guesses for independent. Those of one shadow share its model.
+
+    Returns:
+        `auc`, the area under the curve (0.5 is guessing), and `tpr_at_…`, the share of members that
+        are found at each of `RATES`; `auc_most` and `tpr_most_at_…`, what the ledger allows;
+        `epsilon_lower`, a bound by a rule chosen on other shadows; `room`, how far the ledger's
+        bounds pass the lower ends of what was found, where they do so least: below zero the ledger
+        is refuted; `curve`, (3, n), false and true positive rates, and the ledger's bound.
     """
     present, absent = scores[members], scores[~members]
     ranks = rankdata(np.concatenate([absent, present]))
     wins = ranks[len(absent) :].sum() - len(present) * (len(present) + 1) / 2
-    fpr = np.concatenate([_GRID, np.array(RATES)])
-    tpr = _found_at(present, absent, fpr)
+    tpr = _found_at(present, absent, np.concatenate([_GRID, np.array(RATES)]))
     choosing = np.arange(len(scores)) % 2 == 0
     alpha = (1 - confidence) / 2
     halves = ((scores[rows], members[rows]) for rows in (choosing, ~choosing))
@@ -114,22 +96,20 @@ def judge(
     auc = float(wins / (len(present) * len(absent)))
     # Never too small: the bound rises, so that its right ends are above it.
     auc_most = float(min(1.0, (np.diff(_GRID) * bound[1:]).sum()))
-    at_rates = tpr[len(_GRID) :]
     deviation = sqrt((len(ranks) + 1) / (12 * len(present) * len(absent)))  # of guesses
     rooms = [auc_most - (auc - float(ndtri(1 - alpha)) * deviation)]
-    for rate, share in zip(RATES, at_rates, strict=True):
+    found: dict[str, Any] = {"auc": auc, "auc_most": auc_most}
+    at_rates, most = tpr[len(_GRID) :].tolist(), power(np.array(RATES)).tolist()
+    for rate, share, share_most in zip(RATES, at_rates, most, strict=True):
+        found |= {f"tpr_at_{rate:g}": share, f"tpr_most_at_{rate:g}": share_most}
         highest_fpr = at_most(int(rate * len(absent)), len(absent), alpha)
         lowest_tpr = at_least(round(share * len(present)), len(present), alpha)
         rooms.append(float(power(np.array([highest_fpr]))[0]) - lowest_tpr)
-    return Membership(
-        auc=auc,
-        tpr=tuple(at_rates.tolist()),
-        auc_most=auc_most,
-        tpr_most=tuple(power(np.array(RATES)).tolist()),
-        epsilon_lower=epsilon_bound(rule, *tested, delta, alpha),
-        room=min(rooms),
-        curve=np.stack([_GRID, tpr[: len(_GRID)], bound]),
-    )
+    return found | {
+        "epsilon_lower": epsilon_bound(rule, *tested, delta, alpha),
+        "room": min(rooms),
+        "curve": [_GRID.tolist(), tpr[: len(_GRID)].tolist(), bound.tolist()],
+    }
 
 
 def _found_at(present: np.ndarray, absent: np.ndarray, rates: np.ndarray) -> np.ndarray:
@@ -137,8 +117,7 @@ def _found_at(present: np.ndarray, absent: np.ndarray, rates: np.ndarray) -> np.
     descending = np.sort(absent)[::-1]
     allowed = np.floor(rates * len(absent)).astype(np.int64)
     thresholds = np.append(descending, -np.inf)[np.minimum(allowed, len(absent))]
-    ascending = np.sort(present)
-    return 1.0 - np.searchsorted(ascending, thresholds, side="right") / len(present)
+    return 1.0 - np.searchsorted(np.sort(present), thresholds, side="right") / len(present)
 
 
 def power_of(ledger: Ledger, kinds: Sequence[str], rounds: int) -> Power:
@@ -191,14 +170,10 @@ def choose_rule(
     absent: np.ndarray, present: np.ndarray, delta: float, alpha: float, levels: int = 1001
 ) -> Rule:
     """The rule, of so many, that looks best on scores set aside for the choice."""
-    best, best_bound = Rule(True, 0.0), -1.0
-    both, places = np.concatenate([absent, present]), np.linspace(0.0, 1.0, levels)
-    for threshold in np.unique(np.quantile(both, places)):
-        for rule in (Rule(True, float(threshold)), Rule(False, float(threshold))):
-            bound = epsilon_bound(rule, absent, present, delta, alpha)
-            if bound > best_bound:
-                best, best_bound = rule, bound
-    return best
+    both = np.concatenate([absent, present])
+    thresholds = np.unique(np.quantile(both, np.linspace(0.0, 1.0, levels))).tolist()
+    rules = (Rule(way, threshold) for threshold in thresholds for way in (True, False))
+    return max(rules, key=lambda rule: epsilon_bound(rule, absent, present, delta, alpha))
 
 
 def epsilon_bound(

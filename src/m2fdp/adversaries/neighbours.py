@@ -14,8 +14,6 @@ noise that it can't subtract. A line holds if
     largest shift found <= largest shift allowed, and noise drawn >= noise credited.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +24,16 @@ import torch
 from torch import Tensor
 
 from m2fdp.adversaries.drawn_noise import DrawnNoise, planned_of_part
-from m2fdp.adversaries.listening import Heard, OtherwiseError, record, replay, single_releases
-from m2fdp.adversaries.tried_runs import Neighbour, TriedRun, draw_neighbour
+from m2fdp.adversaries.tried_runs import (
+    Heard,
+    Neighbour,
+    OtherwiseError,
+    TriedRun,
+    draw_neighbour,
+    record,
+    replay,
+    single_releases,
+)
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import DivergenceError
@@ -40,6 +46,11 @@ from m2fdp.core.streams import generator
 
 # Of rounding.
 _EQUAL = 1 + 1e-6
+_PLACES = {"up": "what is sent", "down": "a broadcast", "step": "a local step", "state": "a model"}
+
+# How far a neighbour moved what is released: the largest shift over what is allowed, infinite where
+# the two runs differ in more than releases; and what is wrong then, in words.
+Moved = tuple[float, str]
 
 
 @dataclass(frozen=True)
@@ -134,14 +145,13 @@ def _row(
     """What was found of a line; `really` are the same line of each member of the position, behind
     the noise that was drawn."""
     weaker = max(1.0, max(_weaker(run, line, each) for each in really) * (1 - error))
-    furthest = max(found, key=lambda each: each.fraction)
-    allowed, shift = min(_strengths(run, line)), 0.0
-    if furthest.fraction > 0:
-        shift = furthest.fraction * weaker * allowed
-    held, finding = furthest.fraction <= _EQUAL and weaker <= _EQUAL, furthest.finding
+    fraction, finding = max(found, key=lambda each: each[0])
+    allowed = min(_strengths(run, line))
+    shift = fraction * weaker * allowed if fraction > 0 else 0.0
+    held = fraction <= _EQUAL and weaker <= _EQUAL
     if not held and not finding:
         less = f"no more than {1 / weaker:.2g} of the credited noise is drawn"
-        finding = less if furthest.fraction <= _EQUAL else "a release moves further"
+        finding = less if fraction <= _EQUAL else "a release moves further"
     return Tried(
         position_name(line.position),
         line.observer,
@@ -181,18 +191,6 @@ def _strengths(run: TriedRun, line: Release) -> list[float]:
     return [max(each, default=0.0) for each in found]
 
 
-_PLACES = {"up": "what is sent", "down": "a broadcast", "step": "a local step", "state": "a model"}
-
-
-@dataclass(frozen=True)
-class Moved:
-    """How far a neighbour moved what is released: the largest shift over what is allowed, infinite
-    where the two runs differ in more than releases; and what is wrong then, in words."""
-
-    fraction: float
-    finding: str = ""
-
-
 def moved(
     run: TriedRun,
     line: Release,
@@ -217,11 +215,11 @@ def moved(
         process = run.build(replace(run.simulation, shards=other))
         after = replay(process, state, plan, first, follower.compare)
     except (OtherwiseError, InputError, TooLongError):
-        return Moved(inf, "the run goes otherwise with the neighbour than without")
+        return (inf, "the run goes otherwise with the neighbour than without")
     if not follower.released:
-        return Moved(inf, "nothing that noise protects is heard of the neighbour")
+        return (inf, "nothing that noise protects is heard of the neighbour")
     follower.compare_ends(ended, after)
-    return Moved(follower.fraction, follower.finding)
+    return follower.fraction, follower.finding
 
 
 @dataclass(eq=False)

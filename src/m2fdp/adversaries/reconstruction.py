@@ -1,15 +1,14 @@
 """Reconstruct the images of messages, and say how alike they are to the records that went in."""
 
-from __future__ import annotations
-
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from math import inf, log10, nan
+from math import inf, log10
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +17,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from m2fdp.adversaries.config import AttackConfig
-from m2fdp.adversaries.inversion import invert, search
-from m2fdp.adversaries.knowledge import Knowledge, Message, labels_by_rule, sought_in
+from m2fdp.adversaries.inversion import (
+    Knowledge,
+    Message,
+    invert,
+    labels_by_rule,
+    search,
+    sought_in,
+)
 from m2fdp.core.files import replacing
+from m2fdp.core.formatting import for_json
 from m2fdp.core.streams import Streams
 
 # Equal images have no finite ratio; 32 bits tell no more.
@@ -29,129 +35,8 @@ _MOST_DECIBELS = 100.0
 # [0, 1].
 _WINDOW, _DEVIATION = 11, 1.5
 _C1, _C2 = 0.01**2, 0.03**2
-
-
-@dataclass(frozen=True, eq=False)
-class Records:
-    """All records of a message's devices, for who judges the attack; no attack sees them. `usual`,
-    (C, H, W), is the mean of images that are nobody's: what a guess without a message comes to."""
-
-    images: Tensor
-    labels: np.ndarray
-    usual: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Reconstruction:
-    """What was reconstructed of one message.
-
-    Attributes:
-        devices, records: whose updates, and of how many records, are in it.
-        images, truths: float32 (n, C, H, W), found, and the records that they stand for.
-        psnr, ssim: float64 (n,), of each image.
-        blind_psnr: the mean of `Records.usual` for the same records.
-        labels: the share of the labels that are right; NaN where fewer are sought than there are,
-            for then some guess among many is always right.
-        misfit: the misfit of the best start.
-    """
-
-    sees: str
-    devices: int
-    records: int
-    images: Tensor
-    truths: Tensor
-    psnr: np.ndarray
-    ssim: np.ndarray
-    blind_psnr: float
-    labels: float
-    misfit: float
-
-
-def reconstruct(
-    message: Message, knowledge: Knowledge, config: AttackConfig, results: Kept, streams: Streams
-) -> Iterator[Arrays]:
-    """Attack a message from so many starts, drawn by number; see `search` for what each gives. A
-    model that the method can't invert is an `InputError`."""
-    read = message.update.numpy().tobytes() + message.start.numpy().tobytes()
-    exact = config.method == "analytic"
-    sought = sought_in(message, knowledge, 1 if exact else config.images)
-
-    def start(number: int) -> Arrays:
-        if exact:
-            labels = np.array(labels_by_rule(message, knowledge, 1))
-            images = invert(message, knowledge, int(labels[0]))[None]
-            return {"images": images.numpy(), "labels": labels, "misfit": np.zeros(())}
-        stream = streams.generator("attack", number)
-        return search(message, knowledge, sought, config, stream)
-
-    for number in range(1 if exact else config.restarts):
-        yield results.get(f"start-{number}", partial(start, number), read)
-
-
-def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> Reconstruction:
-    """The start that explains the message best, beside the records that went in."""
-    best = min(starts, key=lambda start: float(start["misfit"]))
-    images = torch.from_numpy(np.ascontiguousarray(best["images"]))
-    truths = records.images[torch.from_numpy(matched(images, records.images))]
-    pairs = list(zip(images, truths, strict=True))
-
-    def decibels(image: Tensor, truth: Tensor) -> float:
-        return min(psnr(image, truth), _MOST_DECIBELS)
-
-    right = labels_right(best["labels"].tolist(), records.labels.tolist())
-    return Reconstruction(
-        sees=message.sees,
-        devices=len(message.devices),
-        records=len(records.images),
-        images=images,
-        truths=truths,
-        psnr=np.array([decibels(*pair) for pair in pairs]),
-        ssim=np.array([ssim(*pair) for pair in pairs]),
-        blind_psnr=float(np.mean([decibels(records.usual, truth) for truth in truths])),
-        labels=right if len(images) == len(records.images) else nan,
-        misfit=float(best["misfit"]),
-    )
-
-
-def psnr(image: Tensor, truth: Tensor) -> float:
-    """Peak signal to noise ratio in dB of an image (C, H, W) in [0, 1]; infinite if it is equal."""
-    error = float((image.double() - truth.double()).square().mean())
-    return -10 * log10(error) if error > 0 else inf
-
-
-def ssim(image: Tensor, truth: Tensor) -> float:
-    """Structural similarity (Wang et al. 2004) of images (C, H, W) in [0, 1]: the mean over places
-    where the window fits, and channels. In images below 11 pixels the window is the largest odd
-    one that fits."""
-    size = min(_WINDOW, *(side - 1 + side % 2 for side in image.shape[-2:]))
-    places = torch.arange(size, dtype=torch.float64) - size // 2
-    line = torch.exp(-places.square() / (2 * _DEVIATION**2))
-    line = line / line.sum()
-    window = (line[:, None] * line)[None, None]
-    x, y = image.double()[:, None], truth.double()[:, None]
-
-    def mean(values: Tensor) -> Tensor:
-        return functional.conv2d(values, window)
-
-    of_x, of_y = mean(x), mean(y)
-    var_x, var_y = mean(x * x) - of_x**2, mean(y * y) - of_y**2
-    both = mean(x * y) - of_x * of_y
-    ratio = (2 * of_x * of_y + _C1) * (2 * both + _C2)
-    return float((ratio / ((of_x**2 + of_y**2 + _C1) * (var_x + var_y + _C2))).mean())
-
-
-def matched(images: Tensor, truths: Tensor) -> np.ndarray:
-    """For each image (n, C, H, W) the truth (N, C, H, W), N at least n, that it stands for: int64
-    (n,), all different, such that squared errors are least in all."""
-    errors = (images[:, None].double() - truths[None].double()).square().flatten(2).mean(-1)
-    rows, columns = linear_sum_assignment(errors.numpy())
-    return columns[np.argsort(rows)].astype(np.int64)
-
-
-def labels_right(labels: Sequence[int], truths: Sequence[int]) -> float:
-    """The share of labels, in any order, that are among the truths as often."""
-    return (Counter(labels) & Counter(truths)).total() / len(labels)
-
+# Pixels are told in so many levels.
+_LEVELS = 255
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -192,3 +77,112 @@ class Kept:
         if self.folder is not None:
             for file in self.folder.glob("*.npz"):
                 file.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """All records of a message's devices, for who judges the attack; no attack sees them. `usual`,
+    (C, H, W), is the mean of images that are nobody's: what a guess without a message comes to."""
+
+    images: Tensor
+    labels: np.ndarray
+    usual: Tensor
+
+
+def reconstruct(
+    message: Message, knowledge: Knowledge, config: AttackConfig, results: Kept, streams: Streams
+) -> Iterator[Arrays]:
+    """Attack a message from so many starts, drawn by number; see `search` for what each gives. A
+    model that the method can't invert is an `InputError`."""
+    read = message.update.numpy().tobytes() + message.start.numpy().tobytes()
+    exact = config.method == "analytic"
+    sought = sought_in(message, knowledge, 1 if exact else config.images)
+
+    def start(number: int) -> Arrays:
+        if exact:
+            labels = np.array(labels_by_rule(message, knowledge, 1))
+            images = invert(message, knowledge, int(labels[0]))[None]
+            return {"images": images.numpy(), "labels": labels, "misfit": np.zeros(())}
+        stream = streams.generator("attack", number)
+        return search(message, knowledge, sought, config, stream)
+
+    for number in range(1 if exact else config.restarts):
+        yield results.get(f"start-{number}", partial(start, number), read)
+
+
+def best_of(starts: Iterable[Arrays], message: Message, records: Records) -> dict[str, Any]:
+    """The start that explains the message best, beside the records that went in, for JSON.
+
+    `psnr_blind` is that of `Records.usual` for the same records. `labels_right` is None where fewer
+    labels are sought than there are, for then some guess among many is always right. Pictures are
+    in 256 levels, (H, W, C).
+    """
+    best = min(starts, key=lambda start: float(start["misfit"]))
+    images = torch.from_numpy(np.ascontiguousarray(best["images"]))
+    truths = records.images[torch.from_numpy(matched(images, records.images))]
+    pairs = list(zip(images, truths, strict=True))
+
+    def decibels(image: Tensor, truth: Tensor) -> float:
+        return min(psnr(image, truth), _MOST_DECIBELS)
+
+    def levels(image: Tensor) -> list:
+        return (image.clamp(0, 1) * _LEVELS).round().to(torch.uint8).permute(1, 2, 0).tolist()
+
+    found = np.array([decibels(*pair) for pair in pairs])
+    right = labels_right(best["labels"].tolist(), records.labels.tolist())
+    return {
+        "sees": message.sees,
+        "devices": len(message.devices),
+        "records": len(records.images),
+        "images": len(images),
+        "psnr": float(found.mean()),
+        "psnr_best": float(found.max()),
+        "psnr_blind": float(np.mean([decibels(records.usual, truth) for truth in truths])),
+        "ssim": float(np.array([ssim(*pair) for pair in pairs]).mean()),
+        "labels_right": right if len(images) == len(records.images) else None,
+        "misfit": for_json(float(best["misfit"])),
+        "pictures": [
+            {"found": levels(image), "truth": levels(truth), "psnr": float(ratio)}
+            for (image, truth), ratio in zip(pairs, found, strict=True)
+        ],
+    }
+
+
+def psnr(image: Tensor, truth: Tensor) -> float:
+    """Peak signal to noise ratio in dB of an image (C, H, W) in [0, 1]; infinite if it is equal."""
+    error = float((image.double() - truth.double()).square().mean())
+    return -10 * log10(error) if error > 0 else inf
+
+
+def ssim(image: Tensor, truth: Tensor) -> float:
+    """Structural similarity (Wang et al. 2004) of images (C, H, W) in [0, 1]: the mean over places
+    where the window fits, and channels. In images below 11 pixels the window is the largest odd
+    one that fits."""
+    size = min(_WINDOW, *(side - 1 + side % 2 for side in image.shape[-2:]))
+    places = torch.arange(size, dtype=torch.float64) - size // 2
+    line = torch.exp(-places.square() / (2 * _DEVIATION**2))
+    line = line / line.sum()
+    window = (line[:, None] * line)[None, None]
+    x, y = image.double()[:, None], truth.double()[:, None]
+
+    def mean(values: Tensor) -> Tensor:
+        return functional.conv2d(values, window)
+
+    of_x, of_y = mean(x), mean(y)
+    var_x, var_y = mean(x * x) - of_x**2, mean(y * y) - of_y**2
+    both = mean(x * y) - of_x * of_y
+    ratio = (2 * of_x * of_y + _C1) * (2 * both + _C2)
+    return float((ratio / ((of_x**2 + of_y**2 + _C1) * (var_x + var_y + _C2))).mean())
+
+
+def matched(images: Tensor, truths: Tensor) -> np.ndarray:
+    """For each image (n, C, H, W) the truth (N, C, H, W), N at least n, that it stands for: int64
+    (n,), all different, such that squared errors are least in all."""
+    errors = (images[:, None].double() - truths[None].double()).square().flatten(2).mean(-1)
+    _, columns = linear_sum_assignment(errors.numpy())  # rows come in order
+    return columns.astype(np.int64)
+
+
+def labels_right(labels: Sequence[int], truths: Sequence[int]) -> float:
+    """The share of labels, in any order, that are among the truths as often."""
+    return (Counter(labels) & Counter(truths)).total() / len(labels)

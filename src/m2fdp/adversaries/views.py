@@ -15,15 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from m2fdp.adversaries.knowledge import Message
+from m2fdp.adversaries.inversion import Message
 from m2fdp.core.engine.process import Process
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-
-OBSERVER = "attack.observer"
 
 
 @dataclass(frozen=True)
@@ -80,21 +78,19 @@ def place_of(vantage: Vantage, observer: str, device: int) -> Place | None:
             node = int(network.tree.ancestors[layer][device])
             message = sight.message_of(network, layer, node)
             if alone and row.reads(message):
-                return _upward(network, number, message, layer, node)
+                if message.form == "alone":
+                    return Place(number, "up", layer, node)
+                if message.to_cloud:
+                    return Place(number, "up", 1, 0, summed=True)
+                reader = int(network.tree.parents[layer - 1][node])
+                return Place(number, "up", layer, reader, summed=True)
         if top < max(head, 1):
             attacker = _attacker(network, row, device, top)
             if attacker is not None:
-                return _downward(vantage, number, top, device, attacker)
+                node, depth = int(network.tree.ancestors[top][device]), network.tree.depth
+                sends = attacker >= 0 and vantage.senders_layer(attacker) == depth
+                return Place(number, "down", top, node, own=attacker if sends else None)
     return None
-
-
-def _upward(network: Network, stretch: int, message: sight.Message, layer: int, node: int) -> Place:
-    if message.form == "alone":
-        return Place(stretch, "up", layer, node)
-    if message.to_cloud:
-        return Place(stretch, "up", 1, 0, summed=True)
-    reader = int(network.tree.parents[layer - 1][node])
-    return Place(stretch, "up", layer, reader, summed=True)
 
 
 def _attacker(network: Network, row: sight.Kind, device: int, top: int) -> int | None:
@@ -113,15 +109,8 @@ def _attacker(network: Network, row: sight.Kind, device: int, top: int) -> int |
     return int(others[0]) if len(others) else None
 
 
-def _downward(vantage: Vantage, stretch: int, top: int, device: int, attacker: int) -> Place:
-    tree = vantage.network.tree
-    node = int(tree.ancestors[top][device])
-    sends = attacker >= 0 and vantage.senders_layer(attacker) == tree.depth
-    return Place(stretch, "down", top, node, own=attacker if sends else None)
-
-
 @dataclass(frozen=True, eq=False)
-class Heard:
+class _Heard:
     """What a tap has heard in a round: `up`, messages (N_l, M) by (stretch, layer), and `down`,
     models (N_top, M) by stretch. `start` is the model (M,) before the round, `first` that before
     all rounds."""
@@ -132,25 +121,24 @@ class Heard:
     first: Tensor
 
 
-def listen_in(process: Process, plans: Sequence[RoundPlan]) -> Heard:
+def _listen_in(process: Process, plans: Sequence[RoundPlan]) -> _Heard:
     """Run the rounds, with a tap in the last of them."""
     state = process.start()
     first = state.weights.clone()
     for plan in plans[:-1]:
         state = process.round(state, plan)
-    up: dict[tuple[int, int], Tensor] = {}
-    down: dict[int, Tensor] = {}
+    heard = _Heard(state.weights.clone(), {}, {}, first)
 
     def tap(direction: str, layer: int, models: Tensor) -> None:
+        stretch = len(heard.down)
         if direction == "up":
-            up[len(down), layer] = models.clone()
+            heard.up[stretch, layer] = models.clone()
         else:
-            down[len(down)] = models.clone()
+            heard.down[stretch] = models.clone()
 
-    start = state.weights.clone()
     state = process.round(state, plans[-1], tap)
-    down[len(down)] = state.weights.clone()[None]
-    return Heard(start, up, down, first)
+    heard.down[len(heard.down)] = state.weights.clone()[None]
+    return heard
 
 
 def overhear(
@@ -167,12 +155,12 @@ def overhear(
     places = list(dict.fromkeys(place for place in places_of if place is not None))
     if not places:
         raise InputError(
-            OBSERVER,
+            "attack.observer",
             observer,
             "reads no message of this network's rounds: nobody is one, it gets random words, or it "
             "is inside a trusted group whose gradients it sees in clear; choose another",
         )
-    last_round = listen_in(process, plans)
+    last_round = _listen_in(process, plans)
     handed_over: set[tuple[int, ...]] = set()
     for place in places:
         message = _message(vantage, last_round, place, len(plans))
@@ -182,15 +170,15 @@ def overhear(
             yield message
 
 
-def _message(vantage: Vantage, heard: Heard, place: Place, rounds: int) -> Message:
+def _message(vantage: Vantage, heard: _Heard, place: Place, rounds: int) -> Message:
     """What is read at a place, as updates of the devices below it."""
     network = vantage.network
     tree, devices_layer = network.tree, network.tree.depth
     _, steps, _ = vantage.plan.stretches[place.stretch]
-    start, node, layer = heard.start, place.node, place.layer
-    if place.direction == "up" and place.summed:
-        layer = place.layer - 1
-    devices, shares = _below(network, layer, node)
+    start, node = heard.start, place.node
+    layer = place.layer - 1 if place.summed else place.layer
+    devices = np.flatnonzero(tree.ancestors[layer] == node)
+    shares = network.shares(devices_layer, layer)[devices]
     if place.direction == "end":
         sees, start, steps = "the final model", heard.first, steps * rounds
         update = heard.down[place.stretch][0] - start
@@ -198,13 +186,14 @@ def _message(vantage: Vantage, heard: Heard, place: Place, rounds: int) -> Messa
         sees, update = "a broadcast", heard.down[place.stretch][node] - start
         if place.own is not None:
             sees = "a broadcast, less its own message"
-            own_share = float(shares[devices == place.own][0])
+            others = devices != place.own
+            own_share = float(shares[~others][0])
             sent = heard.up[place.stretch, devices_layer][place.own]
             update = update - own_share * (sent - start)
-            shares, devices = shares[devices != place.own], devices[devices != place.own]
+            shares, devices = shares[others], devices[others]
     elif not place.summed:
-        sees = "a device's message" if place.layer == devices_layer else "a server's message"
-        update = heard.up[place.stretch, place.layer][node] - start
+        sees = "a device's message" if layer == devices_layer else "a server's message"
+        update = heard.up[place.stretch, layer][node] - start
     else:
         models = heard.up[place.stretch, place.layer]
         members = np.flatnonzero(tree.parents[layer] == node)
@@ -214,12 +203,6 @@ def _message(vantage: Vantage, heard: Heard, place: Place, rounds: int) -> Messa
         if network.sums.decode == "cloud":
             sees = f"a sum of {len(devices)} devices' messages"
     return Message(sees, devices, shares, start, update, steps, vantage.plan.step_size)
-
-
-def _below(network: Network, layer: int, node: int) -> tuple[np.ndarray, np.ndarray]:
-    """The devices below a node, int64 (n,), and what each counts with in its model, float64."""
-    devices = np.flatnonzero(network.tree.ancestors[layer] == node)
-    return devices, network.shares(network.tree.depth, layer)[devices]
 
 
 def broadcasts(process: Process, plans: Sequence[RoundPlan]) -> Iterator[Tensor]:

@@ -27,11 +27,16 @@ from m2fdp.deployment import masked_messages as messages
 from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
-from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, ProtocolError
-from m2fdp.secure_aggregation.member import Member
-from m2fdp.secure_aggregation.messages import Mailbox, Roster, SealedShares
+from m2fdp.secure_aggregation.messages import (
+    BelowThreshold,
+    KeyRefused,
+    Mailbox,
+    ProtocolError,
+    Roster,
+    SealedShares,
+)
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
-from m2fdp.secure_aggregation.server import Server
+from m2fdp.secure_aggregation.protocol import Member, Server
 from m2fdp.secure_aggregation.terms import Group, Input, Terms
 
 _SEED_BYTES = 32

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from m2fdp.secure_aggregation.failures import ProtocolError
 from m2fdp.secure_aggregation.keys import KEY_BYTES
-from m2fdp.secure_aggregation.messages import MaskedVector, PublicKeys, UnmaskRequest, UnmaskShares
+from m2fdp.secure_aggregation.messages import (
+    MaskedVector,
+    ProtocolError,
+    PublicKeys,
+    UnmaskRequest,
+    UnmaskShares,
+)
 
 # Number of a member, or of a field; how many bytes follow.
 _PART = struct.Struct("<II")

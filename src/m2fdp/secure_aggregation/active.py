@@ -1,10 +1,10 @@
 """Against a server that lies: signed keys, and one list of survivors (Bonawitz et al. 2017, Fig. 4,
 for active adversaries).
 
-What `member` and `server` do is lost to such a server in three ways. It makes up the keys of all
-others, and reads a member's vector by itself. It says of a member to some that it has survived and
-to others that it fell silent: with c >= 2t - n colluders it gets t shares of both secrets. And with
-fewer it tells each member of other silent ones, until what it has unmasks a sum of less than t.
+What `protocol` does is lost to such a server in three ways. It makes up the keys of all others, and
+reads a member's vector by itself. It says of a member to some that it has survived and to others
+that it fell silent: with c >= 2t - n colluders it gets t shares of both secrets. And with fewer it
+tells each member of other silent ones, until what it has unmasks a sum of less than t.
 
 So each member signs its keys, and shares with nobody whose keys are unsigned; and it gives shares
 for one list of survivors, that it has signed itself, once a quorum has signed the same. Honest
@@ -16,18 +16,20 @@ keeps the server to one list; q > t where 2t <= n + c.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from m2fdp.secure_aggregation.failures import BelowThreshold, KeyRefused, UnmaskRefused
 from m2fdp.secure_aggregation.keys import info
-from m2fdp.secure_aggregation.member import Member
 from m2fdp.secure_aggregation.messages import (
+    BelowThreshold,
+    KeyRefused,
     Mailbox,
     MaskedVector,
     PublicKeys,
     Roster,
     SealedShares,
+    UnmaskRefused,
     UnmaskRequest,
     UnmaskShares,
 )
+from m2fdp.secure_aggregation.protocol import Member
 from m2fdp.secure_aggregation.terms import Group, Input, Terms
 
 
@@ -90,10 +92,7 @@ class ActiveMember:
     def __init__(self, member: Member, signing: Signing, least: int) -> None:
         self._member, self._signing, self._least = member, signing, least
         self._confirmed: UnmaskRequest | None = None
-
-    @property
-    def terms(self) -> Terms:
-        return self._member.terms
+        self.terms = member.terms
 
     def announce(self) -> tuple[PublicKeys, bytes]:
         """Its public keys, and its signature of them."""
@@ -116,20 +115,21 @@ class ActiveMember:
     def confirm(self, request: UnmaskRequest) -> bytes:
         """Its signature of the one list of survivors, at least q, that it will unmask."""
         if self._confirmed is not None:
-            raise UnmaskRefused(self._member.number, "it has signed another list of survivors")
+            raise self._refused("it has signed another list of survivors")
         self._member.check(request)
-        if len(request.survivors) < self._least:
-            reason = f"{len(request.survivors)} survivors, and {self._least} are counted on"
-            raise UnmaskRefused(self._member.number, reason)
+        if (survivors := len(request.survivors)) < self._least:
+            raise self._refused(f"{survivors} survivors, and {self._least} are counted on")
         self._confirmed = request
         return self._signing.sign(text_of_survivors(self.terms, request))
 
     def unmask(self, signatures: Mapping[int, bytes]) -> UnmaskShares:
         """Its shares for the list that it and, by these signatures, at least q have signed."""
         if self._confirmed is None:
-            raise UnmaskRefused(self._member.number, "it has signed no list of survivors")
-        signed = signers(self.terms, self._confirmed, signatures, self._signing)
-        if len(signed) < self._least:
-            reason = f"{len(signed)} have signed its list of survivors, not {self._least}"
-            raise UnmaskRefused(self._member.number, reason)
+            raise self._refused("it has signed no list of survivors")
+        signed = len(signers(self.terms, self._confirmed, signatures, self._signing))
+        if signed < self._least:
+            raise self._refused(f"{signed} have signed its list of survivors, not {self._least}")
         return self._member.unmask(self._confirmed)
+
+    def _refused(self, reason: str) -> UnmaskRefused:
+        return UnmaskRefused(self._member.number, reason)

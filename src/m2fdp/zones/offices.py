@@ -19,7 +19,7 @@ from m2fdp.core.privacy.releases import AlikeRounds, ByTurns, Past, Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
-from m2fdp.secure_aggregation.survivors import stays
+from m2fdp.secure_aggregation.rounds import stays
 from m2fdp.zones.lots import Exposure, NobodyElected, elect, exposure
 
 

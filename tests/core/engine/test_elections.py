@@ -16,7 +16,7 @@ from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, SecureSums, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
-from m2fdp.secure_aggregation.survivors import draw_survivors
+from m2fdp.secure_aggregation.rounds import draw_survivors
 from m2fdp.zones.lots import elect
 from m2fdp.zones.offices import draw_offices, draw_super_nodes
 

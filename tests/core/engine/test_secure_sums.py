@@ -11,7 +11,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.network import SecureSums, readers
 from m2fdp.deployment.rehearsed import as_nodes
-from m2fdp.secure_aggregation.survivors import draw_survivors
+from m2fdp.secure_aggregation.rounds import draw_survivors
 from m2fdp.secure_aggregation.terms import Group, Scale
 
 BASE = {

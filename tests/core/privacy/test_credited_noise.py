@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
-from m2fdp.secure_aggregation.survivors import draw_survivors
+from m2fdp.secure_aggregation.rounds import draw_survivors
 
 BASE = {
     "topology.fanouts": [4, 6],

@@ -9,7 +9,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.topology.network import OPEN, SecureSums
 from m2fdp.secure_aggregation.config import SecureAggregationConfig
-from m2fdp.secure_aggregation.shared_noise import secure_sums
+from m2fdp.secure_aggregation.facts import secure_sums
 
 BASE = {
     "topology.fanouts": [10, 5],

@@ -9,7 +9,7 @@ from m2fdp.core.algorithms import Plan, build_plan
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.secure_aggregation.shared_noise import with_secure_sums
+from m2fdp.secure_aggregation.facts import with_secure_sums
 from m2fdp.zones.super_nodes import zone_read_in_clear
 
 ELECTED = {"topology.super_nodes.kind": "elected"}
