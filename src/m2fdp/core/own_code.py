@@ -96,8 +96,7 @@ def guarded(key: str, name: str, what: str) -> Iterator[None]:
 
 
 def n_positional(function: Callable[..., Any]) -> int | None:
-    """How many positional arguments a function takes; None where it takes any number or does not
-    tell."""
+    """How many positional arguments a function takes; None where any number, or unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):

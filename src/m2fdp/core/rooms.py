@@ -26,8 +26,7 @@ class Room:
         blocks: {block of the configuration: its class, a `Block`}; of a block of the core, the keys
             that are put behind its own.
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
-        decides: functions from a `Config` to the prefixes of keys that a release depends on because
-            something decides by them.
+        decides: functions from a `Config` to prefixes of keys by which something decides.
         sent: functions (`Network`, M, bits of each layer's messages) -> the bits with the room's.
         before_steps: functions from a `Network` to the bits that each device sends before a round's
             first step, float64 (N_L,), or None where it sends nothing then.

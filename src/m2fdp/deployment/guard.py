@@ -191,8 +191,7 @@ class Guard(Keeper):
         return RefusedError(f"{place}: {self.node.recomputed.experiment.too_long(error)}")
 
     def _start(self, question: Question, begun: Mapping[str, Any]) -> None:
-        """Write that a device begins a place, once what it will draw is kept. One that was begun
-        before a crash is computed again if that draws the same."""
+        """Write that a device begins a place; one begun before a crash may draw the same again."""
         if not begun:
             self.seed(question)
             self._write(placed(question), {})

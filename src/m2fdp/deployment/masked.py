@@ -167,8 +167,7 @@ class MaskingChild:
         return lambda size: stream.update(bytes(size))
 
     def _roster(self, content: bytes) -> tuple[Roster, Mapping[int, bytes]]:
-        """Keys and their signatures, by those whom the plan has as its parent's children; a
-        `KeyRefused` with a certificate of somebody else."""
+        """Keys and signatures of the plan's children; others' certificates are refused."""
         tree, public, signatures = self.node.recomputed.network.tree, [], {}
         for number, part in messages.unpack(content, "roster").items():
             shown, signatures[number], certificate = messages.unpack_keys(number, part)

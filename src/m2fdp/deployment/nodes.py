@@ -221,11 +221,7 @@ class Server:
     def _noised(
         self, place: Place, at: tuple[int, str, str], deviation: float, make: Callable[[], Tensor]
     ) -> Tensor:
-        """A model (1, M) with this node's noise, kept before anybody reads it.
-
-        Args:
-            at: the local step, the name that the model is kept by, and what the noise is for.
-        """
+        """A model (1, M) with noise, kept before anybody reads it; `at`: step, name, purpose."""
         step, name, purpose = at
         kept = self.keeper.kept(place.round, name) if deviation else None
         if kept is not None:
@@ -237,13 +233,11 @@ class Server:
         return model
 
     def _noise(self, round_: int) -> RoundNoise:
-        """Other draws whenever it is called: what is noised is kept before anybody reads it, or
-        looks how long it is, so that nothing follows from draws that a crash has lost."""
+        """New draws at each call: a noised model is kept before anything follows from it."""
         return self.node.noise(self.node.randomness(os.urandom(SEED_BYTES)), round_)
 
     def _added_up(self, question: Question, weights: Tensor | None) -> Tensor:
-        """The children's answers, weighed and added in the tree's order as they come, (1, M); or
-        the sum of what they put in, added to what they began with."""
+        """The children's answers (1, M), weighed and added in the tree's order, or their sum."""
         total = torch.zeros_like(question.vector)
         if self.node.adds_masked:
             total.add_(question.vector)

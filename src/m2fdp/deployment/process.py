@@ -135,8 +135,7 @@ def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
 def _serve(
     opened: Opened, guard: Guard, worker: Worker, more: Callable[[int], str]
 ) -> tuple[str, list[str]]:
-    """Answer the parent until the run is over, with a line for each round, which `more` adds to,
-    and for each refusal; why it is over, and the refusals."""
+    """Answer the parent until the run is over; returns why it is over, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
     compute = answering(node, opened.identity, worker, guard)
 

@@ -99,8 +99,7 @@ class Masked(ByUpdates):
         return result
 
     def _sends(self, layer: int) -> np.ndarray:
-        """Which nodes of a layer send models: those below whom nobody steps together with a node
-        nearer the cloud."""
+        """Which nodes of a layer send models: no node below them learns with one above."""
         lock_step, sends = self.mechanism.lock_step, np.zeros(self.tree.n_nodes(layer), dtype=bool)
         below = lock_step.nodes[lock_step.group_of, 0] >= layer
         sends[self.tree.ancestors[layer][below]] = True

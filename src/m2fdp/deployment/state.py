@@ -167,8 +167,7 @@ class State:
                 unfinished.write_text(json.dumps({"name": node}) + "\n", encoding="utf-8")
 
     def _check_age(self) -> None:
-        """Each line of answers says of which step it is, as those of an older version do not; and
-        each file names the other's last digest at the time that it was written."""
+        """Each answer names its step, and each file the other's last digest of that time."""
         if any("kind" not in entry for entry in self.places.entries):
             problem = (
                 "is of an older version, which named no kinds of answers; begin another "
