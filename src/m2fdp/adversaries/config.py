@@ -75,11 +75,8 @@ class AttackConfig(Block):
         description="At most so many messages are attacked (reconstruction).",
         json_schema_extra={READ_BY: _RECONSTRUCTION},
     )
-    images: Annotated[int, Number, Field(ge=1, le=64)] = Field(
-        default=4,
-        description="At most so many images are sought in one message (dlg, idlg, inverting).",
-        json_schema_extra={READ_BY: _SEARCH},
-    )
+    # At most so many are sought in one message (dlg, idlg, inverting).
+    images: ClassVar[int] = 4
     restarts: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
         default=2,
         description="Starts of a reconstruction, of which the one that explains the message best "

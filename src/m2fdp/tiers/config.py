@@ -83,12 +83,6 @@ class TierTraining(Block):
         "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
         json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
     )
-    optimizer: Literal["adam", "sgd"] = Field(
-        default="adam",
-        description="What steps in an epoch, made anew in every round; algorithms that train in "
-        "tiers.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
     plateau: PlateauConfig = Field(
         default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS}
     )
@@ -107,11 +101,8 @@ class SplitPrivacy(Block):
         "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
         json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
     )
-    activation_clip: Positive = Field(
-        default=1.0,
-        description="C_z, of a record's activations where they go to an untrusted server.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
+    # C_z, of a record's activations where they go to an untrusted server.
+    activation_clip: ClassVar[float] = 1.0
     activation_share: Share = Field(
         default=0.5,
         description="a: the part of the budget (of its squared shift) that goes to the "

@@ -110,10 +110,6 @@ class PartitionConfig(Block):
     """A row a device with its records of each class, 5/0|0/5 on the command line, or, where
     topology.edges names devices, name: row; all records of a class are dealt, in these
     proportions."""
-    level: Literal["device", "edge"] = key(
-        "device", read_by="partition.scheme: labels_per_device or dirichlet or quantity or table"
-    )
-    """device, or edge: all devices of one edge server share the skew, or the row."""
     samples_per_device: Count | None = None
     """At most so many records a device; null = all."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -72,6 +72,10 @@ RETIRED = {
     "clock.scaling": _fixed("measured", "what every run has, from 0.1 to 4 CPUs,"),
     "audit.neighbours": _fixed(200, _EVERY),
     "audit.confidence": _fixed(0.95, _EVERY, "audit.rounds"),
+    "partition.level": _fixed("device", _EVERY, "partition.alpha"),
+    "training.optimizer": _fixed("adam", "D's (Sec. 4.1)"),
+    "privacy.activation_clip": _fixed(1.0, _EVERY),
+    "attack.images": _fixed(4, _EVERY),
     "pdf": _gone(False, "use figures: pdf"),
     "system_metrics": _gone(False, _SYSTEM),
 }

@@ -90,26 +90,22 @@ def _by_affinity(
 ) -> np.ndarray:
     """The schemes of this module; all records are dealt."""
     rng = generator(seed, "partition-affinity")
-    groups = edges if config.level == "edge" else np.arange(len(edges))
-    _, firsts, group_of_device, group_sizes = np.unique(
-        groups, return_index=True, return_inverse=True, return_counts=True
-    )
+    n_devices = len(edges)
     match config.scheme:
         case "labels_per_device":
-            rows = _labels_per_group(_label_count(config, n_classes), group_sizes, n_classes, rng)
+            rows = _label_sets(_label_count(config, n_classes), n_devices, n_classes, rng)
         case "dirichlet":
-            rows = _dirichlet_labels(config.alpha, len(group_sizes), n_classes, rng)
+            rows = _dirichlet_labels(config.alpha, n_devices, n_classes, rng)
         case "quantity":
-            rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
+            rows = rng.dirichlet(np.full(n_devices, config.alpha))[:, None]
         case "table":
-            of_level = names.servers if config.level == "edge" else names.devices
-            table = _ordered(config.table or [], [of_level[j] for j in firsts], names.given)
-            rows = _given(table, group_sizes, n_classes)
+            table = _ordered(config.table or [], names.devices, names.given)
+            rows = _given(table, n_devices, n_classes)
         case _:  # iid
-            rows = np.ones((len(group_sizes), 1))
+            rows = np.ones((n_devices, 1))
 
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
-    return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
+    return _deal(strata, rows, generator(seed, "partition-records"))
 
 
 def stratified_position(
@@ -147,65 +143,60 @@ def _label_count(config: PartitionConfig, n_classes: int) -> int:
     return min(count, n_classes) if count == usual else count
 
 
-def _labels_per_group(
-    k: int, group_sizes: np.ndarray, n_classes: int, rng: np.random.Generator
-) -> np.ndarray:
-    """0/1 rows of k classes: a group takes those that the fewest devices hold so far, large groups
-    first, ties at random."""
+def _label_sets(k: int, n_devices: int, n_classes: int, rng: np.random.Generator) -> np.ndarray:
+    """0/1 rows of k classes: a device takes those that the fewest hold so far, ties at random."""
     refuse = partial(InputError, "partition.labels_per_device", k)
     if k > n_classes:
         raise refuse(f"valid: 1 to {n_classes}, the number of classes")
-    if k * len(group_sizes) < n_classes:
+    if k * n_devices < n_classes:
         raise refuse(
-            f"{counted(len(group_sizes), 'label set')} of {k} leave some of the "
-            f"{n_classes} classes without a holder; "
-            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}"
+            f"{counted(n_devices, 'label set')} of {k} leave some of the {n_classes} classes "
+            f"without a holder; valid: {-(-n_classes // n_devices)} to {n_classes}"
         )
-    rows = np.zeros((len(group_sizes), n_classes))
+    rows = np.zeros((n_devices, n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)
-    for group in np.lexsort((rng.permutation(len(group_sizes)), -group_sizes)):
+    for device in np.argsort(rng.permutation(n_devices)):
         classes = np.lexsort((rng.permutation(n_classes), holders))[:k]
-        rows[group, classes] = 1
-        holders[classes] += group_sizes[group]
+        rows[device, classes] = 1
+        holders[classes] += 1
     return rows
 
 
 def _dirichlet_labels(
-    alpha: float, n_groups: int, n_classes: int, rng: np.random.Generator
+    alpha: float, n_devices: int, n_classes: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Rows of Dir(alpha, …, alpha) over the classes (Hsu et al. 2019); all records are dealt."""
-    rows = rng.dirichlet(np.full(n_classes, alpha), size=n_groups)
+    rows = rng.dirichlet(np.full(n_classes, alpha), size=n_devices)
     # A class whose draws all underflow at a tiny alpha is shared equally.
     return rows + np.finfo(np.float64).tiny
 
 
 def _ordered(
-    table: Sequence[list[float]] | Mapping[str, list[float]], groups: Sequence[str], given: bool
+    table: Sequence[list[float]] | Mapping[str, list[float]], devices: Sequence[str], given: bool
 ) -> list[list[float]]:
-    """The rows of `partition.table`, one for each of some named groups, in the order of these."""
+    """The rows of `partition.table`, one for each device, in their order."""
     if not isinstance(table, Mapping):
         if given:
             problem = "is for names that topology.edges has; valid: name: row, for each of "
-            raise InputError("partition.table", "rows without names", problem + some_of(groups))
+            raise InputError("partition.table", "rows without names", problem + some_of(devices))
         return list(table)
-    for name in (*table, *groups):
+    for name in (*table, *devices):
         if name not in table:
             raise InputError("partition.table", list(table), f"lacks a row for {name}")
-        if name not in groups:
-            known = some_of(groups) + did_you_mean(name, groups)
+        if name not in devices:
+            known = some_of(devices) + did_you_mean(name, devices)
             raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
-    return [table[name] for name in groups]
+    return [table[name] for name in devices]
 
 
-def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) -> np.ndarray:
-    """The rows of `partition.table` (D's Table 7 is one), each shared equally by its group."""
+def _given(table: list[list[float]], n_devices: int, n_classes: int) -> np.ndarray:
+    """The rows of `partition.table` (D's Table 7 is one)."""
 
     def refuse(has: str, valid: str) -> InputError:
         return InputError("partition.table", has, f"valid: {valid}")
 
-    if len(table) != len(group_sizes):
-        remedy = f"{len(group_sizes)}, one for each that partition.level names"
-        raise refuse(counted(len(table), "row"), remedy)
+    if len(table) != n_devices:
+        raise refuse(counted(len(table), "row"), f"{n_devices}, one for each device")
     for number, row in enumerate(table):
         if len(row) != n_classes:
             raise refuse(f"row {number} of {len(row)}", f"a number for each of {n_classes} classes")
@@ -213,7 +204,7 @@ def _given(table: list[list[float]], group_sizes: np.ndarray, n_classes: int) ->
     if not rows.any(axis=0).all():
         empty = int(np.argmin(rows.any(axis=0)))
         raise refuse(f"column {empty} of zeros", "a device, at least, that holds the class")
-    return rows / group_sizes[:, None]
+    return rows
 
 
 def _deal(strata: np.ndarray, affinity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
