@@ -16,7 +16,7 @@ import m2fdp  # noqa: F401  # which lists the rooms
 from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block
 from m2fdp.core.config.root import Config
-from m2fdp.core.experiment.idle import in_words, readers_of
+from m2fdp.core.experiment.request import in_words, readers_of
 from m2fdp.core.own_code import FORM
 from m2fdp.core.yaml_files import in_yaml
 

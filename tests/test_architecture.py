@@ -133,7 +133,7 @@ ROOMS_WORDS_LEFT = {
     "config/retired.py": {"mlflow", "super nodes", "tier"},
     "config/root.py": {"scaffold", "tiers"},
     "config/training.py": {"tiers"},
-    "experiment/facts/features.py": _ZONES,
+    "experiment/checks.py": _ZONES,
     "privacy/calibration.py": _ZONES,
     "privacy/ledger.py": _ELECTED,
     "privacy/mechanisms/gradient.py": _ELECTED,
