@@ -509,28 +509,20 @@ def test_there_are_sixty_of_them():
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (["-m", "m2fdp"], ["conf/base/parameters_data.yml, line", "no YAML"]),
-        (
-            ["-m", "kedro", "study", "quickstart"],
-            ["conf/base/parameters_data.yml, line", "no YAML"],
-        ),
-    ],
+    "command", [["m2fdp"], ["kedro", "run"], ["kedro", "study", "quickstart"]], ids=" ".join
 )
-def test_a_command_of_its_own_ends_in_one_line_too(project, command, words):
+def test_a_command_of_its_own_ends_in_one_line_too(project, command):
     spoil(project, {f"+{DATA}": "x: [1,\n"})
     result = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-m", *command],
         capture_output=True,
         text=True,
         env=os.environ | {"COLUMNS": "200"},
         timeout=60,  # of a busy machine: nearly all of it is imports
     )
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.count("\n") == 1
-    assert all(word in result.stderr for word in words)
+    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
+    assert "conf/base/parameters_data.yml, line" in result.stderr and "no YAML" in result.stderr
 
 
 def warned(caplog):

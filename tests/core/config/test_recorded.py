@@ -36,6 +36,7 @@ LATER = [
     ({"secure_aggregation": {"layers": [1]}}, "secure_aggregation.layers"),
     ({"training": {"participation": 0.5}}, "training.participation"),
     ({"privacy": {"clip": "per_layer"}}, "privacy.clip"),
+    ({"training": {"proximal": 0.5}}, "training.proximal"),
     ({"threat": {"colluding": 1}}, "threat.colluding"),
     ({"features": {"map": "scattering"}}, "features.map"),
     ({"tiering": {"tiers": 6}}, "tiering.tiers"),
