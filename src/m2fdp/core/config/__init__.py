@@ -21,8 +21,7 @@ from m2fdp.core.config.keys import (
     TrainingConfig,
     TrustConfig,
 )
-from m2fdp.core.config.loading import load_config, overlaid
-from m2fdp.core.config.parsing import parse_block, parse_config
+from m2fdp.core.config.loading import load_config, overlaid, parse_block, parse_config
 from m2fdp.core.config.root import (
     Config,
     completed,
