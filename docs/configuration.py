@@ -3,18 +3,20 @@ docs/configuration.py` from the root."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pydantic.fields import FieldInfo
-
 import m2fdp  # noqa: F401  # which lists the rooms
+from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block
 from m2fdp.core.config.root import Config
-from m2fdp.core.experiment.idle import in_words, readers_of
+from m2fdp.core.experiment.request import in_words, readers_of
 from m2fdp.core.own_code import FORM
 from m2fdp.core.yaml_files import in_yaml
 
@@ -60,7 +62,7 @@ def parameter_files() -> dict[str, str]:
     """The content of `conf/base/parameters*.yml`, by the file's name."""
     defaults, files = Config(), dict[str, str]()
     schema = Config.model_json_schema()["properties"]
-    for name, field in Config.model_fields.items():
+    for name in Config.model_fields:
         value = getattr(defaults, name)
         if name in COMMAND_LINE:
             continue
@@ -69,7 +71,7 @@ def parameter_files() -> dict[str, str]:
         else:
             file, gap = "parameters.yml", ""
         before = files[file] + gap if file in files else ""
-        lines = _yaml_lines(name, value, field, schema[name])
+        lines = _yaml_lines(name, value, text_of(Config, name), schema[name])
         files[file] = before + "".join(f"{line}\n" for line in lines)
     return files
 
@@ -114,15 +116,39 @@ def _text_of(block: Block) -> str:
     return " ".join((inspect.getdoc(type(block)) or "").split("\n\n")[0].split())
 
 
+@cache
+def texts_of(block: type) -> dict[str, str]:
+    """The texts below the keys of a block, and of the blocks that it extends, by key."""
+    texts: dict[str, str] = {}
+    for kind in reversed(block.__mro__):
+        if not kind.__module__.startswith("m2fdp.") or kind.__doc__ is None:
+            continue
+        tree = ast.parse(inspect.getsource(inspect.getmodule(kind)))
+        classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+        (body,) = [node.body for node in classes if node.name == kind.__name__]
+        for one, other in pairwise(body):
+            match one, other:
+                case ast.AnnAssign(ast.Name(key)), ast.Expr(ast.Constant(str(text))):
+                    texts[key] = " ".join(text.split())
+    return texts
+
+
+def text_of(block: type, key: str) -> str:
+    """What users read of a key."""
+    text = block.model_fields[key].description or texts_of(block).get(key, "")
+    more = [name for name in ALGORITHMS if name not in text] if key == "algorithm" else []
+    return f"{text} Valid, too: {', '.join(more)}." if more else text
+
+
 # --- conf/base ---------------------------------------------------------------------------
 
 
 def _yaml_lines(
-    name: str, value: Any, field: FieldInfo, schema: Mapping[str, Any], indent: str = ""
+    name: str, value: Any, text: str, schema: Mapping[str, Any], indent: str = ""
 ) -> Iterator[str]:
     """A key with its value, below its text."""
     is_block = isinstance(value, Block)
-    text = _text_of(value) if is_block else _text_with_names(schema, field)
+    text = _text_of(value) if is_block else _text_with_names(schema, text)
     mark = f"{indent}# "
     yield from textwrap.wrap(text, _WIDTH, initial_indent=mark, subsequent_indent=mark)
     if not is_block:
@@ -130,13 +156,14 @@ def _yaml_lines(
         return
     yield f"{indent}{name}:"
     inside = type(value).model_json_schema()["properties"]
-    for key, inner in type(value).model_fields.items():
-        yield from _yaml_lines(key, getattr(value, key), inner, inside[key], f"{indent}  ")
+    for key in type(value).model_fields:
+        yield from _yaml_lines(
+            key, getattr(value, key), text_of(type(value), key), inside[key], f"{indent}  "
+        )
 
 
-def _text_with_names(schema: Mapping[str, Any], field: FieldInfo) -> str:
+def _text_with_names(schema: Mapping[str, Any], text: str) -> str:
     """The key's text and, if it leaves out one of the names that are valid, all of them."""
-    text = field.description or ""
     names = schema.get("enum") or schema.get("items", {}).get("enum") or []
     known = all(str(name) in text for name in names)
     return text if known else f"{text} Valid: {', '.join(map(str, names))}."
@@ -164,7 +191,7 @@ def _rows(
         )
         since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
         dotted, valid = f"{name}.{key}".lstrip("."), _valid(schema["properties"][key])
-        text = f"{field.description}{and_by}{since}".replace("|", "\\|")
+        text = f"{text_of(type(block), key)}{and_by}{since}".replace("|", "\\|")
         yield f"| `{dotted}` | {valid} | `{in_yaml(value)}` | {text} |", readers
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import m2fdp  # noqa: F401  # which lists the rooms
-from m2fdp.core.experiment.facts import Feature, features_of_runs
-from m2fdp.core.experiment.facts.rule import told
+from m2fdp.core.experiment.checks import features_of_runs
+from m2fdp.core.experiment.facts import Feature, told
 from m2fdp.core.rooms import brought
 
 PAGE = Path(__file__).parent / "what-goes-together.md"
@@ -20,7 +20,7 @@ refused in one line, before anything is computed. Where a key is only idle, as n
 reads it, its place in [configuration.md](configuration.md) says who does. What a mechanism refuses
 of the block `privacy` stands in its file in `src/m2fdp/core/privacy/mechanisms`.
 
-This page is made from `src/m2fdp/core/experiment/facts`, and from `facts.py` of the rooms, by
+This page is made from `src/m2fdp/core/experiment/facts.py`, and from `facts.py` of the rooms, by
 `python docs/facts.py`; {algorithm} stands for the algorithm's name.
 
 ## Features

@@ -127,13 +127,10 @@ ROOMS_WORDS = re.compile(
 _ELECTED = {"elected", "elects", "super node", "super nodes", "super-nodes"}
 _ZONES = {"zone", "zones"}
 ROOMS_WORDS_LEFT = {
-    "config/data.py": {"tiers"},
     "config/loading.py": {"kedro", "mlflow"},
-    "config/privacy.py": _ELECTED,
+    "config/keys.py": _ELECTED,
     "config/retired.py": {"mlflow", "super nodes", "tier"},
-    "config/root.py": {"scaffold", "tiers"},
-    "config/training.py": {"tiers"},
-    "experiment/facts/features.py": _ZONES,
+    "experiment/checks.py": _ZONES,
     "privacy/calibration.py": _ZONES,
     "privacy/ledger.py": _ELECTED,
     "privacy/mechanisms/gradient.py": _ELECTED,

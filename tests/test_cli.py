@@ -1,8 +1,6 @@
 import errno
 import os
 import sqlite3
-import subprocess
-import sys
 
 import mlflow
 import pytest
@@ -12,7 +10,6 @@ from kedro.io import DatasetError
 from mlflow.exceptions import MlflowException
 
 from m2fdp.cli import cli, run
-from m2fdp.core.errors import InputError
 from m2fdp.pipelines.selection import all_pipelines, pipeline_names
 from m2fdp.pipelines.tracking import tracking_uri
 from m2fdp.studies.order import Order
@@ -169,30 +166,6 @@ def test_study_report_runs_no_study(project, study_call, monkeypatch):
     assert refused.exit_code == 2
     assert refused.output == "Error: --scale = 'smoke': has no part in report\n"
     assert reports == ["made"]
-
-
-def test_a_study_that_is_refused_ends_in_one_line(project, monkeypatch):
-    def refuse(project, order, **options):
-        raise InputError("study", order.name, "no such study")
-
-    monkeypatch.setattr("m2fdp.studies.command.study", refuse)
-    result = CliRunner().invoke(cli, ["study", "quickstart"])
-    assert result.exit_code == 2
-    assert result.output == "Error: study = 'quickstart': no such study\n"
-
-
-@pytest.mark.parametrize("command", [["-m", "m2fdp"], ["-m", "kedro", "run"]])
-def test_both_entry_points_end_a_bad_configuration_in_one_line(project, command):
-    result = subprocess.run(
-        [sys.executable, *command, "--params=training.rounds=many"],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "200"},
-    )
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("Error: training.rounds = 'many': ")
-    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def whole(sizes: Mapping[str, Size]) -> Size:
 def n_keys() -> int:
     """How many keys a configuration has."""
     from m2fdp.core.config import Config
-    from m2fdp.core.experiment.idle import keys_of
+    from m2fdp.core.experiment.request import keys_of
 
     return sum(1 for _ in keys_of(Config(), Config()))
 

@@ -28,8 +28,7 @@ from m2fdp.command_errors import BadInput, Untracked
 from m2fdp.core.config import Config, flatten, parse_config
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
-from m2fdp.core.experiment.idle import refuse_idle
-from m2fdp.core.experiment.request import Request
+from m2fdp.core.experiment.request import Request, refuse_idle
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.interruption import Interrupted

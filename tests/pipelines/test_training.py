@@ -90,7 +90,7 @@ def test_a_deep_ragged_tree_and_a_cnn_by_minibatch(project, kedro_run):
         "topology.edges=edges.csv,topology.fanouts=null,topology.trust.ratios=null,"
         "topology.trust.untrusted=B|b,model.name=cnn12,model.channels=2|3|4,training.rounds=10,"
         "training.batch_size=16,training.local_aggregation.2=1,partition.scheme=dirichlet,"
-        "partition.level=edge,partition.alpha=5",
+        "partition.alpha=5",
         code=0,
     )
     table = pd.read_csv(project / "data/05_model_input/single/network.csv").set_index("node")

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from m2fdp.core.blocks import NO_RELEASE, READ_BY, SINCE, Block, Count, Number
+from m2fdp.core.blocks import NO_RELEASE, SINCE, Block, Count, Number, key
 
 # What reads keys of attacks that look for images.
 _RECONSTRUCTION = "attack.method: analytic or dlg or idlg or inverting"
@@ -16,25 +16,20 @@ class AuditConfig(Block):
 
     marks = {NO_RELEASE: True}
 
-    method: Literal["canaries", "neighbours"] = Field(
-        default="canaries",
-        description="A lower bound on epsilon, from copies with and without the worst record "
-        "(canaries); or, in seconds, whether any of the run's own messages moves further than its "
-        "line of the ledger allows, from pairs of runs that differ in one record (neighbours).",
-        json_schema_extra={SINCE: "0.20.0"},
-    )
+    method: Literal["canaries", "neighbours"] = key("canaries", since="0.20.0")
+    """A lower bound on epsilon, from copies with and without the worst record (canaries); or, in
+    seconds, whether any of the run's own messages moves further than its line of the ledger allows,
+    from pairs of runs that differ in one record (neighbours)."""
     # Pairs of runs (neighbours), and what lower bounds hold with (canaries).
     neighbours: ClassVar[int] = 200
     confidence: ClassVar[float] = 0.95
-    repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = Field(
-        default=1000,
-        json_schema_extra={READ_BY: "audit.method: canaries"},
-        description="The most of each world, with and without the canary: an audit stops before "
-        "where it refutes the ledger. Bounds beyond about ln(repetitions / 2) can't be shown.",
+    repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = key(
+        1000, read_by="audit.method: canaries"
     )
-    rounds: Count | None = Field(
-        default=None, description="At most so many of the run's rounds; null = all."
-    )
+    """The most of each world, with and without the canary: an audit stops before where it refutes
+    the ledger. Bounds beyond about ln(repetitions / 2) can't be shown."""
+    rounds: Count | None = None
+    """At most so many of the run's rounds; null = all."""
 
 
 class AttackConfig(Block):
@@ -42,12 +37,9 @@ class AttackConfig(Block):
 
     marks = {SINCE: "0.6.0", NO_RELEASE: True}
 
-    method: Literal["analytic", "dlg", "idlg", "inverting", "lira"] = Field(
-        default="inverting",
-        description="Reconstruction: exactly, of a linear first layer (analytic); by least squares "
-        "with labels sought (dlg) or read off (idlg); by cosine and total variation (inverting). "
-        "Membership: lira.",
-    )
+    method: Literal["analytic", "dlg", "idlg", "inverting", "lira"] = "inverting"
+    """Reconstruction: exactly, of a linear first layer (analytic); by least squares with labels
+    sought (dlg) or read off (idlg); by cosine and total variation (inverting). Membership: lira."""
     observer: (
         Literal[
             "servers",
@@ -60,46 +52,28 @@ class AttackConfig(Block):
             "downlinks",
         ]
         | None
-    ) = Field(
-        default=None,
-        description="Who attacks, as the ledger names observers; null = the cloud, or for lira "
-        "both public and far_devices, which are all that it is for.",
-    )
-    round: Count = Field(
-        default=1,
-        description="The round whose messages are read (reconstruction).",
-        json_schema_extra={READ_BY: _RECONSTRUCTION},
-    )
-    messages: Annotated[int, Number, Field(ge=1, le=10_000)] = Field(
-        default=4,
-        description="At most so many messages are attacked (reconstruction).",
-        json_schema_extra={READ_BY: _RECONSTRUCTION},
-    )
-    images: Annotated[int, Number, Field(ge=1, le=64)] = Field(
-        default=4,
-        description="At most so many images are sought in one message (dlg, idlg, inverting).",
-        json_schema_extra={READ_BY: _SEARCH},
-    )
-    restarts: Annotated[int, Number, Field(ge=1, le=1000)] = Field(
-        default=2,
-        description="Starts of a reconstruction, of which the one that explains the message best "
-        "counts.",
-        json_schema_extra={READ_BY: _SEARCH},
-    )
-    iterations: Annotated[int, Number, Field(ge=20, le=100_000)] = Field(
-        default=300, description="Of each start.", json_schema_extra={READ_BY: _SEARCH}
-    )
+    ) = None
+    """Who attacks, as the ledger names observers; null = the cloud, or for lira both public and
+    far_devices, which are all that it is for."""
+    round: Count = key(1, read_by=_RECONSTRUCTION)
+    """The round whose messages are read (reconstruction)."""
+    messages: Annotated[int, Number, Field(ge=1, le=10_000)] = key(4, read_by=_RECONSTRUCTION)
+    """At most so many messages are attacked (reconstruction)."""
+    # At most so many are sought in one message (dlg, idlg, inverting).
+    images: ClassVar[int] = 4
+    restarts: Annotated[int, Number, Field(ge=1, le=1000)] = key(2, read_by=_SEARCH)
+    """Starts of a reconstruction, of which the one that explains the message best counts."""
+    iterations: Annotated[int, Number, Field(ge=20, le=100_000)] = key(300, read_by=_SEARCH)
+    """Of each start."""
     # The weight of an image's total variation (Geiping et al. 2020), and that of lower bounds.
     total_variation: ClassVar[float] = 1e-6
-    targets: Annotated[int, Number, Field(ge=10, le=100_000)] = Field(
-        default=1000,
-        description="At most so many records whose membership is guessed (lira).",
-        json_schema_extra={READ_BY: "attack.method: lira"},
+    targets: Annotated[int, Number, Field(ge=10, le=100_000)] = key(
+        1000, read_by="attack.method: lira"
     )
-    shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = Field(
-        default=64,
-        description="Models that are trained with half of the targets each, half of them to fit "
-        "the test and half to be tested (lira); a multiple of 8.",
-        json_schema_extra={READ_BY: "attack.method: lira"},
+    """At most so many records whose membership is guessed (lira)."""
+    shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = key(
+        64, read_by="attack.method: lira"
     )
+    """Models that are trained with half of the targets each, half of them to fit the test and half
+    to be tested (lira); a multiple of 8."""
     confidence: ClassVar[float] = 0.95

@@ -6,9 +6,8 @@ from m2fdp.convergence.facts import EQUAL_ROUNDS
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.facts import Feature, refuse
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import always
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature, always, refuse
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.sight import AT_CLOUD, FAR_DEVICES, PUBLIC
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from m2fdp.core.algorithms import ALGORITHMS, Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.checks import never_due
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import Fact, Feature
+from m2fdp.core.experiment.facts import Fact, Feature
 from m2fdp.core.experiment.request import Request
 
 

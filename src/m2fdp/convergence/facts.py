@@ -2,9 +2,8 @@
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts import refuse
-from m2fdp.core.experiment.facts.rule import Feature, always
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature, always, refuse
 from m2fdp.core.experiment.request import Request
 
 

@@ -16,7 +16,6 @@ from pydantic import (
     JsonValue,
     WithJsonSchema,
     create_model,
-    model_validator,
 )
 from pydantic.fields import FieldInfo
 from yaml import YAMLError
@@ -125,42 +124,31 @@ E = TypeVar("E", bound=Extensible)
 
 
 def extended(name: str) -> Callable[[type[E]], type[E]]:
-    """A decorator that gives the block of that name the keys that rooms bring, after its own."""
+    """A decorator that gives a block the keys that rooms bring.
+
+    Args:
+        name: the block's, whose keys come after its own; empty = the root, which gets whole blocks.
+    """
 
     def extend(block: type[E]) -> type[E]:
-        paths = (path for room in rooms() for of, path in room.blocks.items() if of == name)
-        brought = [load(path) for path in paths]
-        made: type[E] = create_model(
+        told = [pair for room in rooms() for pair in room.blocks.items()]
+        bases = [load(path) for of, path in told if of == name]
+        new = {} if name else {of: load(path) for of, path in told if of not in block.model_fields}
+        made: type[E] = create_model(  # type: ignore[call-overload]  # fields by name
             block.__name__,
-            __base__=(*reversed(brought), block),  # fields stand in the bases' reverse order
+            __base__=(*reversed(bases), block),  # fields stand in the bases' reverse order
             __module__=block.__module__,
             __doc__=block.__doc__,
+            **{of: (kind, Field(default=kind())) for of, kind in new.items()},
         )
         return made
 
     return extend
 
 
-class Alternatives(Extensible):
-    """A block in which one key may stand for another, whose default then does not count.
-
-    Only a default gives way: of two values that are given, the block's own validator decides.
-    """
-
-    # By a key that is null unless given: the key whose default it puts to null.
-    alternatives: ClassVar[dict[str, str]]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_gives_way(cls, content: Any) -> Any:
-        if not isinstance(content, dict):
-            return content
-        gone = {
-            default: None
-            for given, default in cls.alternatives.items()
-            if content.get(given) is not None and default not in content
-        }
-        return content | gone
+def key(default: Any, **marks: Any) -> Any:
+    """A key with its default and its marks, by the names above."""
+    return Field(default=default, json_schema_extra=marks)
 
 
 def is_block(kind: Any) -> TypeGuard[type[Block]]:

@@ -97,23 +97,24 @@ def guarded(key: str, name: str, what: str) -> Iterator[None]:
 
 def n_positional(function: Callable[..., Any]) -> int | None:
     """How many positional arguments a function takes; None where any number, or unknown."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+    kinds = [each.kind for each in _parameters(function) or ()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds or _parameters(function) is None:
         return None
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(parameter.kind in by_place for parameter in parameters)
+    return sum(kind in by_place for kind in kinds)
 
 
 def keywords_of(function: Callable[..., Any]) -> frozenset[str]:
     """The names of the arguments that a function takes by name alone."""
+    every = _parameters(function) or ()
+    return frozenset(each.name for each in every if each.kind is each.KEYWORD_ONLY)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return frozenset()
-    return frozenset(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+        return None
 
 
 def root() -> Path:

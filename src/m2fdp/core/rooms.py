@@ -6,79 +6,72 @@ first needed, so a list of names costs no import.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 # The rooms' modules, in the order in which tables list what they bring.
 _LISTED: list[str] = []
 
 
-@dataclass(frozen=True)
-class Room:
-    """What one room brings; each entry is told as `package.module:NAME`.
+class Room(NamedTuple):
+    """What one room brings; each entry is told as `package.module:NAME`. Above each stands what
+    the object of that name is."""
 
-    Attributes:
-        algorithms: {name: an `Algorithm`}.
-        mechanisms: {name: a `Mechanism`}.
-        blocks: {block of the configuration: its class, a `Block`}; of a block of the core, the keys
-            that are put behind its own.
-        readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
-        decides: functions from a `Config` to prefixes of keys by which something decides.
-        sent: functions (`Network`, M, bits of each layer's messages) -> the bits with the room's.
-        before_steps: functions from a `Network` to the bits that each device sends before a round's
-            first step, float64 (N_L,), or None where it sends nothing then.
-        models: {name: a function (block `model`, shape of inputs, number of classes) -> `Model`}.
-        datasets: {name: a function (block `dataset`, folder to unpack in) -> `Dataset`}.
-        loaded: functions that are told the names of the user's own code that has just been loaded.
-        own: {what a user gives: the function that makes of it what the core takes}.
-        splits: functions from a `Dataset` and its manifest to sentences on what it suffers from.
-        own_parts: functions from a `Config` and a `Plan` to the `OwnPart`s of the run.
-        planned: functions from a `Plan` and a `Config` to the plan with the room's part in it.
-        facts: tuples of the `Fact`s of a run that the room's keys break.
-        features: tuples of the `Feature`s that the room gives a run.
-        verb_features: tuples of the `Feature`s of what the room does with a run.
-        surprises: functions from a `Config` and a `Plan` to lines on what is seldom meant.
-        lines: functions from `Premises` and a network's lines to the lines as the room counts them.
-        ledgers: functions from a `Config`, a `RunPlan` and a `Ledger` to the ledger with what the
-            room knows of the run before training.
-        noises: functions from `Premises`, a `LockStep`, a `Noise` and the units of the devices'
-            laws to the noise as the room's nodes draw it.
-        promised: functions from an `Assembly` to a `Promised`, for its privacy summary.
-        outside: tuples of texts, each of outputs of a run that epsilon does not cover.
-        warned: functions from an `Assembly` to lines that a user should know before training.
-        rounds: functions from a `Simulation` and `ExecutionSettings` to what the room does its own
-            way in a round, a subclass of `Round`; None where it does nothing.
-        executed: functions (`TreeProcess`, who else computes) -> the process as the room runs it.
-    """
-
-    algorithms: Mapping[str, str] = field(default_factory=dict)
-    mechanisms: Mapping[str, str] = field(default_factory=dict)
-    blocks: Mapping[str, str] = field(default_factory=dict)
-    readers: tuple[str, ...] = ()
-    decides: tuple[str, ...] = ()
-    sent: tuple[str, ...] = ()
-    before_steps: tuple[str, ...] = ()
-    models: Mapping[str, str] = field(default_factory=dict)
-    datasets: Mapping[str, str] = field(default_factory=dict)
-    loaded: tuple[str, ...] = ()
-    own: Mapping[str, str] = field(default_factory=dict)
+    # {name: an `Algorithm`}, {name: a `Mechanism`}.
+    algorithms: Mapping[str, str] = {}
+    mechanisms: Mapping[str, str] = {}
+    # {block of the configuration: its class}; of a block of the core, keys behind its own.
+    blocks: Mapping[str, str] = {}
+    # {name: function (block `model`, shape of inputs, number of classes) -> `Model`}.
+    models: Mapping[str, str] = {}
+    # {name: function (block `dataset`, folder to unpack in) -> `Dataset`}.
+    datasets: Mapping[str, str] = {}
+    # {what a user gives: function that makes of it what the core takes}.
+    own: Mapping[str, str] = {}
+    # Functions (`Dataset`, its manifest) -> sentences on what the split suffers from.
     splits: tuple[str, ...] = ()
+    # Functions that are told the names of the user's own code that has just been loaded.
+    loaded: tuple[str, ...] = ()
+    # Functions (`Config`, `Plan`) -> the run's `OwnPart`s.
     own_parts: tuple[str, ...] = ()
+    # Tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
+    readers: tuple[str, ...] = ()
+    # Functions of a `Config` to prefixes of keys that a release depends on, as something decides
+    # by them.
+    decides: tuple[str, ...] = ()
+    # Functions (`Plan`, `Config`) -> the plan with the room's part in it.
     planned: tuple[str, ...] = ()
+    # Tuples of the `Fact`s of a run that the room's keys break, of the `Feature`s that it gives a
+    # run, and of the `Feature`s of what it does with one.
     facts: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     verb_features: tuple[str, ...] = ()
+    # Functions (`Config`, `Plan`) -> lines on what is seldom meant.
     surprises: tuple[str, ...] = ()
+    # Functions (`Network`, M, bits of each layer's messages) -> the bits with the room's.
+    sent: tuple[str, ...] = ()
+    # Functions of a `Network` to the bits that each device sends before a round's first step,
+    # float64 (N_L,), or None where it sends nothing then.
+    before_steps: tuple[str, ...] = ()
+    # Functions (`Premises`, a network's lines) -> the lines as the room counts them.
     lines: tuple[str, ...] = ()
+    # Functions (`Config`, `RunPlan`, `Ledger`) -> the ledger with what the room knows beforehand.
     ledgers: tuple[str, ...] = ()
+    # Functions (`Premises`, `LockStep`, `Noise`, units of the devices' laws) -> the noise as the
+    # room's nodes draw it.
     noises: tuple[str, ...] = ()
+    # Functions of an `Assembly` to a `Promised`, for its privacy summary.
     promised: tuple[str, ...] = ()
+    # Tuples of texts, each of outputs of a run that epsilon does not cover.
     outside: tuple[str, ...] = ()
+    # Functions of an `Assembly` to lines that a user should know before training.
     warned: tuple[str, ...] = ()
+    # Functions (`Simulation`, `ExecutionSettings`) -> the subclass of `Round` for what the room
+    # does its own way; None where it does nothing.
     rounds: tuple[str, ...] = ()
+    # Functions (`TreeProcess`, who else computes) -> the process as the room runs it.
     executed: tuple[str, ...] = ()
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
-
 from m2fdp.core.blocks import READ_BY, SINCE, Block, Positive
 
 # Who reads it.
@@ -17,21 +15,15 @@ class DeploymentConfig(Block):
 
     marks = {SINCE: "0.12.0", READ_BY: DEPLOYED}
 
-    on_missing: Literal["wait", "skip", "stop"] = Field(
-        default="wait",
-        description="What a parent does when a child has not answered after its patience: wait "
-        "for it all the same, go on as if it had not moved (skip), or stop the run.",
-    )
-    patience_s: Positive = Field(
-        default=60.0,
-        description="Seconds that a device has for an answer; a server has as many more as there "
-        "are layers below it.",
-    )
+    on_missing: Literal["wait", "skip", "stop"] = "wait"
+    """What a parent does when a child has not answered after its patience: wait for it all the
+    same, go on as if it had not moved (skip), or stop the run."""
+    patience_s: Positive = 60.0
+    """Seconds that a device has for an answer; a server has as many more as there are layers below
+    it."""
     # Seconds between two signs of life on a silent connection, and the bytes of a message's parts.
     keepalive_s: ClassVar[float] = 10.0
     chunk_bytes: ClassVar[int] = 2**18
-    rehearsal: bool = Field(
-        default=False,
-        description="Draw all noise from the seed, as the simulator does, so that results can be "
-        "compared: whoever knows the plan can subtract it. For records that are nobody's.",
-    )
+    rehearsal: bool = False
+    """Draw all noise from the seed, as the simulator does, so that results can be compared: whoever
+    knows the plan can subtract it. For records that are nobody's."""

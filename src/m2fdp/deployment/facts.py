@@ -8,10 +8,9 @@ from pathlib import Path
 from m2fdp.core.algorithms import Plan, build_plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError, among
+from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.facts import Feature, refuse
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import always
+from m2fdp.core.experiment.facts import Feature, always, refuse
 from m2fdp.core.experiment.request import DEPLOYMENT, Request
 from m2fdp.core.files import shown
 from m2fdp.core.yaml_files import read_block

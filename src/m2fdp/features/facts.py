@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from m2fdp.core.config import PIXELS
-from m2fdp.core.experiment.facts import facts as a
+from m2fdp.core.experiment import facts as a
 
 FACTS = (
     replace(

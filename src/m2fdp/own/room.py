@@ -4,10 +4,10 @@ from m2fdp.core.rooms import Room
 
 ROOM = Room(
     own={
-        "dataset.name": "m2fdp.own.records:make_own",
         "model.name": "m2fdp.own.models:imported",
         "model.loss": "m2fdp.own.models:with_own_loss",
         "partition.scheme": "m2fdp.own.records:by_own_code",
+        "dataset.name": "m2fdp.own.records:make_own",
     },
     own_parts=("m2fdp.own.parts:own_parts",),
 )

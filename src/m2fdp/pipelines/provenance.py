@@ -18,8 +18,7 @@ from m2fdp.checkpoints.files import differences
 from m2fdp.checkpoints.own_sources import imported_since, sources
 from m2fdp.core.algorithms import Plan, get_algorithm
 from m2fdp.core.config import Config, essentials, flatten, own_names
-from m2fdp.core.experiment.idle import read_keys
-from m2fdp.core.experiment.request import Request
+from m2fdp.core.experiment.request import Request, read_keys
 from m2fdp.features.recipe import fitted_on
 from m2fdp.pipelines.mlflow_internals import MAX_PARAMS_TAGS_PER_BATCH
 from m2fdp.pipelines.selection import asked_for, reading

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import WithJsonSchema
 
-from m2fdp.core.blocks import NO_RESULT, READ_BY, SINCE, Block, Count, spelled
+from m2fdp.core.blocks import NO_RESULT, SINCE, Block, Count, key, spelled
 
 
 class ExecutionConfig(Block):
@@ -12,18 +12,12 @@ class ExecutionConfig(Block):
 
     marks = {SINCE: "0.10.0", NO_RESULT: True}
 
-    engine: Literal["local", "ray"] = Field(
-        default="local",
-        description="Processes of this machine (local, see threads), or the nodes of a Ray cluster "
-        "(ray), docs/scaling.md.",
-        json_schema_extra={SINCE: "0.10.0"},
-    )
-    workers: Count | None = Field(
-        default=None,
-        description="Cores of the cluster that compute; null = all of them, and in a study on Ray "
-        "an equal part for each of the runs at a time.",
-        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
-    )
+    engine: Literal["local", "ray"] = key("local", since="0.10.0")
+    """Processes of this machine (local, see threads), or the nodes of a Ray cluster (ray),
+    docs/scaling.md."""
+    workers: Count | None = key(None, since="0.10.0", read_by="execution.engine: ray")
+    """Cores of the cluster that compute; null = all of them, and in a study on Ray an equal part
+    for each of the runs at a time."""
     address: (
         Annotated[
             str,
@@ -31,9 +25,6 @@ class ExecutionConfig(Block):
             WithJsonSchema({"enum": ["auto", "HOST:PORT"]}),
         ]
         | None
-    ) = Field(
-        default=None,
-        description="The cluster; null = one of this machine alone, started for the run, or that "
-        "of the study on Ray which the run belongs to.",
-        json_schema_extra={SINCE: "0.10.0", READ_BY: "execution.engine: ray"},
-    )
+    ) = key(None, since="0.10.0", read_by="execution.engine: ray")
+    """The cluster; null = one of this machine alone, started for the run, or that of the study on
+    Ray which the run belongs to."""

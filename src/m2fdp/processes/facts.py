@@ -1,7 +1,7 @@
 """What a run on other machines needs."""
 
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import Feature
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature
 
 FEATURES = (
     Feature(

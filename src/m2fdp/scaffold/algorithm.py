@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 from collections.abc import Iterator
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import Feature
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature
 from m2fdp.core.experiment.request import Request
 
 

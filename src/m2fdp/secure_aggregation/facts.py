@@ -9,8 +9,8 @@ import numpy as np
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import Feature
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.mechanisms import lock_step_of
 from m2fdp.core.topology.network import Network, SecureSums, heads_of, readers

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from m2fdp.claims.declared import Claim, Layout
 from m2fdp.core.blocks import Block, spelled
 from m2fdp.core.config import flatten, overlaid
-from m2fdp.core.config.parsing import refusal
+from m2fdp.core.config.loading import refusal
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.yaml_files import read_block
 

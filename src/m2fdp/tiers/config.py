@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, Epsilon, FromText, Number, Positive
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Count, Epsilon, FromText, Number, Positive, key
 from m2fdp.core.errors import InputError
 
 # Who reads keys.
@@ -65,9 +65,8 @@ Profile = Annotated[list[Positive], BeforeValidator(_pair)]
 class PlateauConfig(Block):
     """Smaller steps where the accuracy stands still (D A.4); algorithms that train in tiers."""
 
-    factor: Annotated[float, Number, Field(gt=0, le=1)] = Field(
-        default=1.0, description="What the step size is multiplied with; 1 = never, D's is 0.9."
-    )
+    factor: Annotated[float, Number, Field(gt=0, le=1)] = 1.0
+    """What the step size is multiplied with; 1 = never, D's is 0.9."""
     # Rounds without a better accuracy that are waited for, and by how much of the best one another
     # must be better (D A.4).
     patience: ClassVar[int] = 10
@@ -77,21 +76,10 @@ class PlateauConfig(Block):
 class TierTraining(Block):
     """What `training` says of tiers."""
 
-    local_epochs: Count = Field(
-        default=1,
-        description="Passes of a device over its records in a round, in batches of `batch_size` "
-        "exactly; algorithms that train in tiers, for which it stands for `local_steps`.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
-    optimizer: Literal["adam", "sgd"] = Field(
-        default="adam",
-        description="What steps in an epoch, made anew in every round; algorithms that train in "
-        "tiers.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS},
-    )
-    plateau: PlateauConfig = Field(
-        default=PlateauConfig(), json_schema_extra={SINCE: "0.5.0", READ_BY: IN_TIERS}
-    )
+    local_epochs: Count = key(1, since="0.5.0", read_by=IN_TIERS)
+    """Passes of a device over its records in a round, in batches of `batch_size` exactly;
+    algorithms that train in tiers, for which it stands for `local_steps`."""
+    plateau: PlateauConfig = key(PlateauConfig(), since="0.5.0", read_by=IN_TIERS)
 
 
 # Of what two releases share: neither may have all of it.
@@ -101,34 +89,21 @@ Share = Annotated[float, Number, Field(gt=0, lt=1)]
 class SplitPrivacy(Block):
     """What `privacy` says of models that are split."""
 
-    client_share: Share = Field(
-        default=0.5,
-        description="beta: where a model is split below a trusted server, the client's part of a "
-        "record's gradient is clipped to C sqrt(beta), the server's to C sqrt(1 - beta).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
+    client_share: Share = key(0.5, since="0.5.0", read_by=SPLITTING)
+    """beta: where a model is split below a trusted server, the client's part of a record's gradient
+    is clipped to C sqrt(beta), the server's to C sqrt(1 - beta)."""
+    # C_z, of a record's activations where they go to an untrusted server.
+    activation_clip: ClassVar[float] = 1.0
+    activation_share: Share = key(0.5, since="0.5.0", read_by=SPLITTING)
+    """a: the part of the budget (of its squared shift) that goes to the activations; the rest goes
+    to the client's gradients."""
+    labels: Literal["public", "randomised"] = key("public", since="0.5.0", read_by=SPLITTING)
+    """Labels that go with activations to an untrusted server: in clear and not protected (public),
+    or by randomised response, drawn once a record (randomised)."""
+    label_epsilon: Epsilon = key(
+        1.0, since="0.5.0", read_by=[SPLITTING, "privacy.labels: randomised"]
     )
-    activation_clip: Positive = Field(
-        default=1.0,
-        description="C_z, of a record's activations where they go to an untrusted server.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    activation_share: Share = Field(
-        default=0.5,
-        description="a: the part of the budget (of its squared shift) that goes to the "
-        "activations; the rest goes to the client's gradients.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    labels: Literal["public", "randomised"] = Field(
-        default="public",
-        description="Labels that go with activations to an untrusted server: in clear and not "
-        "protected (public), or by randomised response, drawn once a record (randomised).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
-    label_epsilon: Epsilon = Field(
-        default=1.0,
-        description="Of a randomised label; a part of epsilon, spent once.",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: [SPLITTING, "privacy.labels: randomised"]},
-    )
+    """Of a randomised label; a part of epsilon, spent once."""
 
 
 class TieringConfig(Block):
@@ -136,43 +111,26 @@ class TieringConfig(Block):
 
     marks = {SINCE: "0.4.0"}
 
-    tiers: Annotated[int, Number, Field(ge=1, le=7)] = Field(
-        default=7,
-        description="M: the M highest of the seven places where the model can be cut (D Table 11). "
-        "Tier 1 leaves a client the least, tier M all but the last module.",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
-    whole_model: bool = Field(
-        default=False,
-        description="One tier more, beyond D: the client trains the whole model and sends no "
-        "activations.",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
-    schedule: Literal["dynamic", "oracle", "static"] = Field(
-        default="dynamic",
-        description="Tiers by the times that were observed (dynamic, D Algorithm 1), by the "
-        "round's own times before it runs (oracle), or the same for all (static).",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
-    static_tier: Count | None = Field(
-        default=None, description="The tier of all clients; schedule: static only."
-    )
-    profile: Literal["clock", "paper"] = Field(
-        default="clock",
-        description="What the scheduler believes of the tiers' relative times: the clock's FLOPs "
-        "(clock), or D's Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not).",
-        json_schema_extra={READ_BY: SCHEDULED},
-    )
+    tiers: Annotated[int, Number, Field(ge=1, le=7)] = key(7, read_by=SCHEDULED)
+    """M: the M highest of the seven places where the model can be cut (D Table 11). Tier 1 leaves a
+    client the least, tier M all but the last module."""
+    whole_model: bool = key(False, read_by=SCHEDULED)
+    """One tier more, beyond D: the client trains the whole model and sends no activations."""
+    schedule: Literal["dynamic", "oracle", "static"] = key("dynamic", read_by=SCHEDULED)
+    """Tiers by the times that were observed (dynamic, D Algorithm 1), by the round's own times
+    before it runs (oracle), or the same for all (static)."""
+    static_tier: Count | None = None
+    """The tier of all clients; schedule: static only."""
+    profile: Literal["clock", "paper"] = key("clock", read_by=SCHEDULED)
+    """What the scheduler believes of the tiers' relative times: the clock's FLOPs (clock), or D's
+    Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not)."""
     # Weight of the newest observation in the mean of a tier's observed times.
     ema: ClassVar[float] = 0.6667
     # Of clients of whom nothing has been observed.
     initial_tier: ClassVar[int] = 1
-    offload_to: Literal["anyone", "trusted"] = Field(
-        default="trusted",
-        description="Who trains the rest of a device's model: its parent if the tree trusts it, "
-        "else nobody (trusted), or its parent (anyone; algorithm: m2fdp_tiers).",
-        json_schema_extra={SINCE: "0.5.0", READ_BY: SPLITTING},
-    )
+    offload_to: Literal["anyone", "trusted"] = key("trusted", since="0.5.0", read_by=SPLITTING)
+    """Who trains the rest of a device's model: its parent if the tree trusts it, else nobody
+    (trusted), or its parent (anyone; algorithm: m2fdp_tiers)."""
 
     @model_validator(mode="after")
     def _tiers_that_exist(self) -> TieringConfig:
@@ -191,12 +149,9 @@ class ClockConfig(Block):
 
     marks = {SINCE: "0.4.0"}
 
-    model: Annotated[str, AfterValidator(_model)] = Field(
-        default="resnet56",
-        description="Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of "
-        "N = 18 b + 2 layers on D's images; or trained, those of the model that is trained.",
-        json_schema_extra={READ_BY: BILLED},
-    )
+    model: Annotated[str, AfterValidator(_model)] = key("resnet56", read_by=BILLED)
+    """Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of N = 18 b + 2 layers
+    on D's images; or trained, those of the model that is trained."""
     # Channels of its first module, and the training records that all clients hold (D's CIFAR-10).
     width: ClassVar[int] = 16
     records: ClassVar[int] = 50_000
@@ -204,35 +159,21 @@ class ClockConfig(Block):
     cpu_gflops: ClassVar[float] = 150.0
     # 10^9 FLOPs a second of the server for each client it serves; follows from D's Table 1.
     server_gflops: ClassVar[float] = 350.0
-    server: Literal["unlimited", "shared"] = Field(
-        default="unlimited",
-        description="The server trains its parts of all clients' models at once (unlimited, D), or "
-        "one after the other (shared).",
-        json_schema_extra={READ_BY: BILLED},
+    server: Literal["unlimited", "shared"] = key("unlimited", read_by=BILLED)
+    """The server trains its parts of all clients' models at once (unlimited, D), or one after the
+    other (shared)."""
+    rate_unit: Literal["mebibyte", "megabit"] = key("mebibyte", read_by=BILLED)
+    """What a profile's rate counts a second: MiB, as D's tables imply, or Mbit, as D's text
+    says."""
+    noise: Annotated[float, Number, Field(ge=0, le=1)] = key(0.05, read_by=BILLED)
+    """Standard deviation of the logarithm of a client's computing time, by round; 0 = none."""
+    profiles: Annotated[list[Profile], FromText, Field(min_length=1)] = key(
+        [[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]], read_by=BILLED
     )
-    rate_unit: Literal["mebibyte", "megabit"] = Field(
-        default="mebibyte",
-        description="What a profile's rate counts a second: MiB, as D's tables imply, or Mbit, as "
-        "D's text says.",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    noise: Annotated[float, Number, Field(ge=0, le=1)] = Field(
-        default=0.05,
-        description="Standard deviation of the logarithm of a client's computing time, by round; "
-        "0 = none.",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    profiles: Annotated[list[Profile], FromText, Field(min_length=1)] = Field(
-        default=[[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]],
-        description="CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at "
-        "the start each kind has an equal share of the clients.",
-        json_schema_extra={READ_BY: BILLED},
-    )
-    switch_every: Count | None = Field(
-        default=50,
-        description="Rounds between two changes of profiles; null = none.",
-        json_schema_extra={READ_BY: BILLED},
-    )
+    """CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at the start each
+    kind has an equal share of the clients."""
+    switch_every: Count | None = key(50, read_by=BILLED)
+    """Rounds between two changes of profiles; null = none."""
     # Share of the clients that then draw a new profile (D Sec. 4.1).
     switch_share: ClassVar[float] = 0.3
     # Of a record's label, sent with its activations.
@@ -253,13 +194,8 @@ class LeakageConfig(Block):
     marks = {SINCE: "0.5.0", READ_BY: OWN_LOSSES}
     file = "tiering"
 
-    distance_correlation: Annotated[float, Number, Field(ge=0, lt=1)] = Field(
-        default=0.0,
-        description="alpha: a client descends (1 - alpha) loss + alpha times the distance "
-        "correlation of its images and activations.",
-    )
-    patch_shuffling: bool = Field(
-        default=False,
-        description="Whether the places of every record's activations are shuffled before they are "
-        "sent.",
-    )
+    distance_correlation: Annotated[float, Number, Field(ge=0, lt=1)] = 0.0
+    """alpha: a client descends (1 - alpha) loss + alpha times the distance correlation of its
+    images and activations."""
+    patch_shuffling: bool = False
+    """Whether the places of every record's activations are shuffled before they are sent."""

@@ -6,8 +6,8 @@ from dataclasses import replace
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import Fact, Feature
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Fact, Feature
 from m2fdp.core.experiment.request import Request
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.config import TRAINED
@@ -25,10 +25,10 @@ def surprises(config: Config, plan: Plan) -> list[str]:
     lines: list[str] = []
     if way is None:
         return lines
-    if training.optimizer == "adam" and training.learning_rate > _LARGE_FOR_ADAM:
+    if training.learning_rate > _LARGE_FOR_ADAM:
         lines.append(
             f"training.learning_rate = {training.learning_rate:g} is far above D's 0.001: steps of "
-            "Adam are of that length whatever the gradient (training.optimizer)"
+            "Adam are of that length whatever the gradient"
         )
     believed = tiering.profile == "paper" and tiering.schedule == "dynamic"
     if way.tiered and believed and tiering.tiers > TABLE_TIERS:

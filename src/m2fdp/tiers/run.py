@@ -153,9 +153,8 @@ class Tiered(PlainExperiment):
         settings = LocalTraining(
             training.local_epochs,
             int(training.batch_size or simulation.shards.sizes.max()),
-            training.optimizer,
-            leakage.distance_correlation,
-            leakage.patch_shuffling,
+            correlation=leakage.distance_correlation,
+            shuffling=leakage.patch_shuffling,
             two_party=training.backend == "reference",
         )
         kind = TierProcess if self.way.averaged else TransferProcess

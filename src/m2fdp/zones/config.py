@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import Field
-
-from m2fdp.core.blocks import READ_BY, SINCE, Block, Probability
+from m2fdp.core.blocks import READ_BY, SINCE, Block, Probability, key
 
 # Who reads it.
 ZONED = "algorithm: hdp_mixed"
@@ -17,19 +15,15 @@ READERS: dict[str, Callable[[Any], bool]] = {
 class SuperNodesConfig(Block):
     """Who the super-nodes, the lowest servers, are (H Sec. IV-A)."""
 
-    kind: Literal["fixed", "elected"] = Field(
-        default="fixed",
-        description="Servers of their own (fixed), or in every round one of the zone's devices "
-        "(elected; then at most (m - 1)/3 of a zone's m devices may collude).",
-    )
+    kind: Literal["fixed", "elected"] = "fixed"
+    """Servers of their own (fixed), or in every round one of the zone's devices (elected; then at
+    most (m - 1)/3 of a zone's m devices may collude)."""
 
 
 class ElectedConfig(Block):
     """What `topology` says of zones."""
 
-    super_nodes: SuperNodesConfig = Field(
-        default=SuperNodesConfig(), json_schema_extra={SINCE: "0.3.0"}
-    )
+    super_nodes: SuperNodesConfig = key(SuperNodesConfig(), since="0.3.0")
 
 
 class ZonesConfig(Block):
@@ -37,22 +31,14 @@ class ZonesConfig(Block):
 
     marks = {SINCE: "0.3.0", READ_BY: ZONED}
 
-    device_noise: Probability = Field(
-        default=0.5,
-        description="The share of zones (beta of C3, C7) or of every zone's devices (alpha of C5) "
-        "where devices add noise.",
-    )
-    device_noise_of: Literal["zones", "devices"] = Field(
-        default="zones", description="What `device_noise` is a share of."
-    )
-    server_noise: Probability = Field(
-        default=0.5,
-        description="The share of zones whose super-node adds noise (beta of C6, alpha of C7).",
-    )
-    cloud_noise: bool = Field(
-        default=False, description="Whether the cloud, then trusted, adds noise (C4 to C7)."
-    )
-    both_layers: bool = Field(
-        default=False,
-        description="Super-nodes of zones whose devices add noise add some too (note on C3).",
-    )
+    device_noise: Probability = 0.5
+    """The share of zones (beta of C3, C7) or of every zone's devices (alpha of C5) where devices
+    add noise."""
+    device_noise_of: Literal["zones", "devices"] = "zones"
+    """What `device_noise` is a share of."""
+    server_noise: Probability = 0.5
+    """The share of zones whose super-node adds noise (beta of C6, alpha of C7)."""
+    cloud_noise: bool = False
+    """Whether the cloud, then trusted, adds noise (C4 to C7)."""
+    both_layers: bool = False
+    """Super-nodes of zones whose devices add noise add some too (note on C3)."""

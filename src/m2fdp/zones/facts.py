@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.facts import facts as a
-from m2fdp.core.experiment.facts.rule import Feature, always
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature, always
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.sight import BESIDE, ELECTED, KINDS
 from m2fdp.zones.super_nodes import zone_read_in_clear

@@ -90,7 +90,7 @@ def with_key(dotted, value):
         ("privacy.epsilon_cloud", 1e12, "less than or equal to 1000000$"),
         ("privacy.budget", 1e7, "less than or equal to 1000000$"),
         ("privacy.label_epsilon", 1e7, "less than or equal to 1000000$"),
-        ("attack", {"images": 10**10}, "less than or equal to 64$"),
+        ("attack", {"iterations": 10**10}, "less than or equal to"),
         ("model", {"channels": [1, 2]}, "at least 3 items"),
     ],
 )

@@ -37,12 +37,12 @@ def test_the_page_is_current():
 
 
 def described(block, prefix=""):
-    for name, field in type(block).model_fields.items():
+    for name in type(block).model_fields:
         value = getattr(block, name)
         if isinstance(value, Block):
             yield from described(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{name}", field.description or ""
+            yield f"{prefix}{name}", MADE["text_of"](type(block), name)
 
 
 def test_every_key_has_its_text_and_a_row():

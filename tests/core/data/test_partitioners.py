@@ -41,7 +41,6 @@ schemes = st.builds(
     scheme=st.sampled_from(["labels_per_device", "dirichlet", "quantity", "iid"]),
     labels_per_device=st.integers(1, 8),
     alpha=st.floats(1e-3, 1e3),
-    level=st.sampled_from(["device", "edge"]),
     samples_per_device=st.none() | st.integers(1, 30),
 )
 
@@ -70,9 +69,6 @@ def test_every_scheme_deals_each_record_once_and_leaves_no_device_empty(case, co
     if config.scheme == "labels_per_device":
         holds = counts(device, labels, len(edges), n_classes) > 0
         assert (holds.sum(axis=1) == min(config.labels_per_device, n_classes)).all()
-        if config.level == "edge":
-            for edge in np.unique(edges):
-                assert (holds[edges == edge] == holds[edges == edge][0]).all()
     np.testing.assert_array_equal(device, partition(labels, n_classes, config, edges, seed))
 
 
@@ -87,22 +83,11 @@ def test_labels_are_used_about_equally(n_devices, k, seed):
     assert holders.max() - holders.min() <= 1
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_ragged_edge_servers_balance_classes_over_devices(seed):
-    """Edge servers of 5, 1, 1, 1, 1, 1 devices, two classes: only 5 against 1 x 5 is balanced."""
-    edges = np.array([0, 0, 0, 0, 0, 1, 2, 3, 4, 5])
-    labels = np.tile(np.arange(2), 50)
-    config = PartitionConfig(labels_per_device=1, level="edge")
-    device = partition(labels, 2, config, edges, seed)
-    np.testing.assert_array_equal(np.bincount(device), np.full(10, 10))
-
-
-@pytest.mark.parametrize("level", ["device", "edge"])
 @pytest.mark.parametrize("per_class", [143, 144, 149, 150, 151])
-def test_rounding_costs_a_device_at_most_two_records(level, per_class):
+def test_rounding_costs_a_device_at_most_two_records(per_class):
     """50 x 3 label slots, 15 devices a class: 10 records each, give or take the remainder."""
     labels = np.repeat(np.arange(10), per_class)
-    config = PartitionConfig(labels_per_device=3, level=level)
+    config = PartitionConfig(labels_per_device=3)
     for seed in range(5):
         table = counts(partition(labels, 10, config, FIFTY, seed), labels, 50, 10)
         assert np.abs(table.sum(axis=1) - per_class / 5).max() < 2
@@ -120,21 +105,12 @@ def test_small_alpha_skews_labels_and_large_alpha_does_not():
     assert largest_share(1e4) < 0.11
 
 
-def test_dirichlet_at_edge_level_gives_siblings_the_same_mix():
-    config = PartitionConfig(scheme="dirichlet", alpha=0.3, level="edge")
-    table = counts(partition(FASHION_MNIST, 10, config, FIFTY, 0), FASHION_MNIST, 50, 10)
-    siblings = table.reshape(10, 5, 10)
-    assert np.ptp(siblings, axis=1).max() <= 1
-    assert np.ptp(siblings[:, 0], axis=0).max() > 300
-
-
-@pytest.mark.parametrize("level", ["device", "edge"])
-def test_quantity_skews_sizes_alone(level):
-    config = PartitionConfig(scheme="quantity", alpha=5, level=level)
+def test_quantity_skews_sizes_alone():
+    config = PartitionConfig(scheme="quantity", alpha=5)
     table = counts(partition(FASHION_MNIST, 10, config, FIFTY, 0), FASHION_MNIST, 50, 10)
     sizes = table.sum(axis=1)
     assert sizes.max() > 1.5 * sizes.min()
-    assert (np.ptp(sizes.reshape(10, 5), axis=1).max() <= 1) == (level == "edge")
+    assert np.ptp(sizes.reshape(10, 5), axis=1).max() > 1
     # Labels stay those of a random subset: within 5 standard deviations of a tenth.
     deviation = (table - sizes[:, None] / 10) / np.sqrt(sizes[:, None] * 0.09)
     assert np.abs(deviation).max() < 5
@@ -155,24 +131,22 @@ def test_the_tables_of_the_command_line_and_of_a_file_are_one():
 
 
 @settings(max_examples=100, deadline=None)
-@given(case=cases(), level=st.sampled_from(["device", "edge"]), data=st.data())
-def test_a_table_gives_proportions_to_a_device_or_a_whole_edge_server(case, level, data):
+@given(case=cases(), data=st.data())
+def test_a_table_gives_proportions(case, data):
     edges, labels, n_classes, seed = case
-    groups = edges if level == "edge" else np.arange(len(edges))
-    n_groups = int(groups.max()) + 1
     row = st.lists(st.integers(1, 9), min_size=n_classes, max_size=n_classes)
-    table = data.draw(st.lists(row, min_size=n_groups, max_size=n_groups))
-    config = PartitionConfig(scheme="table", table=table, level=level)
+    table = data.draw(st.lists(row, min_size=len(edges), max_size=len(edges)))
+    config = PartitionConfig(scheme="table", table=table)
     try:
         device = partition(labels, n_classes, config, edges, seed)
     except InputError:
         assume(False)
-    held = counts(groups[device], labels, n_groups, n_classes)
+    held = counts(device, labels, len(edges), n_classes)
     of_class = np.bincount(labels, minlength=n_classes)
     ideal = np.array(table) / np.sum(table, axis=0) * of_class
     assert held.sum(axis=0).tolist() == of_class.tolist()
     # Rounding moves less than a record of a class a device.
-    assert (np.abs(held - ideal) < np.bincount(groups)[:, None] + 1e-6).all()
+    assert (np.abs(held - ideal) < 1 + 1e-6).all()
 
 
 def test_iid_shards_are_equal_random_subsets():
@@ -225,7 +199,6 @@ def test_stratified_position_apportions_like_webster():
     [
         ({"labels_per_device": 11}, 50, 500, "labels_per_device = 11: valid: 1 to 10"),
         ({"labels_per_device": 3}, 3, 500, r"without a holder; valid: 4 to 10"),
-        ({"labels_per_device": 3, "level": "edge"}, 5, 500, "1 label set of 3"),
         ({"scheme": "iid"}, 50, 40, "50 devices.*at most one device a training record, here 40"),
         ({"scheme": "quantity", "alpha": 0.01}, 50, 500, "device .* no record.*partition.alpha"),
         ({"labels_per_device": 10}, 50, 400, "device .* would hold records of 8 classes only"),

@@ -152,7 +152,6 @@ ALONE = {
     "privacy.delta": 0.1,
     "privacy.epsilon": 2.0,
     "privacy.clipping_norm": 0.7,
-    "privacy.activation_clip": 3.0,
     "privacy.activation_share": 0.4,
 }
 

@@ -79,7 +79,6 @@ def test_canaries_are_judged_by_nobody():
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"audit.repetitions": 200}, "audit.repetitions = 200: belongs to audit.method: canaries"),
         ({"control.enabled": True}, "control.enabled = True: an audit by neighbours needs rounds"),
         ({"algorithm": "hfl"}, "algorithm = 'hfl': adds no noise"),
     ],

@@ -236,22 +236,6 @@ def test_a_given_data_set_has_the_types_of_one_that_is_read():
     assert Experiment.from_config(load_config(), dataset).dataset is dataset
 
 
-@pytest.mark.parametrize(("fanouts", "n_edges"), [([2, 3], 2), ([4, 3], 4), ([2, 2, 3], 4)])
-def test_devices_share_a_skew_by_the_server_just_above_them(fanouts, n_edges):
-    labels = np.tile(np.arange(4), 60)
-    images = np.zeros((240, 8, 8, 1), dtype=np.uint8)
-    each = 4 // n_edges
-    changes = {
-        "topology": {"fanouts": fanouts, "trust": {"ratios": None}},
-        "partition": {"labels_per_device": each, "level": "edge"},
-    }
-    dataset = Dataset("npz", images, labels, n_train=200, n_classes=4)
-    manifest = Experiment.from_config(load_config(changes), dataset).manifest
-    train = manifest[manifest["split"] == "train"]
-    assert train["device"].nunique() == 3 * n_edges
-    assert (train.groupby(train["device"] // 3)["label"].nunique() == each).all()
-
-
 def test_the_public_names_load_with_their_first_use():
     import m2fdp
 

@@ -15,11 +15,9 @@ from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.config import load_config
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import BLOCK, InputError
-from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.facts import features_of_runs, refusals, refuse
-from m2fdp.core.experiment.facts.rule import told
-from m2fdp.core.experiment.idle import idle_keys
-from m2fdp.core.experiment.request import Request
+from m2fdp.core.experiment.checks import check_config, features_of_runs
+from m2fdp.core.experiment.facts import refusals, refuse, told
+from m2fdp.core.experiment.request import Request, idle_keys
 from m2fdp.core.topology.network import Participation
 from m2fdp.deployment.facts import DEPLOYED, check_deployment
 from m2fdp.scaffold.algorithm import SCAFFOLD, CorrectedStep

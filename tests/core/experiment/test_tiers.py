@@ -218,7 +218,6 @@ def test_steps_of_adam_that_are_gradient_descents_are_told_of():
     (line,) = surprises_of(**{"training.learning_rate": 0.5})
     assert line.startswith("training.learning_rate = 0.5 is far above D's 0.001")
     assert not surprises_of()
-    assert not surprises_of(**{"training.learning_rate": 0.5, "training.optimizer": "sgd"})
 
 
 def test_a_tier_that_ds_table_2_has_not_is_told_of():

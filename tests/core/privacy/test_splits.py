@@ -86,7 +86,6 @@ def test_every_line_is_balle_and_wang_at_the_joint_shift(
             "training.rounds": rounds,
             "training.local_steps": epochs,
             "privacy.activation_share": share,
-            "privacy.activation_clip": 3.0,
             "privacy.clipping_norm": 0.5,
             "privacy.adjacency": adjacency,
             "privacy.calibration": "multiplier",

@@ -2,22 +2,26 @@
 
 `Config` is the root; each block is also the type of the parameter of that name. `Config()` is
 what conf/base says. Keys read like the papers' (J Sec. II-VI). Unknown keys are errors.
-docs/configuration.md and the comments in conf/base are made from the texts here, by
+docs/configuration.md and the comments in conf/base are made from the texts in `keys`, by
 `python docs/configuration.py`.
 """
 
-from m2fdp.core.config.data import (
+from m2fdp.core.config.keys import (
     DATASETS,
     PIXELS,
     SCHEMES,
     DatasetConfig,
     ModelConfig,
     PartitionConfig,
+    PrivacyConfig,
+    ResourcesConfig,
+    ServerConfig,
+    ThreatConfig,
+    TopologyConfig,
+    TrainingConfig,
+    TrustConfig,
 )
-from m2fdp.core.config.loading import load_config, overlaid
-from m2fdp.core.config.network import ResourcesConfig, TopologyConfig, TrustConfig
-from m2fdp.core.config.parsing import parse_block, parse_config
-from m2fdp.core.config.privacy import PrivacyConfig, ThreatConfig
+from m2fdp.core.config.loading import load_config, overlaid, parse_block, parse_config
 from m2fdp.core.config.root import (
     Config,
     completed,
@@ -30,34 +34,9 @@ from m2fdp.core.config.root import (
     recorded,
     released,
 )
-from m2fdp.core.config.training import ServerConfig, TrainingConfig
 
-__all__ = [
-    "DATASETS",
-    "PIXELS",
-    "SCHEMES",
-    "Config",
-    "DatasetConfig",
-    "ModelConfig",
-    "PartitionConfig",
-    "PrivacyConfig",
-    "ResourcesConfig",
-    "ServerConfig",
-    "ThreatConfig",
-    "TopologyConfig",
-    "TrainingConfig",
-    "TrustConfig",
-    "completed",
-    "essentials",
-    "flatten",
-    "later_defaults",
-    "less_later",
-    "marked",
-    "load_config",
-    "overlaid",
-    "own_names",
-    "parse_block",
-    "parse_config",
-    "released",
-    "recorded",
-]
+__all__ = ["DATASETS", "PIXELS", "SCHEMES", "Config", "DatasetConfig", "ModelConfig"]
+__all__ += ["PartitionConfig", "PrivacyConfig", "ResourcesConfig", "ServerConfig", "ThreatConfig"]
+__all__ += ["TopologyConfig", "TrainingConfig", "TrustConfig", "completed", "essentials"]
+__all__ += ["flatten", "later_defaults", "less_later", "load_config", "marked", "overlaid"]
+__all__ += ["own_names", "parse_block", "parse_config", "recorded", "released"]

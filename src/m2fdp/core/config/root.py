@@ -1,12 +1,10 @@
 """The root of the configuration, and what of it a result or a release depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, WithJsonSchema, create_model, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from m2fdp.core.blocks import (
     NO_RELEASE,
@@ -15,85 +13,62 @@ from m2fdp.core.blocks import (
     SINCE,
     Block,
     Count,
+    Extensible,
     Name,
     Number,
+    extended,
     is_block,
+    key,
     marks_of,
     spelled,
 )
-from m2fdp.core.config.data import DatasetConfig, ModelConfig, PartitionConfig
-from m2fdp.core.config.network import ResourcesConfig, TopologyConfig
-from m2fdp.core.config.privacy import PrivacyConfig, ThreatConfig
-from m2fdp.core.config.retired import RETIRED
-from m2fdp.core.config.training import TrainingConfig
-from m2fdp.core.own_code import FORM, is_own
-from m2fdp.core.rooms import brought, load, rooms
-
-# What a user's own code can stand for.
-OWN_KEYS = (
-    "algorithm",
-    "privacy.mechanism",
-    "model.name",
-    "model.loss",
-    "partition.scheme",
-    "dataset.name",
+from m2fdp.core.config.keys import (
+    DatasetConfig,
+    ModelConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    ResourcesConfig,
+    ThreatConfig,
+    TopologyConfig,
+    TrainingConfig,
 )
+from m2fdp.core.config.retired import RETIRED
+from m2fdp.core.own_code import OWN, is_own
+from m2fdp.core.rooms import brought
+
+_CELL = "names of letters, digits, _, . and - (no . or - first), with / between them"
 
 
-class _OfTheCore(Block):
+@extended("")
+class Config(Extensible):
     """Everything that defines one run."""
 
-    algorithm: str = Field(
-        default="m2fdp",
-        description="What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and "
-        "hdp_mixed, G's global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy, in "
-        f"tiers), m2fdp_tiers, scaffold, or {FORM} for an algorithm of your own.",
-    )
-    seed: Annotated[int, Number, Field(ge=0, le=10**18)] = Field(
-        default=0, description="Keys every random draw of the run."
-    )
+    algorithm: str = "m2fdp"
+    """What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and hdp_mixed, G's
+    global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy), or
+    package.module:function for an algorithm of your own."""
+    seed: Annotated[int, Number, Field(ge=0, le=10**18)] = 0
+    """Keys every random draw of the run."""
     device: Annotated[
         str,
         spelled(r"cpu|cuda(:\d+)?", "cpu, cuda, or cuda:N for GPU N"),
         WithJsonSchema({"enum": ["cpu", "cuda", "cuda:N"]}),
-    ] = Field(
-        default="cpu", description="Where models are trained: cpu, cuda, or cuda:N for GPU N."
+    ] = "cpu"
+    """Where models are trained: cpu, cuda, or cuda:N for GPU N."""
+    threads: Count | None = key(None, no_result=True)
+    """Processes, of one thread each, that share a run's steps: at most one a core; null = one a
+    core. Never changes a result."""
+    cell: Annotated[Name, Field(max_length=200), spelled(r"\w[\w.-]*(/\w[\w.-]*)*", _CELL)] = key(
+        "single", no_result=True
     )
-    threads: Count | None = Field(
-        default=None,
-        description="Processes, of one thread each, that share a run's steps: at most one a core; "
-        "null = one a core. Never changes a result.",
-        json_schema_extra={NO_RESULT: True},
-    )
-    cell: Annotated[
-        Name,
-        Field(max_length=200),
-        spelled(
-            r"\w[\w.-]*(/\w[\w.-]*)*",
-            "names of letters, digits, _, . and - (no . or - first), with / between them",
-        ),
-    ] = Field(
-        default="single",
-        description="Names the folders that the run writes to, so that runs side by side never "
-        "collide.",
-        json_schema_extra={NO_RESULT: True},
-    )
-    resume: bool = Field(
-        default=False,
-        description="Go on with the cell's last run from its newest checkpoint.",
-        json_schema_extra={NO_RESULT: True},
-    )
-    figures: Literal[True, False, "pdf"] = Field(
-        default=True,
-        description="Draw the run's figures, with pdf as PDF beside PNG; false in the cells of "
-        "a study, unless it says otherwise.",
-        json_schema_extra={SINCE: "0.12.0", NO_RESULT: True},
-    )
-    options: dict[str, Any] = Field(
-        default={},
-        description="Options of the algorithm, checked by the algorithm itself.",
-        json_schema_extra={SINCE: "0.2.0"},
-    )
+    """Names the folders that the run writes to, so that runs side by side never collide."""
+    resume: bool = key(False, no_result=True)
+    """Go on with the cell's last run from its newest checkpoint."""
+    figures: Literal[True, False, "pdf"] = key(True, since="0.12.0", no_result=True)
+    """Draw the run's figures, with pdf as PDF beside PNG; false in the cells of a study, unless it
+    says otherwise."""
+    options: dict[str, Any] = key({}, since="0.2.0")
+    """Options of the algorithm, checked by the algorithm itself."""
     dataset: DatasetConfig = DatasetConfig()
     partition: PartitionConfig = PartitionConfig()
     topology: TopologyConfig = TopologyConfig()
@@ -104,7 +79,7 @@ class _OfTheCore(Block):
     resources: ResourcesConfig = ResourcesConfig()
 
     @model_validator(mode="after")
-    def _validation_records(self) -> _OfTheCore:
+    def _validation_records(self) -> Self:
         if self.training.evaluate_on == "validation" and not self.partition.validation_fraction:
             raise ValueError(
                 "training.evaluate_on: validation needs partition.validation_fraction > 0"
@@ -112,36 +87,13 @@ class _OfTheCore(Block):
         return self
 
 
-def _with_rooms() -> dict[str, Any]:
-    """The blocks that rooms bring, as fields."""
-    kinds: dict[str, type[Block]] = {
-        name: load(path)
-        for room in rooms()
-        for name, path in room.blocks.items()
-        if name not in _OfTheCore.model_fields
-    }
-    return {name: (kind, Field(default=kind())) for name, kind in kinds.items()}
-
-
-if TYPE_CHECKING:
-
-    class Config(_OfTheCore):
-        """The configuration of one run: the core's keys, and the blocks that rooms bring."""
-
-        def __getattr__(self, block: str) -> Any: ...
-
-else:
-    Config = create_model("Config", __base__=_OfTheCore, __module__=__name__, **_with_rooms())
-    Config.__doc__ = _OfTheCore.__doc__
-
-
 def recorded(config: Config) -> dict[str, Any]:
     """The configuration as plain values by dotted key: what tells it from all others.
 
-    A key that came after version 0.1.0, or whose block did (`SINCE` marks its field), is left out
-    where it has its default. So noise streams, hashes of cells and saved configurations stay what
-    they were when keys are added. It must then never change its default. A key that was removed
-    since is there with what every run has now (`m2fdp.core.config.retired`).
+    A key that came after version 0.1.0, or whose block did (`SINCE`), is left out where it has its
+    default. So noise streams, hashes of cells and saved configurations stay what they were when
+    keys are added. Its default must then never change. A key that was removed since is there with
+    what every run has now (`m2fdp.core.config.retired`).
     """
     return flatten(less_later(config.model_dump(mode="json"), config, Config()))
 
@@ -222,11 +174,11 @@ def _marked(block: type[Block], mark: str, prefix: str, all_of_it: bool) -> Iter
 
 def own_names(config: Config) -> dict[str, str]:
     """The user's own code in a run: its names by the keys that name it."""
-    every = flatten(config.model_dump())
-    return {key: every[key] for key in OWN_KEYS if is_own(every[key] or "")}
+    every, keys = flatten(config.model_dump()), ("algorithm", "privacy.mechanism", *OWN)
+    return {key: every[key] for key in keys if is_own(every[key] or "")}
 
 
-def flatten(parameters: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters as one level of dotted keys; empty blocks stay, as themselves."""
     flat: dict[str, Any] = {}
     for name, value in parameters.items():

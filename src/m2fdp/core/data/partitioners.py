@@ -111,28 +111,23 @@ def _by_affinity(
     names: Names,
 ) -> np.ndarray:
     """The schemes of this module; all records are dealt."""
-    rng, by_edge = generator(seed, "partition-affinity"), config.level == "edge"
-    groups = edges if by_edge else np.arange(len(edges))
-    _, firsts, group_of_device, group_sizes = np.unique(
-        groups, return_index=True, return_inverse=True, return_counts=True
-    )
+    rng = generator(seed, "partition-affinity")
+    n_devices = len(edges)
     match config.scheme:
         case "labels_per_device":
-            rows = _labels_per_group(_label_count(config, n_classes), group_sizes, n_classes, rng)
+            rows = _label_sets(_label_count(config, n_classes), n_devices, n_classes, rng)
         case "dirichlet":
             # Hsu et al. 2019. A class whose draws all underflow at a tiny alpha is shared equally.
-            shares = rng.dirichlet(np.full(n_classes, config.alpha), size=len(group_sizes))
+            shares = rng.dirichlet(np.full(n_classes, config.alpha), size=n_devices)
             rows = shares + np.finfo(np.float64).tiny
         case "quantity":
-            rows = rng.dirichlet(np.full(len(group_sizes), config.alpha))[:, None]
+            rows = rng.dirichlet(np.full(n_devices, config.alpha))[:, None]
         case "table":
-            of_level = names.servers if by_edge else names.devices
-            rows = _of_table(config, [of_level[j] for j in firsts], names.given, n_classes)
-            rows = rows / group_sizes[:, None]  # each group shares its row equally
+            rows = _of_table(config, names.devices, names.given, n_classes)
         case _:  # iid
-            rows = np.ones((len(group_sizes), 1))
+            rows = np.ones((n_devices, 1))
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
-    return _deal(strata, rows[group_of_device], generator(seed, "partition-records"))
+    return _deal(strata, rows, generator(seed, "partition-records"))
 
 
 def stratified_position(
@@ -158,47 +153,43 @@ def _label_count(config: PartitionConfig, n_classes: int) -> int:
     return min(count, n_classes) if count == usual else count
 
 
-def _labels_per_group(
-    k: int, group_sizes: np.ndarray, n_classes: int, rng: np.random.Generator
-) -> np.ndarray:
-    """0/1 rows of k classes: a group takes those that the fewest devices hold so far, large groups
-    first, ties at random."""
+def _label_sets(k: int, n_devices: int, n_classes: int, rng: np.random.Generator) -> np.ndarray:
+    """0/1 rows of k classes: a device takes those that the fewest hold so far, ties at random."""
     refuse = partial(InputError, "partition.labels_per_device", k)
     if k > n_classes:
         raise refuse(f"valid: 1 to {n_classes}, the number of classes")
-    if k * len(group_sizes) < n_classes:
+    if k * n_devices < n_classes:
         raise refuse(
-            f"{counted(len(group_sizes), 'label set')} of {k} leave some of the "
-            f"{n_classes} classes without a holder; "
-            f"valid: {-(-n_classes // len(group_sizes))} to {n_classes}"
+            f"{counted(n_devices, 'label set')} of {k} leave some of the {n_classes} classes "
+            f"without a holder; valid: {-(-n_classes // n_devices)} to {n_classes}"
         )
-    rows = np.zeros((len(group_sizes), n_classes))
+    rows = np.zeros((n_devices, n_classes))
     holders = np.zeros(n_classes, dtype=np.int64)
-    for group in np.lexsort((rng.permutation(len(group_sizes)), -group_sizes)):
+    for device in np.argsort(rng.permutation(n_devices)):
         classes = np.lexsort((rng.permutation(n_classes), holders))[:k]
-        rows[group, classes] = 1
-        holders[classes] += group_sizes[group]
+        rows[device, classes] = 1
+        holders[classes] += 1
     return rows
 
 
 def _of_table(
-    config: PartitionConfig, groups: Sequence[str], given: bool, n_classes: int
+    config: PartitionConfig, devices: Sequence[str], given: bool, n_classes: int
 ) -> np.ndarray:
-    """The rows of `partition.table` (D's Table 7 is one), in the order of some named groups."""
+    """The rows of `partition.table` (D's Table 7 is one), in the order of some named devices."""
     refuse, table = partial(InputError, "partition.table"), config.table or []
     if isinstance(table, Mapping):
-        for name in (*table, *groups):
+        for name in (*table, *devices):
             if name not in table:
                 raise refuse(list(table), f"lacks a row for {name}")
-            if name not in groups:
-                known = some_of(groups) + did_you_mean(name, groups)
+            if name not in devices:
+                known = some_of(devices) + did_you_mean(name, devices)
                 raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
-        table = [table[name] for name in groups]
+        table = [table[name] for name in devices]
     elif given:
         problem = "is for names that topology.edges has; valid: name: row, for each of "
-        raise refuse("rows without names", problem + some_of(groups))
-    if len(table) != len(groups):
-        valid = f"valid: {len(groups)}, one for each that partition.level names"
+        raise refuse("rows without names", problem + some_of(devices))
+    if len(table) != len(devices):
+        valid = f"valid: {len(devices)}, one for each device"
         raise refuse(counted(len(table), "row"), valid)
     for number, row in enumerate(table):
         if len(row) != n_classes:

@@ -58,7 +58,10 @@ class PlainExperiment(Assembly):
     def __repr__(self) -> str:
         """What is trained how, on what, and with how much privacy."""
         config, devices = self.config, counted(self.plan.network.tree.n_devices, "device")
-        promised = f"{config.privacy.mechanism} at {promise.asked(config.privacy)}"
+        privacy, asked = config.privacy, f"epsilon {config.privacy.epsilon:g}"
+        if privacy.noise_multiplier is not None:
+            asked = f"{privacy.noise_multiplier:g} times the sensitivity"
+        promised = f"{privacy.mechanism} at {asked}"
         return (
             f"Experiment({config.algorithm} on {config.dataset.name}: {devices}, "
             f"{config.model.name}, {counted(config.training.rounds, 'round')} of "

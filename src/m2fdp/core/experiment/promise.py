@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
@@ -29,13 +28,6 @@ def conditions(assembly: Assembly) -> list[str]:
         length = float(assembly.model.initial_vector().norm())
         lines.append(condition(rounding.rounded(length, shortest), rounding.moved(shortest)))
     return list(dict.fromkeys(lines))
-
-
-def asked(privacy: PrivacyConfig) -> str:
-    """What noise is calibrated to, in words."""
-    if privacy.noise_multiplier is not None:
-        return f"{privacy.noise_multiplier:g} times the sensitivity"
-    return f"epsilon {privacy.epsilon:g}"
 
 
 def summarise(assembly: Assembly) -> dict[str, Any]:

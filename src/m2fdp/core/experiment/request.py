@@ -1,21 +1,34 @@
-"""`Request`: a configuration beside its plan, which is what the checks look at."""
+"""`Request`: a configuration beside its plan, and which of its keys something in the run reads.
 
+Who reads a key is told beside it (`READ_BY`). What comparisons of algorithms share, such as the
+schedule, the trust and the target, has no reader: a baseline may leave some of it aside.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+from pydantic.fields import FieldInfo
+
+from m2fdp.core import own_code
 from m2fdp.core.algorithms import Algorithm, Plan, get_algorithm
+from m2fdp.core.blocks import READ_BY, Block, marks_of
 from m2fdp.core.config import Config, PrivacyConfig, TrainingConfig
 from m2fdp.core.engine.local_rules import KeepingRule, keeping
+from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Clipping, Mechanism, get_mechanism
+from m2fdp.core.rooms import brought
 from m2fdp.core.topology.network import Network
+from m2fdp.core.yaml_files import in_yaml
 
 # Those of a configuration's pipelines that an `Experiment` has methods for and that read keys that
 # nothing else does.
 OF_EXPERIMENTS = frozenset({"bound"})
 # That stands among them where a tree of real processes is planned.
 DEPLOYMENT = "deployment"
+_EITHER, _PIPELINE = " | ", "the pipeline "
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +47,16 @@ class Request:
         """What the configuration has for a dotted key."""
         return attrgetter(key)(self.config)
 
-    def changed(self, key: str) -> bool:
-        """Whether a key, or a block, differs from its default."""
-        return bool(self.value(key) != attrgetter(key)(Config()))
-
     @property
     def training(self) -> TrainingConfig:
-        """The configuration's block."""
         return self.config.training
 
     @property
     def privacy(self) -> PrivacyConfig:
-        """The configuration's block."""
         return self.config.privacy
 
     @property
     def network(self) -> Network:
-        """The plan's."""
         return self.plan.network
 
     @property
@@ -84,12 +90,10 @@ class Request:
 
     @cached_property
     def algorithm(self) -> Algorithm:
-        """The configured one."""
         return get_algorithm(self.config.algorithm)
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The configured one."""
         return get_mechanism(self.privacy.mechanism)
 
     @property
@@ -101,3 +105,98 @@ class Request:
     def keeping(self) -> KeepingRule | None:
         """The local rule, if it keeps something of devices from round to round."""
         return keeping(self.plan.rules.local)
+
+
+class Key(NamedTuple):
+    """A key of a configuration by its dotted name, with its own readers and those of its blocks;
+    none = every run."""
+
+    name: str
+    value: Any
+    default: Any
+    readers: tuple[str, ...]
+
+
+def in_words(reader: str) -> str:
+    """The text of a reader as users see it."""
+    return reader.replace(_EITHER, " or ")
+
+
+def readers_of(field: FieldInfo) -> tuple[str, ...]:
+    """The texts beside a field, or of the block that it is."""
+    texts = marks_of(field).get(READ_BY, ())
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def keys_of(
+    block: Block, usual: Block, prefix: str = "", readers: tuple[str, ...] = ()
+) -> Iterator[Key]:
+    """Every key of a block and of those inside it.
+
+    Args:
+        usual: the same block with its defaults.
+        prefix: the block's own dotted name, with a dot at its end.
+        readers: the block's own.
+    """
+    for name, field in type(block).model_fields.items():
+        value, default = getattr(block, name), getattr(usual, name)
+        every = (*readers, *readers_of(field))
+        if isinstance(value, Block):
+            yield from keys_of(value, default, f"{prefix}{name}.", every)
+        else:
+            yield Key(f"{prefix}{name}", value, default, every)
+
+
+def refuse_idle(request: Request) -> None:
+    """Refuse the first key that differs from its default and that nothing reads.
+
+    Raises:
+        InputError: naming it, its value, who reads it, and its default.
+    """
+    for key, reader in idle_keys(request):
+        problem = f"belongs to {in_words(reader)}, which this run is without"
+        raise InputError(key.name, key.value, f"{problem}; leave it at {in_yaml(key.default)}")
+
+
+def idle_keys(request: Request) -> Iterator[tuple[Key, str]]:
+    """The keys that differ from their defaults and are read by nobody, with the reader that they
+    lack."""
+    for key in keys_of(request.config, Config()):
+        if key.value != key.default:
+            lacking = (reader for reader in key.readers if not _reads(reader, request))
+            yield from ((key, reader) for reader in list(lacking)[:1])
+
+
+def read_keys(request: Request) -> frozenset[str]:
+    """The keys that something in the run reads; all others have their defaults."""
+    keys = keys_of(request.config, Config())
+    return frozenset(key.name for key in keys if all(_reads(each, request) for each in key.readers))
+
+
+def _reads(reader: str, request: Request) -> bool:
+    """Whether a run has a reader, as `READ_BY` says."""
+    if _EITHER in reader:
+        return any(_reads(each, request) for each in reader.split(_EITHER))
+    if has := named_readers().get(reader):
+        return has(request)
+    if reader.startswith(_PIPELINE):
+        return reader.removeprefix(_PIPELINE) in request.pipelines
+    key, _, values = reader.partition(": ")
+    value = request.value(key)
+    if not values:
+        return bool(value != attrgetter(key)(Config()))
+    return value in values.split(" or ") or (own_code.is_own(str(value)) and _is_handed(key, value))
+
+
+@cache
+def named_readers() -> Mapping[str, Callable[[Request], bool]]:
+    """Readers that rooms name, and whether a run has them."""
+    return {name: has for of_room in brought("readers") for name, has in of_room.items()}
+
+
+def _is_handed(key: str, name: str) -> bool:
+    """Whether code of the user's own, which a key names, takes the whole block."""
+    if key not in ("dataset.name", "partition.scheme"):
+        return key == "privacy.mechanism"
+    n_positional = own_code.n_positional(own_code.load(key, name))
+    return n_positional != 0 if key == "dataset.name" else n_positional == 5

@@ -17,15 +17,13 @@ class OwnPart:
     """One piece of a user's code in a private run, and what epsilon rests on of it.
 
     What the engine bounds itself stays verified: plans are data, gradients are taken record by
-    record and clipped, a clip factor's answer is cut. All other code that runs beside records makes
-    epsilon conditional on it, always: nothing can enforce what else it looks at.
+    record and clipped, a clip factor's answer is cut. All other code beside records makes epsilon
+    conditional on it, always: nothing can enforce what else it looks at.
 
     Attributes:
-        key: key of the configuration that names it.
-        name: what it is called there.
+        key: the configuration's key that names it, as `name`.
         part: what it is for.
-        file: the file that it stands in.
-        trusted: what epsilon rests on, as a predicate of the file.
+        trusted: what epsilon rests on, as a predicate of the `file` that it stands in.
         enforced: whether the engine bounds what it does; else epsilon is conditional on it.
     """
 

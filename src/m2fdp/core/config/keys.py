@@ -1,0 +1,398 @@
+"""The blocks of the core's configuration. The text below a key is what users read of it."""
+
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+
+from m2fdp.core.blocks import (
+    Block,
+    Count,
+    Decay,
+    Decibel,
+    Epsilon,
+    Extensible,
+    FromText,
+    Name,
+    NonNegative,
+    Number,
+    Positive,
+    Probability,
+    extended,
+    key,
+    one_of,
+    spelled,
+)
+
+_DOWNLOADED = ("fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100")
+DATASETS = ("digits", *_DOWNLOADED, "npz", "synthetic")
+SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table")
+_FILES = f"dataset.name: {' or '.join(_DOWNLOADED)}"
+_SYNTHETIC, _RESNET = "dataset.name: synthetic", "model.name: resnet"
+_MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
+# Who reads the factor of the papers' noise.
+_PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
+_MOST_STEPS = 10_000_000  # every step of a run is planned before the first
+PIXELS: Final = "pixels"  # the map that leaves images as they are
+
+
+def _grey_or_coloured(shape: list[int]) -> list[int]:
+    if shape[2] not in (1, 3):
+        raise ValueError("the third number, of channels, must be 1 or 3")
+    return shape
+
+
+class DatasetConfig(Block):
+    """Which data set, and where its files are."""
+
+    file = "data"
+
+    name: Annotated[str, *one_of(*DATASETS)] = "digits"
+    """digits is embedded, npz a file of arrays, synthetic random images whose class is what
+    generates them; package.module:function makes a data set of your own."""
+    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz", no_release=True)
+    """The folder of torchvision's layout; for npz the file itself."""
+    download: bool = key(False, read_by=_FILES, no_release=True)
+    """Whether missing files may be fetched over the network."""
+    scale: Literal["pixels", "unit_norm"] = key(
+        "pixels", since="0.5.0", read_by="features.map: pixels"
+    )
+    """pixels, each from 0 to 1, or unit_norm: every image over its own length, so that none is
+    longer than one (features.map: pixels)."""
+    confirmed: bool = key(False, since="0.20.0", no_release=True)
+    """You confirm that constants known beforehand have scaled records which are floats, and not
+    what the records hold. Without it ε is conditional; whole numbers (uint8) are scaled by 255
+    here."""
+    shape: Annotated[
+        list[Annotated[int, Number, Field(ge=1, le=128)]],
+        FromText,
+        Field(min_length=3, max_length=3),
+        AfterValidator(_grey_or_coloured),
+    ] = key([28, 28, 1], since="0.11.0", read_by=_SYNTHETIC)
+    """Height, width and channels (1 or 3) of synthetic images."""
+    # Of synthetic records.
+    classes: ClassVar[int] = 10
+    records: Annotated[int, Number, Field(ge=1, le=10**6)] = key(
+        60_000, since="0.11.0", read_by=_SYNTHETIC
+    )
+    """Synthetic training records; there are a sixth as many test records."""
+
+
+def _row(value: Any) -> Any:
+    """Lists in lists can't stand on a command line: `5/0` is a row of two."""
+    return value.split("/") if isinstance(value, str) else value
+
+
+def _with_texts(value: Any) -> Any:
+    """YAML reads names such as 7 as numbers."""
+    return {str(name): row for name, row in value.items()} if isinstance(value, dict) else value
+
+
+Row = Annotated[list[NonNegative], BeforeValidator(_row)]
+
+
+class PartitionConfig(Block):
+    """How the training records are dealt to the devices (J Sec. VI-A)."""
+
+    file = "data"
+
+    scheme: Annotated[str, *one_of(*SCHEMES)] = "labels_per_device"
+    """By the classes that a device holds (labels_per_device, dirichlet), with skewed sizes
+    (quantity), at random (iid), as a table says, or by a package.module:function of your own."""
+    labels_per_device: Count = key(3, read_by="partition.scheme: labels_per_device")
+    """Classes a device holds (labels_per_device); 3 means all where there are fewer."""
+    alpha: Positive = key(0.5, read_by="partition.scheme: dirichlet or quantity")
+    """Concentration of the Dirichlet law over labels (dirichlet) or over shard sizes (quantity)."""
+    table: (
+        Annotated[list[Row], FromText, Field(min_length=1)]
+        | Annotated[dict[str, Row], BeforeValidator(_with_texts), Field(min_length=1)]
+        | None
+    ) = key(None, since="0.13.0", read_by="partition.scheme: table")
+    """A row a device with its records of each class, 5/0|0/5 on the command line, or, where
+    topology.edges names devices, name: row; all records of a class are dealt, in these
+    proportions."""
+    samples_per_device: Count | None = None
+    """At most so many records a device; null = all."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the training records that the cloud keeps for choosing schedules."""
+    held_out_by: Literal["cloud", "devices"] = key(
+        "cloud", since="0.11.0", read_by="partition.validation_fraction"
+    )
+    """Who keeps that share: the cloud, in clear; or devices, each of its own records, who send a
+    noised count of those that the model gets right."""
+
+    @model_validator(mode="after")
+    def _given(self) -> Self:
+        if self.scheme == "table" and self.table is None:
+            raise ValueError("scheme: table needs partition.table, a row a device")
+        return self
+
+
+def _depth(depth: int) -> int:
+    if depth % 18 != 2:
+        raise ValueError("valid: 18 b + 2 layers, such as 20, 38, 56 and 110")
+    return depth
+
+
+class ModelConfig(Block):
+    """What is trained."""
+
+    name: str = "softmax"
+    """softmax, logistic, svm, dense (one hidden layer, H's), lenet (with sigmoids, for attacks),
+    cnn2 (G's), cnn12 (J's), resnet (D's), or package.module:function for a torch module of your
+    own."""
+    hinge: Literal["one_vs_rest", "crammer_singer"] = key("one_vs_rest", read_by="model.name: svm")
+    """Which multi-class hinge (svm)."""
+    channels: (
+        Annotated[
+            list[Annotated[int, Number, Field(ge=1, le=4096)]],
+            FromText,
+            Field(min_length=3, max_length=3),
+        ]
+        | None
+    ) = key(None, read_by="model.name: cnn12")
+    """Output channels of cnn12's three convolutions; null = those with M = 7840 parameters in
+    all."""
+    loss: str | None = key(None, since="0.2.0")
+    """package.module:function for a loss of your own, scores (B, C) and labels (B,) to a loss a
+    record (B,); null = the model's."""
+    depth: Annotated[int, Number, Field(ge=20, le=1010), AfterValidator(_depth)] = key(
+        20, since="0.5.0", read_by=_RESNET
+    )
+    """Layers of resnet: 18 b + 2, such as D's 56 and 110."""
+    width: Annotated[int, Number, Field(ge=1, le=1024)] = key(16, since="0.5.0", read_by=_RESNET)
+    """Channels of resnet's first module; D's is 16."""
+    norm: Literal["batch", "group"] = key("batch", since="0.5.0", read_by=_RESNET)
+    """How resnet normalises: over the batch (D's algorithms only, without privacy), or over groups
+    of a record's own channels."""
+    stem_stride: Annotated[int, Number, Field(ge=1, le=2)] = key(1, since="0.5.0", read_by=_RESNET)
+    """Of resnet's first convolution: 1 (D), or 2, which quarters all maps."""
+
+
+def _less_default(content: Any, given: str, default: str) -> Any:
+    """A block's content, where a key that is given puts another one's default to null."""
+    there = isinstance(content, dict) and content.get(given) is not None
+    return {default: None} | content if there else content
+
+
+class TrustConfig(Block):
+    """Which servers are trusted: shares per layer, or the untrusted ones by name (J eq. 4)."""
+
+    ratios: Annotated[list[Probability], FromText] | None = [0.5]
+    """p_1 … p_L-1: the share of trusted servers among the children of untrusted ones, layer by
+    layer."""
+    untrusted: Annotated[list[Name], FromText] | None = None
+    """Or the untrusted servers by name (set `ratios` to null)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _instead_of_ratios(cls, content: Any) -> Any:
+        return _less_default(content, "untrusted", "ratios")
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Self:
+        if self.ratios is not None and self.untrusted is not None:
+            raise ValueError("give ratios or untrusted, not both")
+        return self
+
+
+@extended("topology")
+class TopologyConfig(Extensible):
+    """The tree: fan-outs from the cloud down, or a file of edges; and who is trusted in it."""
+
+    fanouts: Annotated[list[Count], FromText, Field(min_length=1)] | None = [10, 5]
+    """Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers with 5 devices
+    each. With `edges` they must agree, or be null."""
+    edges: Name | None = None
+    """Or a file of edges: CSV with parent,child, or a YAML list of pairs."""
+    weights: Literal["uniform", "samples"] = key("uniform", since="0.2.0")
+    """rho, the weight of a node at its parent: the same for all siblings (uniform), or by the
+    number of training records below it (samples)."""
+    trust: TrustConfig = TrustConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _instead_of_fanouts(cls, content: Any) -> Any:
+        return _less_default(content, "edges", "fanouts")
+
+    @model_validator(mode="after")
+    def _some_tree(self) -> Self:
+        if self.fanouts is None and self.edges is None:
+            raise ValueError("give fanouts (such as 10|5) or edges (a file)")
+        return self
+
+
+class ResourcesConfig(Block):
+    """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
+
+    marks = {"no_release": True}
+
+    wireless_power_dbm: Decibel = 24.0
+    """Power of links below layer 1."""
+    wireless_rate_mbps: Positive = 35.0
+    """Rate of links below layer 1."""
+    wired_power_dbm: Decibel = 38.0
+    """Power of links into the cloud."""
+    wired_rate_mbps: Positive = 100.0
+    """Rate of links into the cloud."""
+    # Q, of a message's M parameters: float32.
+    bits_per_parameter: ClassVar[int] = 32
+    step_delay_s: NonNegative = 0.2
+    """Seconds of a device's local step."""
+    step_energy_j: NonNegative = 1e-3
+    """Joules of a device's local step."""
+    uplinks: Literal["sequential", "parallel"] = "sequential"
+    """Whether the children of one server transmit in turn (sequential, J's Gamma) or at once
+    (parallel)."""
+
+
+class ServerConfig(Block):
+    """What the cloud makes of a round's aggregate w' and the model w that the round began with."""
+
+    rule: Literal["average", "momentum", "yogi"] = "average"
+    """w' itself (average, J eq. 13); a step along v <- momentum v + w' - w (momentum, FedAvgM, Hsu
+    et al. 2019); or one by the moments of w' - w (yogi, Reddi et al. 2021). It sees only what the
+    cloud has received, and costs no epsilon and no message."""
+    momentum: Decay = key(0.5, read_by=_MOMENTUM)
+    """beta, what is left of v after a round."""
+    learning_rate: Positive = key(0.01, read_by=_YOGI)
+    """Step size of the server."""
+
+
+@extended("training")
+class TrainingConfig(Extensible):
+    """The schedule of J Algorithm 1."""
+
+    rounds: Count = 30
+    """T, global rounds."""
+    local_steps: Count = 4
+    """K, local steps of a round."""
+    local_aggregation: dict[int, Count] = {1: 2}
+    """By layer l: a local aggregation up to it every so many local steps; null = none."""
+    participants: Count | None = None
+    """s_c, devices of each lowest server that take part in a round, drawn uniformly; null = all."""
+    participation: Annotated[float, Number, Field(gt=0, le=1)] | None = key(None, since="0.3.0")
+    """q: every device takes part in a round with this chance, by itself (H Alg. 1); null = all, or
+    `participants`."""
+    estimator: Literal["mean", "fixed", "clipped"] = key(
+        "mean", since="0.3.0", read_by="privacy.unit: device"
+    )
+    """What a lowest server makes of its devices' updates: their mean (with `participation` over the
+    expected number), or their weighted sum over q times the weight of all (fixed) or over the
+    larger of q least_weight and the weight of those who take part (clipped)."""
+    least_weight: Positive | None = key(None, since="0.3.0", read_by="training.estimator: clipped")
+    """W_min of `estimator: clipped`."""
+    batch_size: Positive | None = None
+    """B, expected size of a device's Poisson-sampled minibatch; null = its whole shard."""
+    learning_rate: Positive = 0.5
+    """gamma, the (first) step size."""
+    accumulated_noise: Positive | None = key(None, since="0.16.0")
+    """The standard deviation that noise alone may give a parameter by the last round: all steps are
+    shortened by one factor until it does not pass it; null = steps as they are. Without noise
+    nothing is shortened."""
+    step_size: Literal["constant", "inverse_sqrt"] = "constant"
+    """eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1)."""
+    proximal: NonNegative = key(0.0, since="0.5.0")
+    """mu: every local step also goes -eta mu (w - centre), un-clipped and un-noised (G Alg. 1,
+    FedProx); at most 1/eta."""
+    proximal_center: Literal["received", "global"] = key("received", since="0.5.0")
+    """The centre of the proximal term: the model that the device last received, or the one that the
+    round began with."""
+    server: ServerConfig = key(ServerConfig(), since="0.10.0")
+    evaluate_every: Count = key(1, no_release=True)
+    """Rounds between two evaluations."""
+    metrics: Annotated[
+        list[Annotated[str, spelled(r"[\w.]+:\w+", "package.module:NAME, a Metric of your own")]],
+        FromText,
+    ] = key([], since="0.21.0", no_release=True)
+    """Metrics of your own, as `package.module:NAME`, that every evaluation takes beside accuracy
+    and loss (docs/metrics.md)."""
+    evaluate_on: Literal["test", "validation"] = key("test", no_release=True)
+    """The records that the model is evaluated on; validation needs
+    `partition.validation_fraction`."""
+    checkpoint_every: Count | None = key(10, no_result=True)
+    """Rounds between two checkpoints, which `resume` goes on from; null = none."""
+    backend: Literal["auto", "reference", "sequential", "stacked"] = "auto"
+    """How gradients are computed: one record at a time (reference), one learner after the other
+    (sequential), many in one product (stacked), or what is fastest (auto). Of a split model: client
+    and server by themselves (reference), or in one step (auto)."""
+
+    @model_validator(mode="after")
+    def _plannable(self) -> Self:
+        if (steps := self.rounds * self.local_steps) > _MOST_STEPS:
+            raise ValueError(f"rounds x local_steps = {steps:,} is more than {_MOST_STEPS:,}")
+        return self
+
+    @field_validator("local_aggregation", mode="before")
+    @classmethod
+    def _null_clears(cls, value: Any) -> Any:
+        """Overlays and `--params` can only overwrite a key, so null means none."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            # The command line's keys are texts, a file's are numbers: the later one counts.
+            by_layer = {str(layer): every for layer, every in value.items()}
+            return {layer: every for layer, every in by_layer.items() if every is not None}
+        return value
+
+
+@extended("privacy")
+class PrivacyConfig(Extensible):
+    """The mechanism, its calibration and the target (J Sec. III-C).
+
+    Which of them go together is a mechanism's affair: `m2fdp.core.privacy.mechanisms`.
+    """
+
+    mechanism: Annotated[str, *one_of("gradient", "upload", "weights")] = "gradient"
+    """Where noise is added: at every local step (gradient), to uploaded models (upload, the
+    papers'), to models that are clipped themselves (weights, G's), or by a package.module:function
+    of your own."""
+    calibration: Literal["accountant", "paper", "multiplier"] = "accountant"
+    """accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload) or G's rule
+    (weights). multiplier: whoever adds noise takes noise_multiplier times its sensitivity."""
+    noise_multiplier: Positive | None = key(
+        None, since="0.3.0", read_by="privacy.calibration: multiplier"
+    )
+    """z, noise over sensitivity (calibration: multiplier, H Alg. 1)."""
+    alpha: Positive = key(1.0, read_by=_PAPERS_NOISE)
+    """alpha_l of J Prop. 1, a factor of the papers' noise (calibration: paper)."""
+    epsilon: Epsilon = 4.0
+    """The target that every distrusted observer stays within."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """The target's delta, below one over the records of the largest shard."""
+    clipping_norm: Positive = 1.0
+    """C of a record's gradient (gradient), G of a minibatch gradient (upload, J Assumption 2), S of
+    a device's (unit: device), or C of a model (weights)."""
+    clip: Literal["flat", "per_layer"] = key("flat", since="0.3.0", read_by="privacy.unit: device")
+    """How a device's update is clipped (unit: device): as a whole, or each of the model's n layers
+    to clipping_norm / sqrt(n) (H Alg. 1)."""
+    adjacency: Literal["add_remove", "zero_out", "replace_one"] = "add_remove"
+    """How two neighbouring data sets differ; replace_one is for mechanism: gradient and unit:
+    record, or mechanism: weights."""
+    unit: Literal["record", "device"] = "record"
+    """Whose presence is hidden: a record's, or a device's as a whole."""
+    budget: Epsilon | None = None
+    """Training ends before the round that would pass this verified epsilon; null = no such end."""
+
+
+class ThreatConfig(Block):
+    """Who must not learn more than the target; everybody else is only reported."""
+
+    file = "privacy"
+
+    distrusted: Annotated[
+        list[
+            Literal[
+                "servers", "cloud", "siblings", "cousins", "far_devices", "public", "super_nodes"
+            ]
+        ],
+        FromText,
+        Field(min_length=1),
+    ] = ["servers", "cloud"]
+    """The observers that the target binds; far_devices are cousins too, and siblings and elected
+    super_nodes are the same devices. The default binds those of servers and cloud that are not
+    trusted; any other list must not name a trusted cloud."""
+    open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = []
+    """Links on which somebody listens."""
+    colluding: Annotated[int, Number, Field(ge=0, le=10_000)] = key(0, since="0.3.0")
+    """zeta: so many of those whose noise protects a device tell the observers what they drew; the
+    worst ones."""
