@@ -28,7 +28,6 @@ from m2fdp.convergence.descent import (
 from m2fdp.convergence.facts import EQUAL_ROUNDS, check_bound
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.server_rules import adding
 from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.training import FixedRounds, RoundPolicy
@@ -253,7 +252,7 @@ class Bounded(PlainExperiment):
             return schedule
         return shortened(schedule, self.accumulated_noise, most)
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> tuple[Sequence[tuple[float, float]], RoundPolicy]:
         costs, policy = super().paced(simulation)
         if self.accumulated_noise is not None:
             policy = FixedRounds(self.run_plan.rounds, told=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import Config, ResourcesConfig
-from m2fdp.core.costs.resources import Cost, totals, watts
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import CourseState, Decision, Progress, RoundRecord
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.costs.resources import Cost, totals, watts
 from m2fdp.tiers.clock import RoundTimes, clients_of, draw_noise, draw_profiles, round_times
 from m2fdp.tiers.config import TRAINED, ClockConfig, PlateauConfig
 from m2fdp.tiers.costs import ModuleCosts, resnet_costs

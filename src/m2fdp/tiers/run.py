@@ -10,19 +10,19 @@ import numpy as np
 import torch
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
 from m2fdp.core.engine.training import RoundPolicy
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
+from m2fdp.costs.resources import Cost
+from m2fdp.costs.run import Billed
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.nets.resnet import resnet_plan
 from m2fdp.tiers.costs import ModuleCosts, costs_of_cuts, module_costs
@@ -37,7 +37,7 @@ from m2fdp.tiers.tree_plan import TreeTiers, billed_cuts, plan_tree_tiers, tree_
 from m2fdp.tiers.ways import Way, way_of
 
 
-class Tiered(PlainExperiment):
+class Tiered(Billed):
     """A run whose devices may split their model (`tiering`)."""
 
     @property
@@ -165,8 +165,8 @@ class Tiered(PlainExperiment):
     def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
         course, rounds = self.course, self.run_plan.rounds
         if self.splits is not None:
-            clock = self.link_clock(simulation)
-            course = tree_course(self.splits, clock, rounds, self.config.resources)
+            links = self.links(simulation)
+            course = tree_course(self.splits, links, rounds, self.config.resources)
         if course is None:
             return super().paced(simulation)
         return course.totals, PlannedTiers(rounds, course, self.config.training.plateau)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from m2fdp.core.config import ResourcesConfig
-from m2fdp.core.costs.resources import Cost, LinkClock, watts
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
+from m2fdp.costs.resources import Cost, Links, round_costs, watts
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import GIGA, RoundTimes, clients_of, draw_noise, draw_profiles, round_times
 from m2fdp.tiers.config import ClockConfig, TieringConfig
@@ -119,15 +119,15 @@ def plan_tree_tiers(
 
 
 def tree_course(
-    tiers: TreeTiers, clock: LinkClock, plans: Sequence[RoundPlan], config: ResourcesConfig
+    tiers: TreeTiers, links: Sequence[Links], plans: Sequence[RoundPlan], config: ResourcesConfig
 ) -> TierCourse:
-    """What the rounds cost, and what is told of them: devices, then servers' links, by the same
-    network's clock. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
+    """What the rounds cost, and what is told of them: devices, then servers' links, by those
+    of each network. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
     """
     radio, costs, logged = watts(config.wireless_power_dbm), [], []
     every = range(1, int(tiers.tiers.max()) + 1)
-    for number, plan in enumerate(plans):
-        servers, took = clock.servers(plan), tiers.took[number]
+    for number, servers in enumerate(round_costs(links, plans, Links.servers)):
+        took = tiers.took[number]
         energy = radio * tiers.sending[number] + config.step_energy_j * tiers.computing[number]
         seconds = float(took.max()) + servers.delay_s
         costs.append(Cost(float(energy) + servers.energy_j, seconds))

@@ -11,11 +11,10 @@ import numpy as np
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config, ThreatConfig, released
-from m2fdp.core.costs.resources import Cost, LinkClock, Links, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.lengths import TooLongError, any_length
-from m2fdp.core.engine.local_rules import adds_up, keeping
+from m2fdp.core.engine.local_rules import adds_up
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
@@ -258,26 +257,18 @@ class Assembly(Parts):
             lambda weights: evaluate(
                 model, weights, *evaluated, process.executor.workers, self.metrics
             ),
-            lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
+            lambda round_: costs[round_ - 1],
             mechanism.epsilon if mechanism.private else lambda round_: nan,
             private=config.partition.held_out_by == "devices",
             own={name: metric.name for name, metric in self.metrics.items()},
         )
         return Run(process, policy, self.calibration.affordable_rounds, measures, self.longest)
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
-        """What the rounds have cost together after each of t = 1…T, and how they are decided."""
-        clock, rounds = self.link_clock(simulation), self.run_plan.rounds
-        return totals([clock.round(plan) for plan in rounds]), FixedRounds(rounds)
-
-    def link_clock(self, simulation: Simulation) -> LinkClock:
-        """What messages over the links of the run's networks cost."""
-        links = [
-            Links(network, each.lock_step, simulation.model.n_parameters, self.config.resources)
-            for network, each in zip(simulation.networks, simulation.mechanisms, strict=True)
-        ]
-        rule = keeping(simulation.rules.local)
-        return LinkClock(links, reports=len(rule.reports) if rule is not None else 0)
+    def paced(self, simulation: Simulation) -> tuple[Sequence[tuple[float, float]], RoundPolicy]:
+        """Joules and seconds after each of t = 1…T rounds, which the core does not count, and how
+        the rounds are decided."""
+        rounds = self.run_plan.rounds
+        return [(nan, nan)] * len(rounds), FixedRounds(rounds)
 
     def _refuse_undrawn(self, process: SimulationProcess) -> None:
         mechanisms = process.simulation.mechanisms
