@@ -20,14 +20,13 @@ from m2fdp.control.problem import build_problem, choice_grid, longest, plan_prob
 from m2fdp.convergence.mean_descent import Landscape, longest_squared, smoothness_of
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.training import DivergenceError, RoundPolicy
+from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.assembly import threat_of
+from m2fdp.core.experiment.assembly import Paced, threat_of
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism, build_mechanism
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
@@ -146,7 +145,7 @@ class Controlled(PlainExperiment):
     def step_sizes(self) -> set[float]:
         return set() if self.config.control.enabled else super().step_sizes
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[tuple[float, float]], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> Paced:
         costs, policy = super().paced(simulation)
         if self.controller is not None:
             policy = ControlledRounds(self.controller, self.run_plan.rounds, simulation)

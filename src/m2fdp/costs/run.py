@@ -1,18 +1,16 @@
 """A run, and what its rounds cost."""
 
-from collections.abc import Sequence
-
 from m2fdp.core.engine.local_rules import keeping
 from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.training import RoundPolicy
+from m2fdp.core.experiment.assembly import Paced
 from m2fdp.core.experiment.experiment import PlainExperiment
-from m2fdp.costs.resources import Cost, Links, round_costs, totals
+from m2fdp.costs.resources import Links, round_costs, totals
 
 
 class Billed(PlainExperiment):
     """A run whose rounds cost joules and seconds (`resources`)."""
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> Paced:
         _, policy = super().paced(simulation)
         return totals(round_costs(self.links(simulation), self.run_plan.rounds)), policy
 

@@ -3,7 +3,7 @@
 Servers and cloud read the messages of every run, so for them all runs compose. What a run trains
 with and what is released last follow from scores that were released before, which composition
 allows. A device's records stay where they are: in each run of the search a record is trained on, or
-it is held out and counted in the score (`m2fdp.core.privacy.scores`), in all of them the same. The
+it is held out and counted in the score (`m2fdp.selection.scores`), in all of them the same. The
 released run trains on it in either case.
 
 Two runs with their numbers: full batches, each run one Gaussian in all. The search's two runs move

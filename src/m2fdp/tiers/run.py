@@ -1,7 +1,6 @@
 """A run whose devices split their model: in epochs of their own on a star, or step by step on a
 tree."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -13,15 +12,14 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
-from m2fdp.core.engine.training import RoundPolicy
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.assembly import Paced
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
-from m2fdp.costs.resources import Cost
 from m2fdp.costs.run import Billed
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.nets.resnet import resnet_plan
@@ -162,7 +160,7 @@ class Tiered(Billed):
             return build_transfer_process(simulation, cuts > 0, settings, workers)
         return build_tier_process(simulation, cuts, settings, workers)
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> Paced:
         course, rounds = self.course, self.run_plan.rounds
         if self.splits is not None:
             links = self.links(simulation)

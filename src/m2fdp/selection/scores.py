@@ -6,19 +6,26 @@ most, and nothing else. A training record moves counts by the released model alo
 in one of the releases, never in both.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.privacy.accounting import Composition, least_noise, subsampled
+from m2fdp.core.data.manifest import held_out
+from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.evaluation import evaluate
+from m2fdp.core.experiment.experiment import PlainExperiment
+from m2fdp.core.experiment.parts import records_of
+from m2fdp.core.privacy.accounting import least_noise, subsampled
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
-from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.releases import Account, AlikeRounds, Past, Release
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network, heads_of
-
-_SEES = "a noised count of right answers about held-out records"
 
 
 def score_deviation(privacy: PrivacyConfig) -> float:
@@ -55,7 +62,7 @@ class _Once(Account):
         return False
 
     def shown(self, line: Release, past: Past) -> list[AlikeRounds]:
-        law: Composition = ((subsampled(1.0, 1 / self.unit), 1),)
+        law = ((subsampled(1.0, 1 / self.unit), 1),)
         return [AlikeRounds(plan, law, 1, self.deviation) for plan in list(past.counted)[:1]]
 
 
@@ -64,11 +71,35 @@ def with_scores(ledger: Ledger, deviation: float) -> Ledger:
     of held-out records: as if its observer were sent every count behind this noise."""
 
     def of_held_out(line: Release) -> Release:
-        def behind(position: Position, known: float) -> float:
-            return deviation / position.unit if known else 0.0
-
-        shown = line.behind(behind)
+        shown = line.behind(lambda position, known: deviation / position.unit if known else 0.0)
         once = _Once(line.position.unit, shown.deviation, held_out=True)
-        return replace(shown, sees=_SEES, account=once)
+        sees = "a noised count of right answers about held-out records"
+        return replace(shown, sees=sees, account=once)
 
     return replace(ledger, lines=(*ledger.lines, *map(of_held_out, ledger.lines)))
+
+
+class Scored(PlainExperiment):
+    """A run whose devices may hold records out (`partition.held_out_by`)."""
+
+    @cached_property
+    def mechanisms(self) -> tuple[CalibratedMechanism, ...]:
+        found, partition = super().mechanisms, self.config.partition
+        if not self.plan.private or partition.held_out_by != "devices":
+            return found
+        ledger = with_scores(found[0].ledger, score_deviation(self.config.privacy))
+        return tuple(replace(each, ledger=ledger) for each in found)
+
+    def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
+        """The accuracy on records that devices hold out, as the cloud is told it: a release, behind
+        noise. None where devices hold out nothing."""
+        if self.config.partition.held_out_by == "cloud":
+            return None
+        samples, holders = held_out(self.dealt, "validation")
+        weights = parameters_to_vector(state_dict.values())
+        set_exact_arithmetic()
+        records = records_of(self.inputs, samples, "cpu")
+        right = evaluate(self.model, weights, *records).predictions.numpy()
+        right = right == self.dataset.labels[samples]
+        deviation, draws = score_deviation(self.config.privacy), self.randomness_of(samples)
+        return score(right, holders, self.network, deviation, draws.noise)
