@@ -38,13 +38,9 @@ def score_deviation(privacy: PrivacyConfig) -> float:
 def score(
     right: np.ndarray, holders: np.ndarray, network: Network, deviation: float, streams: Streams
 ) -> float:
-    """The share of held-out records that a model gets right, as the cloud is told it. The noised
+    """The share of held-out records that a model gets `right`, bool (n,), as the cloud is told it,
+    behind the noise that each head of their `holders`, int64 (n,), adds to its count. The noised
     sum of all counts over n need not lie in [0, 1].
-
-    Args:
-        right: bool (n,), which records the model gets right.
-        holders: int64 (n,), the device of each.
-        deviation: the noise that each head adds to its count.
     """
     noise = streams.generator("score").standard_normal(len(np.unique(heads_of(network), axis=0)))
     return float((right.sum() + deviation * noise.sum()) / len(holders))
