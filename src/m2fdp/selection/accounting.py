@@ -25,9 +25,6 @@ from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import KINDS
 
-# Targets have so many digits; they are rounded down.
-_DIGITS = 6
-
 
 @dataclass(frozen=True, eq=False)
 class Procedure:
@@ -114,4 +111,4 @@ def split_target(
     whole = factor * gaussian_shift(target, delta)
     shifts = whole * sqrt(1 - share), whole * sqrt(share / n_searched)
     parts = (epsilon(((subsampled(1.0, shift), 1),), delta) for shift in shifts)
-    return Targets(*(floor(10**_DIGITS * part) / 10**_DIGITS for part in parts))
+    return Targets(*(floor(1e6 * part) / 1e6 for part in parts))  # six digits, down
