@@ -20,8 +20,7 @@ from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.calibration import no_privacy
+from m2fdp.core.privacy.calibration import CalibratedMechanism, no_privacy
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Randomness, seeded

@@ -5,7 +5,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _CORE = (
-    "algorithms config costs data errors files formatting models own_code privacy "
+    "algorithms config data errors files formatting models own_code privacy "
     "schedule streams topology yaml_files"
 )
 MOVED = {name: f"core.{name}" for name in _CORE.split()} | {

@@ -34,12 +34,12 @@ from m2fdp.core.config import (
     TrainingConfig,
     TrustConfig,
 )
-from m2fdp.core.costs.resources import Links
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_edges
 from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.costs.resources import Links
 
 M = 7840
 PRIVACY = PrivacyConfig(

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from m2fdp.core.config import Config, ResourcesConfig
-from m2fdp.core.costs.resources import LinkClock, Links, totals, watts
 from m2fdp.core.privacy.mechanisms import step_together
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.costs.resources import Links, totals, watts
 from m2fdp.tiers.clock import costs_of_cuts, resnet_costs
 from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.course import billed_cuts, plan_tree_tiers, tree_course
@@ -113,8 +113,8 @@ def test_the_servers_links_come_after_the_slowest_device():
     network, clock = world([True, True], 2)
     plans = (RoundPlan((0,), 0.1),) * 2
     tiers, resources = planned(network, clock, plans), ResourcesConfig()
-    clock = LinkClock([Links(network, step_together(network), 7840, resources)])
-    course = tree_course(tiers, clock, plans, resources)
+    links = [Links(network, step_together(network), 7840, resources)]
+    course = tree_course(tiers, links, plans, resources)
     costs = totals(course.costs)
     wired = 2 * 7840 * 32 / 100e6  # two servers, one after the other
     assert costs[1].delay_s == pytest.approx(tiers.took.max(axis=1).sum() + 2 * wired)

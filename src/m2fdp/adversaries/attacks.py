@@ -24,7 +24,7 @@ from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.promise import conditions
 from m2fdp.core.formatting import EPSILON_NAMES, for_json
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
 from m2fdp.core.streams import KeyedStreams, digest_of, generator, seeded
 

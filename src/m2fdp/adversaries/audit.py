@@ -19,9 +19,9 @@ from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.engine.local_rules import KeepingRule, keeping
 from m2fdp.core.engine.process import State
 from m2fdp.core.privacy.accounting import ShiftLaw
+from m2fdp.core.privacy.calibration import nominal_epsilon
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
-from m2fdp.core.privacy.multiplier import nominal_epsilon
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import receiver
@@ -40,7 +40,7 @@ class Bounds:
         position, observer: of the audited line of the ledger.
         epsilon_lower: the lower bound at the audit's confidence.
         epsilon_upper: the ledger's, for the same rounds.
-        epsilon_nominal: see `m2fdp.core.privacy.multiplier.nominal_epsilon`.
+        epsilon_nominal: see `m2fdp.core.privacy.calibration.nominal_epsilon`.
         largest_lower: more can't be shown with so many repetitions.
         rounds, releases: that the observer saw.
         repetitions: copies of each world that were run; fewer where they refute the ledger.

@@ -32,7 +32,7 @@ from m2fdp.core.engine.simulation import Simulation
 from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.mechanisms import LockStep, Protection, get_mechanism
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.sight import BESIDE, NOBODY

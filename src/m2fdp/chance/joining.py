@@ -18,7 +18,7 @@ import numpy as np
 
 from m2fdp.core.config import Config
 from m2fdp.core.engine.sampling import draw_participants
-from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit, subsampled
+from m2fdp.core.privacy.accounting import Adjacency, Composition, ShiftLaw, Unit, subsampled
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
@@ -150,9 +150,19 @@ def joined_unseen(
     if unit == "record":
         return None
     if sum(count for _, count in laws) == 1:
-        return tuple((law.thinned(rate), count) for law, count in laws)
+        return tuple((thinned(law, rate), count) for law, count in laws)
     certain = all(len(law.shifts) == 1 for law, _ in laws)
     if not certain or adjacency == "replace_one":
         return None
     largest = sqrt(sum(count * law.largest**2 for law, count in laws))
     return ((subsampled(rate, largest), 1),)
+
+
+def thinned(law: ShiftLaw, rate: float) -> ShiftLaw:
+    """The law of a release that the record has a part in with this probability only."""
+    stays, shifts, moves = 0.0, law.shifts, law.probabilities
+    if law.shifts[0] == 0.0:
+        stays, shifts, moves = law.probabilities[0], law.shifts[1:], law.probabilities[1:]
+    return ShiftLaw(
+        (0.0, *shifts), (1.0 - rate + rate * stays, *(rate * chance for chance in moves))
+    )

@@ -13,7 +13,7 @@ import numpy as np
 from m2fdp.control.problem import ChoiceGrid, lowest, trusted_branch, with_present
 from m2fdp.convergence.descent import arriving_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, carried, parted, sample_variance
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.mechanisms import LockStep, Noise
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule

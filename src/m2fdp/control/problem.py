@@ -21,11 +21,11 @@ from m2fdp.control.gaps import NOTHING, Gap, History, MechanismGap, PapersGap
 from m2fdp.convergence.bound import layer_terms, noise_factor, trust_shares
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.costs.resources import Links, message_bits
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import Trust
+from m2fdp.costs.resources import Links, message_bits
 
 # Of larger subnets so many sizes are looked at, evenly spaced from one device to all; fewer where
 # tau and the step size are chosen, too.

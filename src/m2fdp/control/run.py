@@ -18,21 +18,20 @@ from m2fdp.control.controller import (
 from m2fdp.control.noise import Spread, noise_laws, sample_terms
 from m2fdp.control.problem import build_problem, choice_grid, longest, plan_problem
 from m2fdp.convergence.mean_descent import Landscape, longest_squared, smoothness_of
-from m2fdp.core.costs.resources import Cost, Links
 from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.training import DivergenceError, RoundPolicy
+from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.assembly import threat_of
+from m2fdp.core.experiment.assembly import Paced, threat_of
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism, build_mechanism
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.core.topology.network import Network
+from m2fdp.costs.resources import Links
 
 _SHARES = ["energy_share", "delay_share", "gap_share"]
 PLANNED_COLUMNS = ["round", "K", "s_trusted", "s_untrusted", "eta", *_SHARES]
@@ -146,7 +145,7 @@ class Controlled(PlainExperiment):
     def step_sizes(self) -> set[float]:
         return set() if self.config.control.enabled else super().step_sizes
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> Paced:
         costs, policy = super().paced(simulation)
         if self.controller is not None:
             policy = ControlledRounds(self.controller, self.run_plan.rounds, simulation)

@@ -1,6 +1,6 @@
 """A run whose steps noise shortens, and whose convergence is bounded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import inf
@@ -28,16 +28,15 @@ from m2fdp.convergence.descent import (
 from m2fdp.convergence.facts import EQUAL_ROUNDS, check_bound
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.costs.resources import Cost
 from m2fdp.core.engine.server_rules import adding
 from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.training import FixedRounds, RoundPolicy
+from m2fdp.core.engine.training import FixedRounds
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.assembly import Paced
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.facts import refuse
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.multiplier import nominal_epsilon
+from m2fdp.core.privacy.calibration import CalibratedMechanism, nominal_epsilon
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import Network
 from m2fdp.given.modules import check_one_by_one
@@ -253,7 +252,7 @@ class Bounded(PlainExperiment):
             return schedule
         return shortened(schedule, self.accumulated_noise, most)
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> Paced:
         costs, policy = super().paced(simulation)
         if self.accumulated_noise is not None:
             policy = FixedRounds(self.run_plan.rounds, told=True)

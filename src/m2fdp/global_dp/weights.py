@@ -19,7 +19,14 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.mechanisms.base import Clipping, LockStep, Noise, refuse_first, silence
+from m2fdp.core.privacy.mechanisms.base import (
+    Clipping,
+    LockStep,
+    Mechanism,
+    Noise,
+    refuse_first,
+    silence,
+)
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Laws, Release
@@ -31,8 +38,8 @@ from m2fdp.global_dp.releases import BallLaw, ModelLines, ModelNoise, compositio
 
 
 @dataclass(frozen=True)
-class Weights:
-    """See `m2fdp.core.privacy.mechanisms.base.Mechanism`."""
+class Weights(Mechanism):
+    """Noise about whole models."""
 
     name: str = "weights"
     noises_every_step: bool = False
@@ -153,9 +160,6 @@ class Weights:
             ball = _ball(position, premises.privacy)
             result += ModelLines(premises, position, models, ball, laws).all()
         return result
-
-    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
-        return []
 
 
 def _positions(

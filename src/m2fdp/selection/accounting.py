@@ -3,7 +3,7 @@
 Servers and cloud read the messages of every run, so for them all runs compose. What a run trains
 with and what is released last follow from scores that were released before, which composition
 allows. A device's records stay where they are: in each run of the search a record is trained on, or
-it is held out and counted in the score (`m2fdp.core.privacy.scores`), in all of them the same. The
+it is held out and counted in the score (`m2fdp.selection.scores`), in all of them the same. The
 released run trains on it in either case.
 
 Two runs with their numbers: full batches, each run one Gaussian in all. The search's two runs move
@@ -25,18 +25,11 @@ from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import KINDS
 
-# Targets have so many digits; they are rounded down.
-_DIGITS = 6
-
 
 @dataclass(frozen=True, eq=False)
 class Procedure:
-    """A released run and what was run on the same devices' records to choose it.
-
-    Attributes:
-        released: ledger of the released run.
-        searched: ledgers of the runs of the search, with lines of held-out records.
-    """
+    """The ledgers of a released run and of what was run on the same devices' records to choose it,
+    with lines of held-out records."""
 
     released: Ledger
     searched: tuple[Ledger, ...]
@@ -47,18 +40,18 @@ class Procedure:
 
         Columns: observer, kind, distrusted, runs, epsilon_released, epsilon.
         """
-        rows = []
-        for kind in dict.fromkeys(line.kind for line in self.released.lines):
-            rows.append(
-                {
-                    "observer": KINDS[kind].words,
-                    "kind": kind,
-                    "distrusted": kind in self.released.distrusted,
-                    "runs": 1 + len(self.searched),
-                    "epsilon_released": self.released.by_kind(len(self.released.plans))[kind],
-                    "epsilon": self.epsilon(kind),
-                }
-            )
+        released = self.released.by_kind(len(self.released.plans))
+        rows = [
+            {
+                "observer": KINDS[kind].words,
+                "kind": kind,
+                "distrusted": kind in self.released.distrusted,
+                "runs": 1 + len(self.searched),
+                "epsilon_released": epsilon_released,
+                "epsilon": self.epsilon(kind),
+            }
+            for kind, epsilon_released in released.items()
+        ]
         return pd.DataFrame(rows)
 
     def verified(self) -> float:
@@ -112,14 +105,10 @@ def split_target(
     target: float, delta: float, n_searched: int, share: float, factor: float = 1.0
 ) -> Targets:
     """Targets that keep to one epsilon together, where every run is Gaussian in all: the squared
-    shifts add up.
-
-    Args:
-        n_searched: how many runs the search has.
-        share: the part of the squared shift that they have together.
-        factor: what all shifts are multiplied by, less where runs are no Gaussians.
+    shifts add up. The search's runs have a `share` of them together. All shifts are multiplied by
+    `factor`, less than one where runs are no Gaussians.
     """
     whole = factor * gaussian_shift(target, delta)
     shifts = whole * sqrt(1 - share), whole * sqrt(share / n_searched)
     parts = (epsilon(((subsampled(1.0, shift), 1),), delta) for shift in shifts)
-    return Targets(*(floor(10**_DIGITS * part) / 10**_DIGITS for part in parts))
+    return Targets(*(floor(1e6 * part) / 1e6 for part in parts))  # six digits, down

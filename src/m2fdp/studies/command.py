@@ -23,11 +23,11 @@ from m2fdp.processes.sites import check_execution
 from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
-from m2fdp.selection.procedures import verified_targets
 from m2fdp.studies import grid, search
 from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order, part_of, read_study
+from m2fdp.studies.procedures import verified_targets
 from m2fdp.studies.report import Findings, findings
 from m2fdp.studies.search import Candidate, Tried
 from m2fdp.studies.search_report import whole_table

@@ -20,7 +20,7 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study, Version
 
 if TYPE_CHECKING:
-    from m2fdp.selection.procedures import Counting
+    from m2fdp.studies.procedures import Counting
 
 SEED = "seed"
 MAX_RUNS = 10_000

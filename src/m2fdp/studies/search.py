@@ -18,7 +18,6 @@ from m2fdp.core.config import DatasetConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.core.own_code import is_own
-from m2fdp.selection.procedures import if_gaussian
 from m2fdp.studies.grid import (
     SEED,
     Cell,
@@ -31,6 +30,7 @@ from m2fdp.studies.grid import (
     points,
 )
 from m2fdp.studies.launcher import search_runs
+from m2fdp.studies.procedures import if_gaussian
 from m2fdp.studies.study import Grid
 
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import Config, ResourcesConfig
-from m2fdp.core.costs.resources import Cost, LinkClock, watts
 from m2fdp.core.engine.training import Decision, Progress, RoundPolicy, RoundRecord
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
+from m2fdp.costs.resources import Cost, Links, round_costs, watts
 from m2fdp.tiers.clock import (
     ModuleCosts,
     TierCosts,
@@ -203,14 +203,14 @@ def plan_tree_tiers(
 
 
 def tree_course(
-    tiers: TreeTiers, clock: LinkClock, plans: Sequence[RoundPlan], config: ResourcesConfig
+    tiers: TreeTiers, links: Sequence[Links], plans: Sequence[RoundPlan], config: ResourcesConfig
 ) -> TierCourse:
-    """What the rounds cost, and what is told of them: devices, then servers' links, by the same
-    network's clock. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
+    """What the rounds cost, and what is told of them: devices, then servers' links, by those
+    of each network. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
     """
     costs, logged = [], []
-    for number, plan in enumerate(plans):
-        servers, took = clock.servers(plan), tiers.took[number]
+    for number, servers in enumerate(round_costs(links, plans, Links.servers)):
+        took = tiers.took[number]
         energy = _energy(tiers.sending[number], tiers.computing[number], config)
         seconds = float(took.max()) + servers.delay_s
         costs.append(Cost(energy + servers.energy_j, seconds))

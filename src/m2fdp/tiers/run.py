@@ -1,7 +1,6 @@
 """A run whose devices split their model: in epochs of their own on a star, or step by step on a
 tree."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -9,18 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from m2fdp.core.costs.resources import Cost, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
-from m2fdp.core.engine.training import RoundPolicy
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment.experiment import PlainExperiment
+from m2fdp.core.experiment.assembly import Paced
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import get_mechanism, lock_step_of
 from m2fdp.core.streams import seeded
 from m2fdp.core.topology.builders import build_tree
+from m2fdp.costs.resources import totals
+from m2fdp.costs.run import Billed
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.nets.resnet import last_pixels
 from m2fdp.tiers.clock import costs_of_cuts, counted_costs
@@ -42,7 +41,7 @@ from m2fdp.tiers.transfer import TransferProcess, build_transfer_model
 from m2fdp.tiers.ways import Way, way_of
 
 
-class Tiered(PlainExperiment):
+class Tiered(Billed):
     """A run whose devices may split their model (`tiering`)."""
 
     @property
@@ -160,11 +159,11 @@ class Tiered(PlainExperiment):
         kind = TierProcess if self.way.averaged else TransferProcess
         return kind(simulation, self.course.cuts, settings, available_cores(config.threads))
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
+    def paced(self, simulation: Simulation) -> Paced:
         course, rounds = self.course, self.run_plan.rounds
         if self.splits is not None:
-            clock = self.link_clock(simulation)
-            course = tree_course(self.splits, clock, rounds, self.config.resources)
+            links = self.links(simulation)
+            course = tree_course(self.splits, links, rounds, self.config.resources)
         if course is None:
             return super().paced(simulation)
         return totals(course.costs), PlannedTiers(rounds, course, self.config.training.plateau)

@@ -10,10 +10,14 @@ import pandas as pd
 from m2fdp.chance.joining import ByChance
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import (
+    CalibratedMechanism,
+    largest_shift,
+    nominal_epsilon,
+    one_line_each,
+)
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
-from m2fdp.core.privacy.multiplier import largest_shift, nominal_epsilon, one_line_each
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import PUBLIC
 from m2fdp.core.topology.network import Network, heads_of

@@ -11,7 +11,7 @@ from m2fdp.core.algorithms import ALGORITHMS, Given
 from m2fdp.core.config import Config, ModelConfig, PrivacyConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.models.registry import build_model
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.mechanisms import Clipping, Noise
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule

@@ -9,7 +9,7 @@ import pytest
 from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
 from m2fdp.core.privacy.accounting import least_noise, subsampled
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 
 pytestmark = pytest.mark.full
 DELTA, T, K = 1e-5, 200, 20

@@ -11,8 +11,7 @@ from tests.core.privacy.parts import epsilon_of, network_of, plans_of
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.multiplier import nominal_epsilon
+from m2fdp.core.privacy.calibration import build_mechanism, nominal_epsilon
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, SecureSums, noise_plan, sample_weights, weighted

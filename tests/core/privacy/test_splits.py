@@ -10,8 +10,7 @@ from tests.builders import premises_of
 from tests.core.privacy.parts import epsilon_of
 
 from m2fdp.core.config import Config, load_config
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism, build_mechanism
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.builders import build_tree

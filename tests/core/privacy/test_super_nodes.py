@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
+from m2fdp.chance.joining import thinned
 from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
@@ -183,7 +184,7 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
         line = line_of(ledger, kind)
         ((shown, times), (hidden, others)) = ledger.composition(line, 6)
         assert (times, others) == (3, 3)
-        assert hidden == shown.thinned(0.25)
+        assert hidden == thinned(shown, 0.25)
         ((_, times), (_, others)) = ledger.composition(alone(line, 1), 6)
         assert (times, others) == (1, 5)
         assert ledger.composition(alone(line, 3), 6) == ((hidden, 6),)

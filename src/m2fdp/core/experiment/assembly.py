@@ -11,11 +11,10 @@ import numpy as np
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config, ThreatConfig, released
-from m2fdp.core.costs.resources import Cost, LinkClock, Links, totals
 from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
 from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.lengths import TooLongError, any_length
-from m2fdp.core.engine.local_rules import adds_up, keeping
+from m2fdp.core.engine.local_rules import adds_up
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.simulation import Simulation, SimulationProcess
@@ -27,19 +26,25 @@ from m2fdp.core.experiment.parts import Parts
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining, no_privacy
+from m2fdp.core.privacy.calibration import (
+    CalibratedMechanism,
+    build_mechanisms,
+    moved_by_joining,
+    no_privacy,
+)
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.rounding import Rounding, rounding
-from m2fdp.core.privacy.scores import score_deviation, with_scores
 from m2fdp.core.privacy.sight import OBSERVERS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import KeyedStreams, Randomness, digest_of, seeded
 from m2fdp.core.topology.network import Network
+
+# Joules and seconds after each of t = 1…T rounds, and how the rounds are decided.
+Paced = tuple[Sequence[tuple[float, float]], RoundPolicy]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,30 +89,25 @@ class Assembly(Parts):
             InputError: the target can't be met for an observer that `threat` or the algorithm
                 distrusts, or the budget is passed by the first round.
         """
-        config, plan, run_plan = self.config, self.plan, self.scheduled
-        privacy = config.privacy
-        if plan.private:
-            mechanisms = build_mechanisms(
-                [self._premises(network) for network in run_plan.networks],
-                partial(_as_drawn, config, plan, run_plan),
-            )
-            if config.partition.held_out_by == "devices":
-                ledger = with_scores(mechanisms[0].ledger, score_deviation(privacy))
-                mechanisms = tuple(replace(each, ledger=ledger) for each in mechanisms)
-        else:
-            threat = threat_of(config, plan)
-            mechanism = no_privacy(run_plan.networks[0], run_plan.rounds, privacy, threat)
-            ledger = _as_known(config, run_plan, mechanism.ledger)
-            mechanisms = (replace(mechanism, ledger=ledger),)
-        rounds = mechanisms[0].affordable_rounds(privacy.budget)
+        (first, *_), budget = self.mechanisms, self.config.privacy.budget
+        rounds = first.affordable_rounds(budget)
         if rounds == 0:
-            raise InputError(
-                "privacy.budget",
-                privacy.budget,
-                f"is passed by the first round already, which costs {mechanisms[0].epsilon(1):.3g}",
-            )
-        own_parts = (part for of_room in brought("own_parts") for part in of_room(config, plan))
-        return Calibration(mechanisms, rounds, tuple(own_parts))
+            problem = f"is passed by the first round already, which costs {first.epsilon(1):.3g}"
+            raise InputError("privacy.budget", budget, problem)
+        of_run = self.config, self.plan
+        own_parts = (part for of_room in brought("own_parts") for part in of_room(*of_run))
+        return Calibration(self.mechanisms, rounds, tuple(own_parts))
+
+    @cached_property
+    def mechanisms(self) -> tuple[CalibratedMechanism, ...]:
+        """The mechanism of each network, with the ledger of all scheduled rounds."""
+        config, plan, run_plan = self.config, self.plan, self.scheduled
+        if plan.private:
+            premises = [self._premises(network) for network in run_plan.networks]
+            return build_mechanisms(premises, partial(_as_drawn, config, plan, run_plan))
+        of_run = run_plan.networks[0], run_plan.rounds, config.privacy, threat_of(config, plan)
+        mechanism = no_privacy(*of_run)
+        return (replace(mechanism, ledger=_as_known(config, run_plan, mechanism.ledger)),)
 
     def _premises(self, network: Network) -> Premises:
         config, devices = self.config, (self.samples.sizes, self.sampling_rates)
@@ -258,26 +258,17 @@ class Assembly(Parts):
             lambda weights: evaluate(
                 model, weights, *evaluated, process.executor.workers, self.metrics
             ),
-            lambda round_: (costs[round_ - 1].energy_j, costs[round_ - 1].delay_s),
+            lambda round_: costs[round_ - 1],
             mechanism.epsilon if mechanism.private else lambda round_: nan,
             private=config.partition.held_out_by == "devices",
             own={name: metric.name for name, metric in self.metrics.items()},
         )
         return Run(process, policy, self.calibration.affordable_rounds, measures, self.longest)
 
-    def paced(self, simulation: Simulation) -> tuple[Sequence[Cost], RoundPolicy]:
-        """What the rounds have cost together after each of t = 1…T, and how they are decided."""
-        clock, rounds = self.link_clock(simulation), self.run_plan.rounds
-        return totals([clock.round(plan) for plan in rounds]), FixedRounds(rounds)
-
-    def link_clock(self, simulation: Simulation) -> LinkClock:
-        """What messages over the links of the run's networks cost."""
-        links = [
-            Links(network, each.lock_step, simulation.model.n_parameters, self.config.resources)
-            for network, each in zip(simulation.networks, simulation.mechanisms, strict=True)
-        ]
-        rule = keeping(simulation.rules.local)
-        return LinkClock(links, reports=len(rule.reports) if rule is not None else 0)
+    def paced(self, simulation: Simulation) -> Paced:
+        """How the rounds are decided; what they cost a room counts."""
+        rounds = self.run_plan.rounds
+        return [(nan, nan)] * len(rounds), FixedRounds(rounds)
 
     def _refuse_undrawn(self, process: SimulationProcess) -> None:
         mechanisms = process.simulation.mechanisms

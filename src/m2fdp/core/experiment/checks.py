@@ -186,7 +186,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
     if plan.schedule.proximal and told(a.KNOWN_ROUNDS).holds(request):
         asked = plan.schedule.proximal == config.training.proximal
         key = "training.proximal" if asked else "Schedule.proximal"
-        check_pull(plan.schedule.proximal, plan.schedule.largest_step, key)
+        check_pull(plan.schedule.proximal, plan.schedule.step_size(1), key)  # the largest
     shards = np.ones(plan.network.tree.n_devices)  # whatever their sizes
     network = weighted(plan.network, shards, config.topology.weights)
     if plan.private:

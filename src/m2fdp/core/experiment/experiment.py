@@ -11,7 +11,6 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.data.manifest import held_out
 from m2fdp.core.engine.arithmetic import set_exact_arithmetic
 from m2fdp.core.engine.evaluation import Evaluation, confusion_matrix, evaluate, one_class_only
 from m2fdp.core.engine.lengths import TooLongError
@@ -33,7 +32,6 @@ from m2fdp.core.experiment.results import Calibration, Trained
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy import ledger_tables
-from m2fdp.core.privacy.scores import score, score_deviation
 from m2fdp.core.privacy.summary import exposed_links
 
 
@@ -162,20 +160,6 @@ class PlainExperiment(Assembly):
         weights = parameters_to_vector(state_dict.values())
         records = records_of(self.inputs, self.evaluated, "cpu")
         return evaluate(self.model, weights, *records, metrics=self.metrics)
-
-    def score(self, state_dict: Mapping[str, Tensor]) -> float | None:
-        """The accuracy on records that devices hold out, as the cloud is told it: a release, behind
-        noise; see `m2fdp.core.privacy.scores`. None where devices hold out nothing."""
-        if self.config.partition.held_out_by == "cloud":
-            return None
-        samples, holders = held_out(self.dealt, "validation")
-        model, weights = self.model, parameters_to_vector(state_dict.values())
-        set_exact_arithmetic()
-        found = evaluate(model, weights, *records_of(self.inputs, samples, "cpu")).predictions
-        right = found.numpy() == self.dataset.labels[samples]
-        deviation = score_deviation(self.config.privacy)
-        draws = self.randomness_of(samples)
-        return score(right, holders, self.network, deviation, draws.noise)
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """How many of `held_out` are of each true label (rows) and predicted one (columns)."""

@@ -8,7 +8,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.core.formatting import counted
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
 
 

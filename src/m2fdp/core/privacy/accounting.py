@@ -23,8 +23,7 @@ ACCOUNTANT = f"dp-accounting {version('dp-accounting')}, privacy loss distributi
 Adjacency = Literal["add_remove", "zero_out", "replace_one"]
 Unit = Literal["record", "device"]
 
-# Distributions of losses are summed by Fourier transforms, whose errors of about 1e-14 are nothing
-# beside a larger delta.
+# Fourier transforms sum distributions of losses: errors of 1e-14 are nothing beside a larger delta.
 _LEAST_DELTA = 1e-10
 # Calibrated noise exceeds the least possible by at most this factor.
 _CALIBRATION_SLACK = 1e-3
@@ -55,16 +54,6 @@ class ShiftLaw:
     def scaled(self, factor: float) -> ShiftLaw:
         """The law with every shift times the factor."""
         return ShiftLaw(tuple(shift * factor for shift in self.shifts), self.probabilities)
-
-    def thinned(self, rate: float) -> ShiftLaw:
-        """The law of a release that the record has a part in with this probability only."""
-        if self.shifts[0] == 0.0:
-            stays, shifts, moves = self.probabilities[0], self.shifts[1:], self.probabilities[1:]
-        else:
-            stays, shifts, moves = 0.0, self.shifts, self.probabilities
-        return ShiftLaw(
-            (0.0, *shifts), (1.0 - rate + rate * stays, *(rate * chance for chance in moves))
-        )
 
     @property
     def largest(self) -> float:
@@ -163,16 +152,13 @@ def least_noise(
 
 def _without_amplification(releases: Composition, delta: float, factor: float) -> float:
     """The largest shift at every release: one Gaussian (Balle and Wang 2018, Theorem 8)."""
+    from scipy.optimize import brentq
+
     mu = factor * sqrt(sum(count * law.largest**2 for law, count in releases))
     # mu^2/2-zCDP (Bun and Steinke 2016, Prop. 1.3): never less, and a hair more for large mu.
     bound = mu**2 / 2 + mu * sqrt(2 * log(1 / delta))
-    return _gaussian_epsilon(mu, delta, bound) if mu < 1e3 else bound
-
-
-def _gaussian_epsilon(mu: float, delta: float, bound: float) -> float:
-    """The least epsilon at delta of a Gaussian moved by mu standard deviations, at most `bound`."""
-    from scipy.optimize import brentq
-
+    if mu >= 1e3:
+        return bound
     if _gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     root = brentq(lambda eps: _gaussian_delta(mu, eps) - delta, 0.0, bound, xtol=1e-12)
@@ -190,10 +176,8 @@ def _gaussian_delta(mu: float, eps: float) -> float:
 
 
 def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjacency) -> float:
-    spacing = _grid(releases)
-    parts = (
-        _loss_distribution(law, spacing, adjacency).self_compose(count) for law, count in releases
-    )
+    spacing, each = _grid(releases), _loss_distribution
+    parts = (each(law, spacing, adjacency).self_compose(count) for law, count in releases)
     total = reduce(lambda all_before, part: all_before.compose(part), parts)
     value = float(total.get_epsilon_for_delta(delta))
     return value if isfinite(value) else inf
@@ -211,16 +195,14 @@ def _loss_distribution(
 
     # One shift, certain or not. (As a mixture, a certain one can defeat dp-accounting's rounding.)
     if sum(shift > 0 for shift in law.shifts) == 1:
-        replaced = adjacency == "replace_one"
+        relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+        if adjacency == "replace_one":
+            relation = NeighboringRelation.REPLACE_ONE
         return privacy_loss_distribution.from_gaussian_mechanism(
             1.0 / law.largest,
             sampling_prob=law.probabilities[-1],
             value_discretization_interval=spacing,
-            neighboring_relation=(
-                NeighboringRelation.REPLACE_ONE
-                if replaced
-                else NeighboringRelation.ADD_OR_REMOVE_ONE
-            ),
+            neighboring_relation=relation,
         )
     if adjacency == "replace_one":
         raise ValueError("replace_one is proven for subsampled laws only")
@@ -234,19 +216,17 @@ def _grid(releases: Composition) -> float:
     rare loss needs more. The composed distribution should have some million points at most. A power
     of two lets compositions of different lengths share one release's distribution.
     """
-    fine = max(min(_loss_range(law) / 2e3, _rare_loss(law)) for law, _ in releases)
+
+    def fine(law: ShiftLaw) -> float:
+        """At most 1e5 points, and fewer for losses beyond 30: epsilon is in the tens there."""
+        loss = _loss_range(law)
+        return min(loss / 2e3, max(law.moved / 10, loss / 1e5, loss**3 / 1e8))
+
     total = sum(
         count * _mean_loss(law) + 10 * law.largest * sqrt(count * law.moved)
         for law, count in releases
     )
-    return 2.0 ** floor(log2(max(fine, total / 5e6)))
-
-
-def _rare_loss(law: ShiftLaw) -> float:
-    """The spacing that puts several points within the loss of a rare shift. At most 1e5 points, and
-    fewer for losses beyond 30: epsilon is in the tens there."""
-    loss = _loss_range(law)
-    return max(law.moved / 10, loss / 1e5, loss**3 / 1e8)
+    return 2.0 ** floor(log2(max(*(fine(law) for law, _ in releases), total / 5e6)))
 
 
 def _loss_range(law: ShiftLaw) -> float:

@@ -1,26 +1,34 @@
-"""From a privacy configuration to a mechanism: what it clips, and how much noise it adds."""
+"""From a privacy configuration to a mechanism: what it clips, and how much noise it adds.
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+`calibration: multiplier` (H Alg. 1 with z in place of a target) has every adder draw noise of z
+times the most that one record, or one device, moves its message by in one release. The ledger says
+what that is worth. Its nominal epsilon is what one adder's noise would be worth by itself, against
+somebody who sees its every release and is never told who takes part.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import expm1, inf, log, log1p
+from typing import Any
 
 import numpy as np
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.accounting import Composition, least_noise
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.accounting import Composition, ShiftLaw, epsilon, least_noise
 from m2fdp.core.privacy.ledger import Ledger, build_ledger, joint_ledger, open_ledger
 from m2fdp.core.privacy.mechanisms import (
     Clipping,
     Mechanism,
+    Protection,
     get_mechanism,
     lock_step_of,
     silence,
     step_alone,
 )
-from m2fdp.core.privacy.multiplier import largest_shifts
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import EVERY_ROUND, ByTurns, Release
@@ -36,6 +44,24 @@ Deviations = list[np.ndarray]
 _ROUNDING = 1e-2
 
 
+@dataclass(frozen=True, eq=False)
+class CalibratedMechanism(Protection):
+    """Everything the privacy configuration decides about a run, with what every observer learns."""
+
+    ledger: Ledger
+
+    def epsilon(self, rounds: int) -> float:
+        """Verified epsilon after some rounds: the largest over records and distrusted observers."""
+        return self.ledger.verified(rounds)
+
+    def affordable_rounds(self, budget: float | None) -> int:
+        """How many of the planned rounds stay within a budget; all of them without one."""
+        planned = len(self.ledger.plans)
+        if budget is None or not self.private or self.epsilon(planned) <= budget:
+            return planned
+        return bisect_right(range(planned), budget, lo=1, key=self.epsilon) - 1
+
+
 def check_delta(
     delta: float, shard_sizes: np.ndarray, rates: np.ndarray, draws: int, unit: str = "steps"
 ) -> None:
@@ -47,25 +73,21 @@ def check_delta(
     Args:
         shard_sizes: int64 (N_L,), D_j.
         rates: float64 (N_L,), the chances q_j that a local step uses a record.
-        draws: how often the whole run draws records.
-        unit: what draws them, in words.
+        draws: how often the whole run draws records; `unit` says what draws them.
 
     Raises:
         InputError: delta is not below both.
     """
-    largest = int(shard_sizes.max())
-    if not delta < 1 / largest:
-        bound = f"1/{largest} = {1 / largest:.3g}, one over the records of the largest shard"
-        raise InputError("privacy.delta", delta, f"must be below {bound}")
-    rarest = float(rates.min())
+    largest, rarest = int(shard_sizes.max()), float(rates.min())
     chance = 1.0 if rarest == 1 else -expm1(draws * log1p(-rarest))
-    if not delta < chance:
-        raise InputError(
-            "privacy.delta",
-            delta,
-            f"must be below {chance:.3g}, the chance that {draws} {unit} at rate {rarest:.3g} ever "
-            "draw a record: else what is drawn could go out in clear and the promise would hold",
-        )
+    problem = (
+        f"{chance:.3g}, the chance that {draws} {unit} at rate {rarest:.3g} ever "
+        "draw a record: else what is drawn could go out in clear and the promise would hold"
+    )
+    if not delta < 1 / largest:
+        problem = f"1/{largest} = {1 / largest:.3g}, one over the records of the largest shard"
+    if not delta < min(1 / largest, chance):
+        raise InputError("privacy.delta", delta, f"must be below {problem}")
 
 
 def no_privacy(
@@ -97,31 +119,29 @@ def build_mechanisms(
         InputError: the mechanism is not defined for this configuration, or the target can't be
             met for an observer that `threat` distrusts.
     """
-    first, privacy = premises[0].network, premises[0].privacy
+    privacy = premises[0].privacy
     mechanism = get_mechanism(privacy.mechanism)
     for each in premises:
         mechanism.check(privacy, each.network, each.plans)
     units = [mechanism.units(each) * moved_by_joining(each.network) for each in premises]
 
     def ledger_over(premises: Sequence[Premises], noises: Sequence[Deviations]) -> Ledger:
-        of_networks = zip(premises, noises, units, strict=True)
-        return as_drawn(joint_ledger([build_ledger(*each) for each in of_networks]))
+        return as_drawn(joint_ledger(list(map(build_ledger, premises, noises, units))))
 
     ledger_of = partial(ledger_over, premises)
     if privacy.calibration == "paper":
-        noises = [mechanism.paper_noise(each) for each in premises]
+        noises = list(map(mechanism.paper_noise, premises))
         ledger = ledger_of(noises)
     elif privacy.noise_multiplier is not None:
-        silent = ledger_of(_silence(premises))
-        noises = []
+        silent, noises = ledger_of(_silence(premises)), []
         for number, (each, unit) in enumerate(zip(premises, units, strict=True)):
-            protecting = privacy.noise_multiplier * (largest_shifts(silent, number) * unit)
+            protecting = privacy.noise_multiplier * (_largest_shifts(silent, number) * unit)
             noises.append(mechanism.in_parts(each, protecting, silent.distrusted))
         ledger = ledger_of(noises)
     else:
-        in_clear = [_as_if_read_alone(each) for each in premises]
+        in_clear = list(map(_as_if_read_alone, premises))
         noises, ledger = _least_noise(mechanism, in_clear, units, partial(ledger_over, in_clear))
-        if first.sums != in_clear[0].network.sums:
+        if premises[0].network.sums != in_clear[0].network.sums:
             ledger = ledger_of(noises)
             if not ledger.verified(len(ledger.plans)) <= privacy.epsilon:  # the missing add none
                 noises, ledger = _least_noise(mechanism, premises, units, ledger_of)
@@ -131,7 +151,7 @@ def build_mechanisms(
         noise = mechanism.noise(each, lock_step, deviations)
         for amended in brought("noises"):
             noise = amended(each, lock_step, noise, unit)
-        if not all(np.isfinite(deviations).all() for deviations in noise.every):
+        if not all(np.isfinite(drawn).all() for drawn in noise.every):
             problem = "draws noise whose deviation is no finite number"
             raise InputError("privacy.mechanism", privacy.mechanism, problem)
         clipping = mechanism.clipping(privacy)
@@ -179,8 +199,7 @@ def _least_noise(
     are too small for what somebody sees.
 
     Args:
-        premises: heads are the same nodes in all.
-        units: the unit of each device's law, in each network.
+        premises: heads are the same nodes in all networks; `units` are those of devices' laws.
         ledger_of: the run's ledger under the noises of each network.
     """
     privacy = premises[0].privacy
@@ -189,14 +208,10 @@ def _least_noise(
     pairs = zip(premises, units, strict=True)
     noises = [mechanism.in_parts(each, needed * unit, laws.distrusted) for each, unit in pairs]
     ledger = ledger_of(noises)
-    _refuse_messages_in_clear(ledger, privacy)
     rounds = len(ledger.plans)
+    shown = _shown_to_distrusted(ledger, privacy)
     verified = ledger.verified(rounds)
-    if 0.99 * privacy.epsilon < verified <= privacy.epsilon:
-        return noises, ledger
-    distrusted = (line for line in ledger.lines if line.kind in ledger.distrusted)
-    shown = (law for line in distrusted for law, _ in ledger.composition(line, rounds))
-    if not any(law.largest for law in shown):
+    if 0.99 * privacy.epsilon < verified <= privacy.epsilon or not any(shown):
         return noises, ledger
 
     def times(log_factor: float) -> list[Deviations]:
@@ -221,6 +236,30 @@ def _least_noise(
     while not overspend(factor) <= 0:
         factor, step = factor + step, 2 * step
     return times(factor), ledger_of(times(factor))
+
+
+def _shown_to_distrusted(ledger: Ledger, privacy: PrivacyConfig) -> list[float]:
+    """The largest shift of every law that a distrusted observer is shown, over the noise.
+
+    Raises:
+        InputError: one of them is shown something in clear.
+    """
+    result = []
+    for line in ledger.lines:
+        if line.kind not in ledger.distrusted:
+            continue
+        result += [law.largest for law, _ in ledger.composition(line, len(ledger.plans))]
+        if inf in result:
+            remedy = "a network without trusted servers"
+            if KINDS[line.kind].reads_local_broadcasts:
+                remedy = "privacy.mechanism: gradient"
+            raise InputError(
+                "privacy.epsilon",
+                privacy.epsilon,
+                f"can't be met for {line.observer} (threat: {line.kind}), who see {line.sees} of "
+                f"devices {position_name(line.position)}; trust them, or use {remedy}",
+            )
+    return result
 
 
 def _needed_where_nobody_joins(
@@ -254,53 +293,76 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     def least(composition: Composition, target: float) -> float:
         return least_noise(composition, target, privacy.delta, privacy.adjacency)
 
-    positions = _positions(laws)
-    result = np.zeros(sum(len(position.members) for position in positions))
-    for position, line in positions.items():
+    def asks_more(line: Release) -> tuple[bool, ...]:
+        return _of_alike_rounds(line), line.kind in laws.distrusted, not line.joins_unseen
+
+    result = {}
+    for position, line in one_line_each(laws, asks_more).items():
         others = tuple((other, 1.0) for other, _ in line.elsewhere)
         account = line.account if line.account.by_laws else EVERY_ROUND
         at_one = replace(line, deviation=1.0, elsewhere=others, account=account)
-        composition = laws.composition(at_one, len(laws.plans))
-        unit = 1.0
-        if position.joins is not None:  # many weights, one law
-            unit, composition = _in_its_largest(composition)
-        target = privacy.epsilon - line.account.spent
-        result[list(position.members)] = unit * least(composition, target)
+        composition, unit = laws.composition(at_one, len(laws.plans)), 1.0
+        if position.joins is not None:  # many weights, one law, in units of its largest shift
+            unit = max((law.largest for law, _ in composition), default=0.0) or 1.0
+            composition = tuple(
+                (replace(law, shifts=tuple(shift / unit for shift in law.shifts)), count)
+                for law, count in composition
+            )
+        result[position] = unit * least(composition, privacy.epsilon - line.account.spent)
+    return _by_device(result)
+
+
+def _by_device(values: Mapping[Position, float]) -> np.ndarray:
+    """The value of each device's position: float64 (N_L,)."""
+    result = np.zeros(sum(len(position.members) for position in values))
+    for position, value in values.items():
+        result[list(position.members)] = value
     return result
 
 
-def _positions(ledger: Ledger) -> dict[Position, Release]:
-    """Each position of a ledger with one of its lines: rather one of alike rounds, then a
-    distrusted observer's, then that of one who is told who joins."""
-
-    def asks_more(line: Release) -> tuple[bool, ...]:
-        always = not isinstance(line.account, ByTurns)
-        return always, line.kind in ledger.distrusted, not line.joins_unseen
-
-    return {line.position: line for line in sorted(ledger.lines, key=asks_more)}
+def _of_alike_rounds(line: Release) -> bool:
+    """Whether all rounds of a line are alike."""
+    return not isinstance(line.account, ByTurns)
 
 
-def _in_its_largest(composition: Composition) -> tuple[float, Composition]:
-    """The largest shift of a composition, and the composition in units of it."""
-    largest = max((law.largest for law, _ in composition), default=0.0)
-    if largest == 0.0:
-        return 1.0, composition
-    return largest, tuple(
-        (replace(law, shifts=tuple(shift / largest for shift in law.shifts)), count)
-        for law, count in composition
-    )
+def one_line_each(
+    ledger: Ledger, rather: Callable[[Release], Any] = _of_alike_rounds
+) -> dict[Position, Release]:
+    """Each position of a ledger, with the last of its lines for which `rather` is largest."""
+    return {line.position: line for line in sorted(ledger.lines, key=rather)}
 
 
-def _refuse_messages_in_clear(ledger: Ledger, privacy: PrivacyConfig) -> None:
-    for line in ledger.lines:
-        shown = ledger.composition(line, len(ledger.plans))
-        if line.kind in ledger.distrusted and any(law.largest == inf for law, _ in shown):
-            remedy = "a network without trusted servers"
-            if KINDS[line.kind].reads_local_broadcasts:
-                remedy = "privacy.mechanism: gradient"
-            raise InputError(
-                "privacy.epsilon",
-                privacy.epsilon,
-                f"can't be met for {line.observer} (threat: {line.kind}), who see {line.sees} of "
-                f"devices {position_name(line.position)}; trust them, or use {remedy}",
-            )
+def _largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
+    """`largest_shift` of each device's records in one of the run's networks: float64 (N_L,)."""
+    lines = one_line_each(ledger).items()
+    return _by_device({position: largest_shift(line, ledger, network) for position, line in lines})
+
+
+def largest_shift(line: Release, ledger: Ledger, network: int) -> float:
+    """The most that a position's records move their head's message by, in the unit of their law."""
+    position, _ = line.views[network]
+    plans = {plan for plan in ledger.plans if plan.network == network}
+    shifts = (law.largest for plan in plans for law, _ in line.laws(position, plan))
+    return max(shifts, default=0.0)
+
+
+def nominal_epsilon(ledger: Ledger, rounds: int, privacy: PrivacyConfig) -> float:
+    """The epsilon that a run is said to have after some rounds: its target, or what one adder's
+    noise is worth by itself."""
+    multiplier = privacy.noise_multiplier
+    if multiplier is None:
+        return privacy.epsilon
+    lines = one_line_each(ledger).values()
+    compositions = {_over_one_noise(line, ledger, rounds, multiplier) for line in lines}
+    return max(epsilon(each, ledger.delta, ledger.adjacency) for each in compositions)
+
+
+def _over_one_noise(line: Release, ledger: Ledger, rounds: int, multiplier: float) -> Composition:
+    """A position's releases, each over so many times the most that any of its kind moves."""
+    deviations = [multiplier * largest_shift(line, ledger, i) for i in range(len(line.views))]
+    sums, past = Counter[ShiftLaw](), ledger.past(rounds)
+    for plan in ledger.plans[:rounds]:
+        position, _ = line.views[plan.network]
+        for law, count in line.account.untold(line.laws(position, plan), position, past):
+            sums[law.scaled(1.0 / deviations[plan.network])] += count
+    return tuple(sums.items())

@@ -8,8 +8,7 @@ follow from noised ones.
 from dataclasses import dataclass
 from math import inf, prod
 
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
-from m2fdp.core.privacy.multiplier import one_line_each
+from m2fdp.core.privacy.calibration import CalibratedMechanism, one_line_each
 from m2fdp.core.privacy.taint import Window, windows
 
 _ROUNDED_BY = 2.0**-24

@@ -9,10 +9,9 @@ from typing import Any
 from m2fdp.core.config import Config, PrivacyConfig
 from m2fdp.core.formatting import EPSILON_NAMES, for_json, hardly_protects
 from m2fdp.core.privacy.accounting import ACCOUNTANT, chance_of_use
-from m2fdp.core.privacy.calibrated import CalibratedMechanism
+from m2fdp.core.privacy.calibration import CalibratedMechanism, nominal_epsilon
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
-from m2fdp.core.privacy.multiplier import nominal_epsilon
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.sight import LINKS, OBSERVERS
 

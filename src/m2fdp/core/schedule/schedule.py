@@ -40,11 +40,6 @@ class Schedule:
             return self.learning_rate
         return self.learning_rate / sqrt(round_ + 1)
 
-    @property
-    def largest_step(self) -> float:
-        """The largest eta^t of the rounds."""
-        return max(self.step_size(t) for t in range(1, self.rounds + 1))
-
     def layers(self) -> tuple[int | None, ...]:
         """For local step k = 1…K the layer up to which models travel after it, or None."""
         return tuple(self.aggregation_layer(step) for step in range(1, self.local_steps + 1))

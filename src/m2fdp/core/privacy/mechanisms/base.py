@@ -25,8 +25,7 @@ class Clipping:
     Attributes:
         divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
             the `expected` one, which is public and the same for neighbours.
-        record_norm: bound of each record's gradient.
-        batch_norm: bound of the minibatch gradient.
+        record_norm, batch_norm: bounds of each record's gradient, and of the minibatch gradient.
         update_norm: bound of a device's update between two synchronisations, in units of eta.
         model_norm: bound of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
@@ -63,12 +62,8 @@ class LockStep:
 
 @dataclass(frozen=True, eq=False)
 class ClientNoise:
-    """Deviations of devices that split their model below an untrusted server; 0 for others.
-
-    Attributes:
-        gradients: float64 (N_L,), in units of eta, for the client's gradient at every local step.
-        activations: float64 (N_L,), for every record's activations.
-    """
+    """Deviations (N_L,) of devices that split their model below an untrusted server, 0 for others:
+    of the client's gradient at every local step, over eta, and of every record's activations."""
 
     gradients: np.ndarray
     activations: np.ndarray
@@ -98,27 +93,29 @@ class Noise:
     clients: ClientNoise | None = None
 
     @property
-    def every(self) -> tuple[np.ndarray, ...]:
-        """All of these numbers."""
-        sent = (*self.heads, *self.messages, *self.broadcasts, *(self.local_messages or ()))
-        nothing = np.array([])  # a field of 0.20 that digests of checkpoints still tell
-        return (self.steps, *sent, nothing, *self._of_clients)
+    def _by_name(self) -> dict[str, tuple[np.ndarray, ...]]:
+        clients = self.clients
+        return {
+            "steps": (self.steps,),
+            "heads": self.heads,
+            "messages": self.messages,
+            "broadcasts": self.broadcasts,
+            "local_messages": self.local_messages or (),
+            # A field of 0.20 that digests of checkpoints still tell.
+            "": (np.array([]),),
+            "clients": () if clients is None else (clients.gradients, clients.activations),
+        }
 
     @property
-    def _of_clients(self) -> tuple[np.ndarray, ...]:
-        return () if self.clients is None else (self.clients.gradients, self.clients.activations)
+    def every(self) -> tuple[np.ndarray, ...]:
+        """All of these numbers."""
+        return tuple(array for arrays in self._by_name.values() for array in arrays)
 
     @property
     def credited(self) -> frozenset[str]:
         """The names of noises that are not all 0: the ledger counts on somebody who draws them."""
-        by_name = {
-            "steps": (self.steps,),
-            "messages": self.messages,
-            "broadcasts": self.broadcasts,
-            "local_messages": self.local_messages or (),
-            "clients": self._of_clients,
-        }
-        return frozenset(name for name, parts in by_name.items() if any(map(np.any, parts)))
+        drawn = {name for name, arrays in self._by_name.items() if any(map(np.any, arrays))}
+        return frozenset(drawn - {"heads"})
 
     @property
     def in_steps(self) -> bool:
@@ -135,8 +132,7 @@ class Noise:
         sent = self.sent(top)
         noised = sent[tree.depth] > 0
         for layer in range(tree.depth - 1, top - 1, -1):
-            in_clear = np.bincount(tree.parents[layer], ~noised, minlength=tree.n_nodes(layer))
-            noised = in_clear == 0
+            noised = np.bincount(tree.parents[layer], ~noised, minlength=tree.n_nodes(layer)) == 0
             if layer > top:
                 noised |= sent[layer] > 0
         return noised | (self.broadcasts[top] > 0)
@@ -148,11 +144,8 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Protection:
-    """What nodes need to know of a mechanism whose noise is decided.
-
-    Attributes:
-        private: whether nodes clip and noise at all.
-    """
+    """What nodes need to know of a mechanism whose noise is decided, and whether they clip and
+    noise at all (`private`)."""
 
     clipping: Clipping
     lock_step: LockStep
@@ -162,7 +155,7 @@ class Protection:
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """A way to make training private."""
+    """A way to make training private. Who derives from it says what differs from the defaults."""
 
     @property
     def name(self) -> str:
@@ -179,11 +172,8 @@ class Mechanism(Protocol):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        """Raise an `InputError` for what is not defined, or not proven, for this mechanism.
-
-        Args:
-            network: None before it is known, and where nothing is private.
-        """
+        """Raise an `InputError` for what is not defined, or not proven, for this mechanism. There
+        is no network yet, or nothing is private, where `network` is None."""
 
     def clipping(self, privacy: PrivacyConfig) -> Clipping:
         """What bounds one local step."""
@@ -197,16 +187,45 @@ class Mechanism(Protocol):
         Raises:
             InputError: they have none for this mechanism.
         """
+        text = f"calibration: paper is not defined for mechanism: {self.name}; use accountant"
+        raise InputError("privacy", BLOCK, text)
 
     def in_parts(
         self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
     ) -> list[np.ndarray]:
-        """Deviations, for layer l = 0…L, in the proportions that a calibration keeps.
+        """Deviations, for layer l = 0…L, in the proportions that a calibration keeps: each node's
+        part of its full noise.
+
+        A head's full noise protects the most exposed record below it from somebody who sees its
+        every release. Any other node's is as large against what a record moves its message by.
+        Above a head it is the head's deviation times the weight of the head's message there. Below
+        a head it is the head's deviation over the weight of the node's message in the head's; where
+        noise is at every step, no message is sent there. The largest over all heads on the paths
+        through the node counts.
 
         Args:
             protecting: float64 (N_L,), the noise of its head that protects each device's records.
             distrusted: the kinds of observers to protect from.
         """
+        network, heads = premises.network, premises.heads
+        tree = network.tree
+        result = no_noise(tree)
+        for head_layer in np.unique(heads[:, 0]):
+            members = heads[:, 0] == head_layer
+            its_heads, full = heads[members, 1], np.zeros(tree.n_nodes(head_layer))
+            np.maximum.at(full, its_heads, protecting[members])
+            np.maximum(result[head_layer], full, out=result[head_layer])
+            for layer, parts in enumerate(network.noise):
+                if layer == head_layer or (layer > head_layer and self.noises_every_step):
+                    continue
+                nodes = tree.ancestors[layer][members]
+                if layer < head_layer:
+                    sensitivity = network.shares(head_layer, layer)[its_heads]
+                else:
+                    sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
+                wanted = full[its_heads] * sensitivity * (parts[nodes] > 0)
+                np.maximum.at(result[layer], nodes, wanted)
+        return [part * whole for part, whole in zip(network.noise, result, strict=True)]
 
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
@@ -219,13 +238,12 @@ class Mechanism(Protocol):
     def releases(
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
     ) -> list[Release]:
-        """Who sees what of whose records: the lines of the ledger, position by position.
-
-        For noise and units see `m2fdp.core.privacy.ledger.build_ledger`.
-        """
+        """Who sees what of whose records: the lines of the ledger, position by position. For noise
+        and units see `m2fdp.core.privacy.ledger.build_ledger`."""
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         """What epsilon rests on, besides what it rests on under any mechanism."""
+        return []
 
 
 def refuse_first(*cases: tuple[bool, str]) -> None:
@@ -261,42 +279,6 @@ def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep
         of_device[together] = np.stack([np.full_like(reader, top), reader], axis=1)[together]
     nodes, group_of = np.unique(of_device, axis=0, return_inverse=True)
     return LockStep(nodes, group_of, weights_up_to(network, nodes[group_of, 0]))
-
-
-def parts_of_full_noise(
-    premises: Premises, protecting: np.ndarray, below_heads: bool
-) -> list[np.ndarray]:
-    """Each node's part of its full noise.
-
-    A head's full noise protects the most exposed record below it from somebody who sees its every
-    release. Any other node's is as large against what a record moves its message by. Above a head
-    it is the head's deviation times the weight of the head's message there. Below a head it is the
-    head's deviation over the weight of the node's message in the head's. The largest over all heads
-    on the paths through the node counts.
-
-    Args:
-        protecting: float64 (N_L,), the noise of its head that protects each device's records.
-        below_heads: whether messages are sent below heads.
-    """
-    network, heads = premises.network, premises.heads
-    tree = network.tree
-    result = [np.zeros(tree.n_nodes(layer)) for layer in range(tree.depth + 1)]
-    for head_layer in np.unique(heads[:, 0]):
-        members = heads[:, 0] == head_layer
-        its_heads, full = heads[members, 1], np.zeros(tree.n_nodes(head_layer))
-        np.maximum.at(full, its_heads, protecting[members])
-        np.maximum(result[head_layer], full, out=result[head_layer])
-        for layer, parts in enumerate(network.noise):
-            if layer == head_layer or (layer > head_layer and not below_heads):
-                continue
-            nodes = tree.ancestors[layer][members]
-            if layer < head_layer:
-                sensitivity = network.shares(head_layer, layer)[its_heads]
-            else:
-                sensitivity = 1.0 / network.shares(layer, head_layer)[nodes]
-            wanted = full[its_heads] * sensitivity * (parts[nodes] > 0)
-            np.maximum.at(result[layer], nodes, wanted)
-    return [part * whole for part, whole in zip(network.noise, result, strict=True)]
 
 
 def step_alone(network: Network) -> LockStep:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.accounting import Composition, subsampled
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
     LockStep,
+    Mechanism,
     Noise,
-    parts_of_full_noise,
     refuse_first,
     silence,
 )
@@ -38,15 +37,14 @@ from m2fdp.core.privacy.releases import (
 from m2fdp.core.privacy.sight import ELECTED, KINDS, TO_TRUSTED, Reading, readings
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.network import Network, no_noise
 
 _BELOW_THE_HEAD = "clipped gradients on their way to the head"
-_NO_PAPER = "calibration: paper is not defined for mechanism: gradient; use accountant"
 
 
 @dataclass(frozen=True)
-class Gradient:
-    """See `m2fdp.core.privacy.mechanisms.base.Mechanism`."""
+class Gradient(Mechanism):
+    """Noise at every step."""
 
     name: str = "gradient"
     noises_every_step: bool = True
@@ -58,7 +56,10 @@ class Gradient:
         plans: Sequence[RoundPlan] = (),
     ) -> None:
         refuse_first(
-            (privacy.calibration == "paper", _NO_PAPER),
+            (
+                privacy.calibration == "paper",
+                "calibration: paper is not defined for mechanism: gradient; use accountant",
+            ),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
@@ -79,14 +80,6 @@ class Gradient:
             factor = 1.0 / (premises.rates * premises.sizes)
         return premises.weights_to_heads * privacy.clipping_norm * factor
 
-    def paper_noise(self, premises: Premises) -> list[np.ndarray]:
-        raise InputError("privacy", BLOCK, _NO_PAPER)
-
-    def in_parts(
-        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
-    ) -> list[np.ndarray]:
-        return parts_of_full_noise(premises, protecting, below_heads=False)
-
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
@@ -94,31 +87,23 @@ class Gradient:
         group below a decoding parent steps behind the noise of all heads in it."""
         network, heads = premises.network, premises.heads
         tree = network.tree
-        drawn = [np.zeros_like(of_layer) for of_layer in deviations]
+        drawn = no_noise(tree)
         for layer, index in heads:
             drawn[layer][index] = deviations[layer][index]
         shared = mean_variances(network, drawn, np.ones(tree.n_devices))
-        steps = [
-            drawn[layer][index] or np.sqrt(shared[layer][index]) for layer, index in lock_step.nodes
-        ]
-        messages = [of_layer.copy() for of_layer in deviations]
-        group_layers = lock_step.nodes[lock_step.group_of, 0]
-        silent_from = np.minimum(heads[:, 0], group_layers + 1)
+        steps = [drawn[layer][i] or np.sqrt(shared[layer][i]) for layer, i in lock_step.nodes]
+        messages = tuple(of_layer.copy() for of_layer in deviations)
+        silent_from = np.minimum(heads[:, 0], lock_step.nodes[lock_step.group_of, 0] + 1)
         for layer, of_layer in enumerate(messages):
             of_layer[tree.ancestors[layer][silent_from <= layer]] = 0.0
-        return replace(
-            silence(network, lock_step),
-            steps=np.array(steps),
-            heads=tuple(drawn),
-            messages=tuple(messages),
-        )
+        silent = silence(network, lock_step)
+        return replace(silent, steps=np.array(steps), heads=drawn, messages=messages)
 
     def laws(self, premises: Premises) -> Laws:
         """One release a local step."""
-        privacy = premises.privacy
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
-            rate = 1.0 if privacy.unit == "device" else position.sampling_rate
+            rate = 1.0 if premises.privacy.unit == "device" else position.sampling_rate
             return ((subsampled(rate), len(plan.layers)),)
 
         return laws
@@ -128,9 +113,6 @@ class Gradient:
     ) -> list[Release]:
         of_positions = positions(premises, noise, units)
         return [line for position in of_positions for line in _lines(premises, position, laws)]
-
-    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
-        return []
 
 
 def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:

@@ -17,8 +17,8 @@ from m2fdp.core.privacy.accounting import Composition, ShiftLaw
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
     LockStep,
+    Mechanism,
     Noise,
-    parts_of_full_noise,
     refuse_first,
     silence,
 )
@@ -50,8 +50,8 @@ _MOST_STEP_SIZES = 8
 
 
 @dataclass(frozen=True)
-class Upload:
-    """See `m2fdp.core.privacy.mechanisms.base.Mechanism`."""
+class Upload(Mechanism):
+    """Noise with every message."""
 
     name: str = "upload"
     noises_every_step: bool = False
@@ -110,11 +110,6 @@ class Upload:
             noise.append(parts * (factor * sensitivity))
         return noise
 
-    def in_parts(
-        self, premises: Premises, protecting: np.ndarray, distrusted: frozenset[str]
-    ) -> list[np.ndarray]:
-        return parts_of_full_noise(premises, protecting, below_heads=True)
-
     def noise(
         self, premises: Premises, lock_step: LockStep, deviations: Sequence[np.ndarray]
     ) -> Noise:
@@ -149,9 +144,6 @@ class Upload:
             for reading in readings(premises, position)
             if reading.exists
         ]
-
-    def assumptions(self, privacy: PrivacyConfig) -> list[str]:
-        return []
 
 
 def _rounded_down(value: float) -> float:

@@ -19,11 +19,7 @@ _MOST_TRIES = 10
 
 
 def procedure_of(released: Config, searched: Sequence[Config]) -> Procedure:
-    """The procedure that consists of runs of some configurations.
-
-    Raises:
-        InputError: data or targets that a run can't have.
-    """
+    """The procedure of these configurations' runs; an `InputError` where a run can't be."""
     return Procedure(_ledger_of(released), tuple(map(_ledger_of, searched)))
 
 

@@ -8,9 +8,9 @@ from scipy.stats import chi2
 from tests.adversaries.copies import shown_by
 
 from m2fdp import Experiment, load_config
-from m2fdp.core.privacy.scores import score, score_deviation
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.network import heads_of
+from m2fdp.selection.scores import score, score_deviation
 
 HOLDING = {
     "topology.fanouts": [2, 3],

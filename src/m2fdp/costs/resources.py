@@ -1,16 +1,16 @@
-"""Energy and delay of a round (J Sec. V-B, VI-A).
+"""Energy and delay of a round (J Sec. V-B, VI-A); no clock on the wall is ever read.
 
 A message's delay is its bits over the rate of its link and its energy power times delay. Only
-uplinks count. Links into the cloud are wired, all others wireless. How many bits a message has
-stands in `m2fdp.core.costs.resources`.
+uplinks count. Links into the cloud are wired, all others wireless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,31 +20,27 @@ from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
+# For layer l = 1…L (index l-1), float64 (N_l,).
+Bits = tuple[np.ndarray, ...]
 
-@dataclass(frozen=True)
-class Cost:
+
+class Cost(NamedTuple):
     """Energy in joules and delay in seconds."""
 
     energy_j: float
     delay_s: float
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: Cost) -> Cost:  # type: ignore[override]
         return Cost(self.energy_j + other.energy_j, self.delay_s + other.delay_s)
 
 
 def totals(costs: Sequence[Cost]) -> list[Cost]:
-    """What rounds have cost together after each of t = 1…T, from what each costs.
-
-    Where all cost the same these are multiples, so that rounding does not add up.
-    """
+    """What rounds have cost together after each of t = 1…T. Where all cost the same these are
+    multiples, so that rounding does not add up."""
     if len(set(costs)) == 1:
         (each,) = set(costs)
         return [Cost(t * each.energy_j, t * each.delay_s) for t in range(1, len(costs) + 1)]
     return list(accumulate(costs))
-
-
-# For layer l = 1…L (index l-1), float64 (N_l,).
-Bits = tuple[np.ndarray, ...]
 
 
 def message_bits(network: Network, n_parameters: int, config: ResourcesConfig) -> Bits:
@@ -76,18 +72,17 @@ class Links:
     at every local step; the head has the group's model already, so an aggregation starts there.
 
     Attributes:
-        network: nodes and links, and who takes part.
-        lock_step: groups of devices that step together.
         n_parameters: M.
-        config: powers, rates, and what a local step costs.
+        reports: vectors that learners send up beside a model at a round's end.
     """
 
     network: Network
     lock_step: LockStep
     n_parameters: int
     config: ResourcesConfig
+    reports: int = 0
 
-    def round(self, layers: Sequence[int | None], reports: int = 0) -> Cost:
+    def round(self, layers: Sequence[int | None]) -> Cost:
         """Cost of one round: what precedes its steps, local steps, gradients, aggregations.
 
         A step ends when its slowest group has. Where devices join by chance these are the costs of
@@ -95,10 +90,8 @@ class Links:
 
         Args:
             layers: those of a `RoundPlan`: up to which models travel after each local step.
-            reports: vectors that learners send up beside a model at a round's end.
         """
-        network, config = self.network, self.config
-        present = _present(network)
+        network, config, present = self.network, self.config, _present(self.network)
         spent = Cost(
             len(layers) * present.sum() * config.step_energy_j, len(layers) * config.step_delay_s
         )
@@ -106,22 +99,20 @@ class Links:
             if (bits := bits_of(network)) is not None:
                 energy, delays = self.hop(network.tree.depth, present, bits)
                 spent += Cost(energy, float(delays.max()))
-        return sum(self._journeys(layers, present, reports), spent)
+        return sum(self._journeys(layers, present), spent)
 
     def servers(self, layers: Sequence[int | None]) -> Cost:
         """Of `round` what servers send: their own messages up, without devices' and their steps."""
         return sum(self._journeys(layers, np.zeros(self.network.tree.n_devices)), Cost(0.0, 0.0))
 
-    def _journeys(
-        self, layers: Sequence[int | None], present: np.ndarray, reports: int = 0
-    ) -> Iterator[Cost]:
+    def _journeys(self, layers: Sequence[int | None], present: np.ndarray) -> Iterator[Cost]:
         """What is sent after each local step."""
-        bits = message_bits(self.network, self.n_parameters, self.config)
-        longer = message_bits(self.network, self.n_parameters * (1 + reports), self.config)
-        # What is sent inside a lock-step group is a gradient, whatever its head reports.
-        last = tuple(
-            np.where(*each) for each in zip(self._inside_groups, bits, longer, strict=True)
+        bits, longer = (
+            message_bits(self.network, self.n_parameters * vectors, self.config)
+            for vectors in (1, 1 + self.reports)
         )
+        # What is sent inside a lock-step group is a gradient, whatever its head reports.
+        last = tuple(map(np.where, self._inside_groups, bits, longer))
         for top in layers:
             *servers, devices = self.senders(top)
             yield self.journey((*servers, devices * present), last if top == 0 else bits)
@@ -151,15 +142,13 @@ class Links:
         at once, and different parents receive side by side.
         """
         tree = self.network.tree
-        energy, delay = 0.0, 0.0
-        ready = np.zeros(tree.n_devices)
+        energy, delay, ready = 0.0, 0.0, np.zeros(tree.n_devices)
         for layer in range(tree.depth, 0, -1):
             senders = np.flatnonzero(sending[layer - 1])
-            parents = tree.parents[layer - 1][senders]
             joules, delays = self.hop(layer, sending[layer - 1], bits[layer - 1])
             energy += joules
             arrived = np.zeros(tree.n_nodes(layer - 1))
-            np.maximum.at(arrived, parents, ready[senders])
+            np.maximum.at(arrived, tree.parents[layer - 1][senders], ready[senders])
             ready = arrived + delays
             delay = max(delay, float(ready.max()))
         return Cost(float(energy), delay)
@@ -184,29 +173,19 @@ class Links:
         return energy, delays
 
 
-class LinkClock:
-    """The clock of J: local steps, and messages over wireless and wired links.
-
-    Args:
-        links: those of each of the run's networks; a round's plan says which.
-        reports: vectors that learners send up beside a model at a round's end.
-    """
-
-    def __init__(self, links: Sequence[Links], reports: int = 0) -> None:
-        self._round = cache(lambda network, layers: links[network].round(layers, reports))
-        self._servers = cache(lambda network, layers: links[network].servers(layers))
-
-    def round(self, plan: RoundPlan) -> Cost:
-        return self._round(plan.network, plan.layers)
-
-    def servers(self, plan: RoundPlan) -> Cost:
-        return self._servers(plan.network, plan.layers)
+def round_costs(
+    links: Sequence[Links],
+    plans: Sequence[RoundPlan],
+    cost: Callable[[Links, Sequence[int | None]], Cost] = Links.round,
+) -> list[Cost]:
+    """What each round costs over the links of its network; `cost` is of one round."""
+    of_layers = cache(lambda network, layers: cost(links[network], layers))
+    return [of_layers(plan.network, plan.layers) for plan in plans]
 
 
 def _present(network: Network) -> np.ndarray:
     """Who takes part, or how often each does: (N_L,)."""
-    tree = network.tree
     if network.chance is not None:
         return network.odds
     # Which devices take part changes, how many does not: let it be the first ones.
-    return tree.sibling_rank() < network.present[tree.parents[-1]]
+    return network.tree.sibling_rank() < network.present[network.tree.parents[-1]]

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from m2fdp import Experiment, load_config
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.selection.accounting import Procedure, split_target
-from m2fdp.selection.procedures import if_gaussian, procedure_of, verified_targets
+from m2fdp.studies.procedures import if_gaussian, procedure_of, verified_targets
 
 FULL = {
     "topology.fanouts": [2, 3],

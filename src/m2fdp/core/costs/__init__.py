@@ -1,1 +1,0 @@
-"""What a round costs: joules and seconds, never read from a clock on the wall."""

@@ -1,0 +1,1 @@
+"""What a round costs in joules and seconds."""
