@@ -19,8 +19,7 @@ from m2fdp.adversaries.run import tried_run
 from m2fdp.core.engine import clipping, learners, minibatches, noise, seams
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.backends import linear, sequential
-from m2fdp.core.engine.local_rules import ProximalStep
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import ProximalStep, Rules
 from m2fdp.core.privacy.mechanisms.base import Clipping
 
 BASE = {

@@ -15,8 +15,8 @@ import numpy as np
 
 from m2fdp.adversaries.listening import Heard, record, replay
 from m2fdp.adversaries.tried_runs import TriedRun
+from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import kind_of
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.schedule.rounds import RoundPlan

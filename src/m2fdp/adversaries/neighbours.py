@@ -28,8 +28,8 @@ from torch import Tensor
 from m2fdp.adversaries.drawn_noise import DrawnNoise, planned_of_part
 from m2fdp.adversaries.listening import Heard, OtherwiseError, record, replay, single_releases
 from m2fdp.adversaries.tried_runs import Neighbour, TriedRun, draw_neighbour
-from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.process import State
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import ShiftLaw

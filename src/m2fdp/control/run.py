@@ -19,8 +19,8 @@ from m2fdp.control.noise import Spread, noise_laws, sample_terms
 from m2fdp.control.problem import build_problem, choice_grid, longest, plan_problem
 from m2fdp.convergence.mean_descent import Landscape, longest_squared, smoothness_of
 from m2fdp.core.costs.resources import Cost, Links
-from m2fdp.core.engine.lengths import TooLongError
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.process import Simulation
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.engine.training import DivergenceError, RoundPolicy
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import threat_of

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.core.engine.backends.layout import channels_last
+from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.streams import Streams
 from m2fdp.tiers.split_models import SplitModel, trained_tensors
 

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.process import Slots, State, Tap
-from m2fdp.core.engine.simulation import Simulation, shared_tensor
+from m2fdp.core.engine.process import Simulation, Slots, State, Tap, shared_tensor
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.processes.workers import Workers
 from m2fdp.tiers.local import Client, LocalTraining, Trainer, rows_of

@@ -22,9 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.backends.layout import channels_last
-from m2fdp.core.engine.process import Slots, State, Tap
-from m2fdp.core.engine.simulation import Simulation, shared_tensor
+from m2fdp.core.engine.process import Simulation, Slots, State, Tap, shared_tensor
+from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import distillation
 from m2fdp.core.models.registry import Model, unflattened

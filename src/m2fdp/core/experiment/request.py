@@ -7,7 +7,7 @@ from typing import Any
 
 from m2fdp.core.algorithms import Algorithm, Plan, get_algorithm
 from m2fdp.core.config import Config, PrivacyConfig, TrainingConfig
-from m2fdp.core.engine.local_rules import KeepingRule, keeping
+from m2fdp.core.engine.rules import KeepingRule, keeping
 from m2fdp.core.privacy.mechanisms import Clipping, Mechanism, get_mechanism
 from m2fdp.core.topology.network import Network
 

@@ -1,7 +1,6 @@
 """What a run is: the facts with the key that breaks them and the value that gives them."""
 
-from m2fdp.core.engine.local_rules import GradientStep, adds_up
-from m2fdp.core.engine.server_rules import adding
+from m2fdp.core.engine.rules import GradientStep, adding, adds_up
 from m2fdp.core.experiment.facts.rule import Fact
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.own_code import is_own

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from m2fdp.core.config import ThreatConfig
-from m2fdp.core.engine.server_rules import server_rule_of
+from m2fdp.core.engine.rules import server_rule_of
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.facts import facts as a
 from m2fdp.core.experiment.facts.facts import has_plain_steps, noised_later
