@@ -4,6 +4,8 @@ A room brings a subclass of `m2fdp.core.engine.round.Round` (`Room.rounds`). It 
 and calls `super()`, so that several rooms can be in one round.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
