@@ -157,8 +157,9 @@ class StackedGradients:
 
 @dataclass(frozen=True, eq=False)
 class LayerGradients:
-    """The gradients of b records in a layer: the loss's derivatives (b, C) in its output, and its
-    inputs (b, D), if a record's gradient is their outer product; else the gradients (b, C, D)."""
+    """The gradients of b records in a layer. `errors` (b, C) are the loss's derivatives in its
+    output. `factor` is its inputs (b, D), if a record's gradient is the outer product of both; else
+    the gradients (b, C, D)."""
 
     weight: str
     bias: str | None
