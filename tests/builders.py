@@ -13,11 +13,10 @@ from torch import nn
 from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
+from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.process import State
+from m2fdp.core.engine.process import Simulation, State
 from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibration import CalibratedMechanism, no_privacy

@@ -21,8 +21,7 @@ from benchmarks.works import (
 )
 from m2fdp import Experiment, load_config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.sampling import sampling_rates
+from m2fdp.core.engine.minibatches import Shards, sampling_rates
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded

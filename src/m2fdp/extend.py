@@ -14,10 +14,18 @@ from m2fdp.core.data.manifest import make_manifest
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.clipping import ClipFactor, flat_clip
-from m2fdp.core.engine.local_rules import GradientStep, KeepingRule, LocalRule, ProximalStep
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.server_rules import Momentum, ServerRule, TakeAggregate, Yogi
+from m2fdp.core.engine.rules import (
+    GradientStep,
+    KeepingRule,
+    LocalRule,
+    Momentum,
+    ProximalStep,
+    Rules,
+    ServerRule,
+    TakeAggregate,
+    Yogi,
+)
 from m2fdp.core.errors import InputError
 from m2fdp.core.metrics import Metric
 from m2fdp.core.models.registry import Model, build_model

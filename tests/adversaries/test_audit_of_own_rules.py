@@ -18,8 +18,7 @@ from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine import seams
-from m2fdp.core.engine.local_rules import OwnRule, ProximalStep, adds_up
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import OwnRule, ProximalStep, Rules, adds_up
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import assembly as calibrating
 

@@ -12,8 +12,7 @@ from torch import nn
 from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import Shards, draw_participants
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism

@@ -16,11 +16,9 @@ from tests.builders import records_of
 from m2fdp import Experiment, load_config
 from m2fdp.adversaries.neighbours import try_neighbours
 from m2fdp.adversaries.run import tried_run
-from m2fdp.core.engine import clipping, learners, minibatches, noise, seams
+from m2fdp.core.engine import backends, clipping, minibatches, noise, seams, sequential
 from m2fdp.core.engine import round as rounds
-from m2fdp.core.engine.backends import linear, sequential
-from m2fdp.core.engine.local_rules import ProximalStep
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import ProximalStep, Rules
 from m2fdp.core.privacy.mechanisms.base import Clipping
 
 BASE = {
@@ -175,7 +173,7 @@ def brightened(shards, neighbour, stream):
 def divided_by_drawn(patch, run):
     """A mean over the number of records that were drawn, which nobody noised."""
     patch.setattr(
-        learners,
+        minibatches,
         "_device_weights",
         lambda mechanism, shards, drawn: mechanism.lock_step.weights / np.maximum(drawn, 1),
     )
@@ -219,7 +217,7 @@ def without_numbers(shards, neighbour, stream):
 
 
 def nan_passes(patch, run):
-    for module in (clipping, sequential, linear):
+    for module in (clipping, sequential, backends):
         patch.setattr(module, "unbounded", lambda norms, norm: None, raising=False)
     return replace(run, worlds=without_numbers)
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 from tests.builders import experiment_of
 
-from m2fdp.core.engine.lengths import any_length
 from m2fdp.core.engine.process import State
+from m2fdp.core.engine.rules import any_length
 from m2fdp.core.privacy.mechanisms import silence
 
 EXPERIMENT = experiment_of(

@@ -16,9 +16,15 @@ from tests.builders import records_of
 
 from m2fdp import Experiment, load_config
 from m2fdp.checkpoints.files import Checkpoint, clear, differences, load_latest, save
-from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.process import Slots, State
-from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord, train
+from m2fdp.core.engine.training import (
+    Checkpointing,
+    Listener,
+    Progress,
+    RoundRecord,
+    evaluate,
+    train,
+)
 from m2fdp.interruption import Interrupted, interruptible
 
 CONFIGURATION = {

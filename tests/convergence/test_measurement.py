@@ -9,9 +9,8 @@ from torch import nn
 
 from m2fdp.convergence.measurement import local_gradients, measure_run
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.minibatches import Shards, poisson_draw
 from m2fdp.core.engine.process import run_rounds
-from m2fdp.core.engine.sampling import poisson_draw
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.deployment.trees import REHEARSAL, guarded_tree, lines_of
 
-from m2fdp.core.engine.lengths import TooLongError
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import state as states
 from m2fdp.deployment.guard import read

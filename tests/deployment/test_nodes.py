@@ -9,7 +9,7 @@ from tests.deployment.trees import REHEARSAL, Nodes, facts_of, tree_of
 
 from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.engine.lengths import TooLongError
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.links import Place, Question, to_bytes

@@ -19,8 +19,8 @@ from m2fdp.adversaries.membership import confidences, deal_targets, judge, power
 from m2fdp.adversaries.reconstruction import Kept, Records, best_of, reconstruct
 from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import essentials
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.evaluation import evaluate
+from m2fdp.core.engine.execution import set_exact_arithmetic
+from m2fdp.core.engine.training import evaluate
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.promise import conditions
 from m2fdp.core.formatting import EPSILON_NAMES, for_json

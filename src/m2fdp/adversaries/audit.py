@@ -16,8 +16,8 @@ from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.evidence import largest_bound, no_evidence, weigh
 from m2fdp.adversaries.tried_runs import single_releases
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.engine.local_rules import KeepingRule, keeping
 from m2fdp.core.engine.process import State
+from m2fdp.core.engine.rules import KeepingRule, keeping
 from m2fdp.core.privacy.accounting import ShiftLaw
 from m2fdp.core.privacy.calibration import nominal_epsilon
 from m2fdp.core.privacy.ledger import Ledger

@@ -24,12 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.core.config import PrivacyConfig, less_later
-from m2fdp.core.engine.local_rules import keeping
+from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.server_rules import TakeAggregate
-from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.tiles import ExecutionSettings
+from m2fdp.core.engine.process import Simulation
+from m2fdp.core.engine.rules import Rules, TakeAggregate, keeping
 from m2fdp.core.engine.tree_process import TreeProcess, build_process
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.calibration import CalibratedMechanism

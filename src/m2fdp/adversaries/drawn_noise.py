@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from m2fdp.adversaries.tried_runs import Heard, TriedRun, record, replay
+from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import kind_of
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.schedule.rounds import RoundPlan

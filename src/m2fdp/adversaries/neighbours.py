@@ -34,8 +34,8 @@ from m2fdp.adversaries.tried_runs import (
     replay,
     single_releases,
 )
-from m2fdp.core.engine.lengths import TooLongError
 from m2fdp.core.engine.process import State
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import ShiftLaw

@@ -10,8 +10,8 @@ import pandas as pd
 
 from m2fdp.adversaries.facts import check_audit
 from m2fdp.adversaries.tried_runs import TriedRun
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.lengths import TooLongError
+from m2fdp.core.engine.execution import set_exact_arithmetic
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly

@@ -11,10 +11,8 @@ import torch
 from torch import Size, Tensor
 
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.process import Process, State
-from m2fdp.core.engine.sampling import draw_participants, poisson_draw
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.minibatches import Shards, draw_participants, poisson_draw
+from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import Protection
@@ -70,7 +68,7 @@ class TriedRun:
         simulation: the run's own, with draws that repeat.
         plans: the rounds that are tried, as they are trained.
         rounds: how many the ledger's lines count.
-        build: makes the `SimulationProcess` of a simulation.
+        build: makes the `Process` of a simulation.
         behind: the run's ledger, were its noise of other deviations; by layer, as `build_ledger`
             takes them.
         worlds: makes of the records two neighbouring sets of them.

@@ -17,7 +17,7 @@ from math import sqrt
 import numpy as np
 
 from m2fdp.core.config import Config
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.privacy.accounting import Adjacency, Composition, ShiftLaw, Unit, subsampled
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.process import Named, Slots, State
+from m2fdp.core.engine.process import Slots, State
+from m2fdp.core.engine.rules import Named
 from m2fdp.core.engine.training import Progress, RoundRecord
 from m2fdp.core.files import replacing, sealed, unsealed
 

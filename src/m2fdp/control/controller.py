@@ -23,8 +23,7 @@ from m2fdp.control.problem import (
     with_present,
 )
 from m2fdp.convergence.measurement import first_look, from_tensors, gradients_at, observe
-from m2fdp.core.engine.process import State
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.process import Simulation, State
 from m2fdp.core.engine.training import CourseState, Decision, Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.rounds import RoundPlan, RunPlan, check_pull

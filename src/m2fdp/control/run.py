@@ -18,8 +18,8 @@ from m2fdp.control.controller import (
 from m2fdp.control.noise import Spread, noise_laws, sample_terms
 from m2fdp.control.problem import build_problem, choice_grid, longest, plan_problem
 from m2fdp.convergence.mean_descent import Landscape, longest_squared, smoothness_of
-from m2fdp.core.engine.lengths import TooLongError
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.process import Simulation
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Paced, threat_of

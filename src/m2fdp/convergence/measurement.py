@@ -11,8 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.process import State, run_rounds
-from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.process import Process, Simulation, State, run_rounds
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
 
@@ -137,9 +136,7 @@ def probe(weights: Tensor, gradients: Tensor) -> Tensor:
     return weights - gradients / lengths.clamp_min(torch.finfo(gradients.dtype).tiny)
 
 
-def measure_run(
-    process: SimulationProcess, rounds: Sequence[RoundPlan], evaluate_every: int
-) -> pd.DataFrame:
+def measure_run(process: Process, rounds: Sequence[RoundPlan], evaluate_every: int) -> pd.DataFrame:
     """Train, and measure the objective F at w^(1) and after every so many rounds and the last.
 
     F weights the devices uniformly along the tree (J Sec. II-C), whoever takes part.

@@ -28,8 +28,8 @@ from m2fdp.convergence.descent import (
 from m2fdp.convergence.facts import EQUAL_ROUNDS, check_bound
 from m2fdp.convergence.measurement import measure_run
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.engine.server_rules import adding
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.process import Simulation
+from m2fdp.core.engine.rules import adding
 from m2fdp.core.engine.training import FixedRounds
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Paced

@@ -38,7 +38,9 @@ class KeyedStreams:
 
     def generator(self, purpose: str, *indices: int) -> np.random.Generator:
         """The same generator whenever it is asked for by the same name."""
-        return _philox(self.key(purpose, *indices))
+        # NumPy takes an ISeedSequence, which its own annotation leaves out.
+        key = _Key(self.key(purpose, *indices))
+        return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]
 
     def key(self, purpose: str, *indices: int) -> bytes:
         """128 bits, a digest of all that names the stream. No two names have the same text.
@@ -98,11 +100,6 @@ def _digest(
         raise ValueError(f"a purpose without |, not {purpose!r}")
     text = f"{seed}|{purpose}|{'|'.join(map(str, indices))}"
     return blake2b(text.encode(), digest_size=size, key=release).digest()
-
-
-def _philox(key: bytes) -> np.random.Generator:
-    # NumPy takes an ISeedSequence, which its own annotation leaves out.
-    return np.random.Generator(np.random.Philox(_Key(key)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A run, and what its rounds cost."""
 
-from m2fdp.core.engine.local_rules import keeping
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.process import Simulation
+from m2fdp.core.engine.rules import keeping
 from m2fdp.core.experiment.assembly import Paced
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.costs.resources import Links, round_costs, totals

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import Config, essentials
-from m2fdp.core.engine.process import Slots, State, Tap
+from m2fdp.core.engine.process import Execution, Process, Simulation, Slots, State, Tap
 from m2fdp.core.engine.round import Round
-from m2fdp.core.engine.simulation import Execution, Simulation, SimulationProcess
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.results import Trained
@@ -37,7 +36,7 @@ _NAMED = 12
 
 @dataclass(frozen=True, eq=False)
 class TreeOfNodes:
-    """The rounds of a run, asked of the cloud's children (a `SimulationProcess`).
+    """The rounds of a run, asked of the cloud's children (a `Process`).
 
     Attributes:
         simulated: the same run in one process, over no records: model, rules, means to evaluate.
@@ -45,7 +44,7 @@ class TreeOfNodes:
     """
 
     server: Server
-    simulated: SimulationProcess
+    simulated: Process
     begin: Callable[[int], None]
 
     @property

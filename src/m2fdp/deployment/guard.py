@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
-from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
+from m2fdp.core.engine.rules import TooLongError, refuse_too_long
 from m2fdp.core.errors import one_line
 from m2fdp.core.formatting import for_json
 from m2fdp.deployment import keys

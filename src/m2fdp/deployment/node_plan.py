@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from torch import Tensor
 
 from m2fdp.core.engine.learner import Clip
-from m2fdp.core.engine.local_rules import LocalRule, ProximalStep
 from m2fdp.core.engine.noise import RoundNoise
+from m2fdp.core.engine.rules import LocalRule, ProximalStep
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan

@@ -15,13 +15,18 @@ from torch import Tensor
 
 from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import Backend, build_backend
+from m2fdp.core.engine.execution import ALIGNED_ROWS
 from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps, unit_gradients
-from m2fdp.core.engine.learners import Learners, draw_minibatches, minibatch_law
-from m2fdp.core.engine.lengths import refuse_too_long
-from m2fdp.core.engine.minibatches import Minibatches, Shards
+from m2fdp.core.engine.minibatches import (
+    Learners,
+    Minibatches,
+    Shards,
+    draw_minibatches,
+    minibatch_law,
+)
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.simulation import shared_tensor
-from m2fdp.core.engine.tiles import ALIGNED_ROWS
+from m2fdp.core.engine.process import shared_tensor
+from m2fdp.core.engine.rules import refuse_too_long
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
 from m2fdp.deployment.links import (

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.training import Listener, RoundRecord
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run

@@ -9,14 +9,12 @@ from torch import Tensor
 
 from m2fdp.chance.updates import ByUpdates
 from m2fdp.core.engine.aggregation import weighed_sum
-from m2fdp.core.engine.heard import Heard
 from m2fdp.core.engine.learner import Units, unit_gradients
 from m2fdp.core.engine.minibatches import Minibatches
-from m2fdp.core.engine.process import State
+from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.simulation import Simulation, SimulationProcess
-from m2fdp.core.engine.tree_process import TreeProcess, round_of
+from m2fdp.core.engine.tree_process import Heard, TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import readers
 from m2fdp.core.topology.tree import Tree
@@ -106,7 +104,7 @@ class Masked(ByUpdates):
         return sends
 
 
-def as_nodes(process: SimulationProcess) -> TreeProcess:
+def as_nodes(process: Process) -> TreeProcess:
     """The rounds, as real nodes compute them."""
     if not isinstance(process, TreeProcess):
         raise TypeError(f"rounds of a tree, not {type(process).__name__}")

@@ -7,7 +7,7 @@ import numpy as np
 
 from m2fdp.core.config import PIXELS
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.engine.arithmetic import available_cores
+from m2fdp.core.engine.execution import available_cores
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.experiment import PlainExperiment

@@ -5,7 +5,7 @@ from operator import attrgetter
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.engine.clipping import OneByOne
-from m2fdp.core.engine.local_rules import OwnRule
+from m2fdp.core.engine.rules import OwnRule
 from m2fdp.core.experiment.results import OwnPart
 from m2fdp.core.metrics import KEY
 from m2fdp.core.own_code import file_of, is_ours, is_own

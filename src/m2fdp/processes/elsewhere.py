@@ -16,11 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.process import Named
+from m2fdp.core.engine.execution import Means, build_means, set_exact_arithmetic
 from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.rules import Named
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.tiles import Means, build_means
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.processes.pool import packed, unpacked
 from m2fdp.processes.subtrees import Part, part_of

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.process import Work
-from m2fdp.core.engine.simulation import shared_tensor
+from m2fdp.core.engine.process import Work, shared_tensor
 from m2fdp.processes.pool import Pool
 
 # What takes less is not worth a message to another process and back, let alone a fork.

@@ -15,9 +15,7 @@ from pydantic import Field
 
 from m2fdp.core.algorithms.base import Algorithm, Given, Plan
 from m2fdp.core.blocks import Block, Positive
-from m2fdp.core.engine.local_rules import Descend
-from m2fdp.core.engine.process import Named
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import Descend, Named, Rules
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
 
 if TYPE_CHECKING:

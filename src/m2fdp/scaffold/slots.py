@@ -8,14 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.learners import learning_groups
-from m2fdp.core.engine.local_rules import KeepingRule, LocalRule, keeping
-from m2fdp.core.engine.process import Named, Slots, State
+from m2fdp.core.engine.execution import ExecutionSettings
+from m2fdp.core.engine.minibatches import learning_groups
+from m2fdp.core.engine.process import Simulation, Slots, State, Workers
 from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.rules import HearingRule, KeepingRule, LocalRule, Named, keeping
 from m2fdp.core.engine.seams import Stretch
-from m2fdp.core.engine.server_rules import HearingRule
-from m2fdp.core.engine.simulation import Simulation, Workers
-from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.topology.network import Network
 

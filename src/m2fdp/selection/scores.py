@@ -16,8 +16,8 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.data.manifest import held_out
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.evaluation import evaluate
+from m2fdp.core.engine.execution import set_exact_arithmetic
+from m2fdp.core.engine.training import evaluate
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.privacy.accounting import least_noise, subsampled

@@ -13,7 +13,7 @@ from mlflow.entities import Run, RunStatus
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from m2fdp.core.engine.arithmetic import available_cores
+from m2fdp.core.engine.execution import available_cores
 from m2fdp.core.formatting import duration
 from m2fdp.processes.connection import cores_of_cluster
 from m2fdp.processes.tasks import run_ray_tasks

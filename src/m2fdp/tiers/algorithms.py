@@ -7,8 +7,7 @@ from pydantic import Field
 
 from m2fdp.core.algorithms.base import Algorithm, Given, Plan
 from m2fdp.core.blocks import Block, Decay, Positive
-from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.server_rules import ServerRule, TakeAggregate, Yogi
+from m2fdp.core.engine.rules import Rules, ServerRule, TakeAggregate, Yogi
 from m2fdp.core.topology.builders import star
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
 from m2fdp.core.topology.trust import all_untrusted

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from m2fdp.core.engine.backends.layout import channels_last
-from m2fdp.core.engine.process import Slots, State, Tap, Work
-from m2fdp.core.engine.simulation import Simulation, shared_tensor
+from m2fdp.core.engine.process import Simulation, Slots, State, Tap, Work, shared_tensor
+from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.registry import unflattened
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
-from m2fdp.core.engine.sampling import draw_participants
-from m2fdp.core.engine.simulation import Simulation, SimulationProcess
+from m2fdp.core.engine.execution import available_cores, set_exact_arithmetic
+from m2fdp.core.engine.minibatches import draw_participants
+from m2fdp.core.engine.process import Process, Simulation
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Paced
 from m2fdp.core.formatting import counted
@@ -143,7 +143,7 @@ class Tiered(Billed):
         sent = torch.where(theirs, labels, shards.labels)
         return replace(simulation, shards=replace(shards, labels=sent))
 
-    def process(self, simulation: Simulation | None = None, sites: Any = None) -> SimulationProcess:
+    def process(self, simulation: Simulation | None = None, sites: Any = None) -> Process:
         if self.way is None or self.course is None:
             return super().process(simulation, sites)
         set_exact_arithmetic()

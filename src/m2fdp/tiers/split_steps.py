@@ -16,16 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from m2fdp.core.engine.backends.base import Backend
-from m2fdp.core.engine.backends.layout import channels_last
-from m2fdp.core.engine.backends.reference import ReferenceBackend
-from m2fdp.core.engine.backends.sequential import SequentialBackend
+from m2fdp.core.engine.backends import Backend, ReferenceBackend
 from m2fdp.core.engine.clipping import clip_rows, flat_clip
+from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.noise import standard_normals
+from m2fdp.core.engine.process import Simulation
 from m2fdp.core.engine.round import Round
-from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.tiles import ExecutionSettings
+from m2fdp.core.engine.sequential import SequentialBackend, channels_last
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.privacy.mechanisms.base import ClientNoise

@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.backends.layout import channels_last
-from m2fdp.core.engine.process import Slots, State, Tap
-from m2fdp.core.engine.simulation import Simulation
+from m2fdp.core.engine.process import Simulation, Slots, State, Tap
+from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model, unflattened

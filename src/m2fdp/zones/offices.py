@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from m2fdp.chance.joining import of_those
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.accounting import Composition
 from m2fdp.core.privacy.ledger import Ledger

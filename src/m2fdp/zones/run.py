@@ -6,7 +6,7 @@ from functools import lru_cache
 import pandas as pd
 
 from m2fdp.core.config import Config
-from m2fdp.core.engine.local_rules import adds_up
+from m2fdp.core.engine.rules import adds_up
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.privacy.ledger import Ledger

@@ -10,8 +10,8 @@ from tests.builders import executed, experiment_of, last_state
 
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.engine import seams
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.engine.process import Slots, State
-from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.engine.training import Progress
 
 SMALL = {

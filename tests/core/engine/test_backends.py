@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.backends import build_backend
-from m2fdp.core.engine.backends.bookkeeping import build_book_keeper
-from m2fdp.core.engine.backends.linear import padded_width
-from m2fdp.core.engine.backends.reference import ReferenceBackend
+from m2fdp.core.engine.backends import ReferenceBackend, build_backend, padded_width
 from m2fdp.core.engine.clipping import flat_clip, unbounded
 from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.sequential import build_book_keeper
 from m2fdp.core.models import losses
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.mechanisms import Clipping

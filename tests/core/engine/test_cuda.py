@@ -5,7 +5,7 @@ import torch
 from tests.core.engine.parts import make_shards, mechanism_for, plan_of, run_plan, schedule
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
+from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.topology.builders import tree_from_fanouts

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts

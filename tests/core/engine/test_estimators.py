@@ -17,7 +17,7 @@ from tests.core.engine.parts import (
 )
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.streams import KeyedStreams, seeded

@@ -14,11 +14,9 @@ from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import build_backend
 from m2fdp.core.engine.clipping import clip_rows, flat_clip
 from m2fdp.core.engine.learner import Clip, StepRules, gradient_step, local_steps
-from m2fdp.core.engine.learners import minibatch_law
-from m2fdp.core.engine.local_rules import GradientStep, ProximalStep
-from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.minibatches import Minibatches, minibatch_law, poisson_draw
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.sampling import poisson_draw
+from m2fdp.core.engine.rules import GradientStep, ProximalStep
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.deployment.rehearsed import as_nodes
 

@@ -6,8 +6,12 @@ import torch
 from scipy.stats import kstest
 
 from m2fdp.core.engine import noise
-from m2fdp.core.engine.noise import add_noise, standard_normals, standard_normals_on_device
-from m2fdp.core.engine.philox import random_words
+from m2fdp.core.engine.noise import (
+    add_noise,
+    random_words,
+    standard_normals,
+    standard_normals_on_device,
+)
 from m2fdp.core.streams import KeyedStreams, seeded
 
 DTYPES = [torch.float32, torch.float64]

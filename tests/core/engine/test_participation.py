@@ -11,7 +11,7 @@ from tests.core.engine.parts import make_shards, mechanism_for, plan_of, run_pla
 
 from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
-from m2fdp.core.engine.sampling import draw_participants, poisson_draw, sampling_rates
+from m2fdp.core.engine.minibatches import draw_participants, poisson_draw, sampling_rates
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
 

@@ -10,8 +10,8 @@ from tests.builders import experiment_of, last_state, records_of, split_scores
 from torch import nn
 
 from m2fdp.core.config import load_config
+from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.tiles import ExecutionSettings
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.models.losses import cross_entropy
 from m2fdp.core.streams import seeded

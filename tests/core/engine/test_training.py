@@ -10,10 +10,16 @@ import torch
 from tests.builders import experiment_of, records_of
 
 from m2fdp import Experiment, load_config
-from m2fdp.core.engine.evaluation import evaluate
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.server_rules import Momentum, Yogi
-from m2fdp.core.engine.training import DivergenceError, FixedRounds, Listener, divergence, train
+from m2fdp.core.engine.rules import Momentum, Yogi
+from m2fdp.core.engine.training import (
+    DivergenceError,
+    FixedRounds,
+    Listener,
+    divergence,
+    evaluate,
+    train,
+)
 
 SMALL = {
     "topology.fanouts": [2, 2],

@@ -17,8 +17,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.simulation import shared_tensor
+from m2fdp.core.engine.execution import set_exact_arithmetic
+from m2fdp.core.engine.process import shared_tensor
 from m2fdp.processes import workers
 from m2fdp.processes.pool import WARNING
 from m2fdp.processes.workers import Workers

@@ -13,7 +13,7 @@ from tests.builders import records_of
 from m2fdp import Experiment, load_config
 from m2fdp.convergence.descent import accumulated_noise, round_noise, shortened
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.engine.server_rules import Momentum, TakeAggregate
+from m2fdp.core.engine.rules import Momentum, TakeAggregate
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.privacy.mechanisms import Clipping, Noise, Protection, step_alone

@@ -13,8 +13,7 @@ from m2fdp.adversaries.run import refuse_broken, tried_condition
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import noise
-from m2fdp.core.engine.local_rules import GradientStep
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import GradientStep, Rules
 from m2fdp.core.errors import InputError
 from m2fdp.pipelines.audit import draw_bounds, judge
 from m2fdp.reporting.room_figures import print_neighbours

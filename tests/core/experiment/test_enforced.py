@@ -13,9 +13,7 @@ from tests.builders import digits, experiment_of
 from m2fdp import Experiment, load_config
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
-from m2fdp.core.engine.local_rules import GradientStep, ProximalStep
-from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.server_rules import Momentum
+from m2fdp.core.engine.rules import GradientStep, Momentum, ProximalStep, Rules
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.schedule import Schedule

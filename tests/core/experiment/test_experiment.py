@@ -15,9 +15,8 @@ from tests.builders import digits, experiment_of
 
 from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.engine.arithmetic import available_cores
-from m2fdp.core.engine.evaluation import Evaluation, one_class_only
-from m2fdp.core.engine.training import Checkpointing, Listener
+from m2fdp.core.engine.execution import available_cores
+from m2fdp.core.engine.training import Checkpointing, Evaluation, Listener, one_class_only
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.streams import seeded

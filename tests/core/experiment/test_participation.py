@@ -9,7 +9,7 @@ from tests.builders import experiment_of
 
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.m2fdp import M2FDP
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.errors import InputError
 from m2fdp.core.topology.network import Participation
 

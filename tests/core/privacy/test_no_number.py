@@ -11,7 +11,7 @@ import pytest
 from tests.builders import experiment_of
 
 import m2fdp
-from m2fdp.core.engine.lengths import TooLongError, refuse_too_long
+from m2fdp.core.engine.rules import TooLongError, refuse_too_long
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import calibration
 from m2fdp.core.privacy.accounting import ShiftLaw, subsampled

@@ -11,7 +11,7 @@ from m2fdp.core import own_code
 from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan, checked_plan
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config, ServerConfig, parse_block
-from m2fdp.core.engine.server_rules import TakeAggregate, server_rule_of
+from m2fdp.core.engine.rules import TakeAggregate, server_rule_of
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.rooms import Catalogue, brought
 from m2fdp.core.schedule.schedule import build_schedule

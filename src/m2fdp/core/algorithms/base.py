@@ -9,8 +9,7 @@ import numpy as np
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config
 from m2fdp.core.engine.clipping import try_clip_factor
-from m2fdp.core.engine.local_rules import ProximalStep
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import ProximalStep, Rules
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.core.schedule.schedule import Schedule, check_schedule

@@ -13,13 +13,8 @@ from m2fdp.core.topology.network import Network
 
 @dataclass(frozen=True, eq=False)
 class Aggregator:
-    """The tree as tensors.
-
-    Attributes:
-        sizes: N_l, l = 0…L.
-        parents: int64 (N_l,), l = 1…L.
-        weights: rho, (N_l, 1), l = 1…L.
-    """
+    """The tree as tensors: N_l of layers l = 0…L; parents int64 (N_l,) and weights rho (N_l, 1) of
+    layers l = 1…L."""
 
     sizes: tuple[int, ...]
     parents: tuple[Tensor, ...]
@@ -27,11 +22,8 @@ class Aggregator:
 
     def nothing_received(self, top: int, n_parameters: int) -> dict[int, Tensor]:
         """Sums before any message: zeros (N_l, M) for each layer l = top…L-1."""
-        weights = self.weights[0]
-        return {
-            layer: weights.new_zeros(self.sizes[layer], n_parameters)
-            for layer in range(top, len(self.parents))
-        }
+        layers = range(top, len(self.parents))
+        return {of: self.weights[0].new_zeros(self.sizes[of], n_parameters) for of in layers}
 
     def receive(self, sums: dict[int, Tensor], layer: int, nodes: Tensor, messages: Tensor) -> None:
         """Weigh messages (n, M) of nodes int64 (n,) of a layer and add them to parents' sums."""
@@ -46,13 +38,10 @@ def build_aggregator(network: Network, features: Tensor, blocks: np.ndarray) -> 
         blocks: int64 (N_1,), the sum at the cloud that each node of layer 1 is added to.
     """
     tree, device = network.tree, features.device
-    servers = (tree.n_nodes(layer) for layer in range(1, tree.depth + 1))
+    all_parents = (blocks, *tree.parents[1:])
     return Aggregator(
-        (int(blocks.max()) + 1, *servers),
-        tuple(
-            torch.as_tensor(parents, dtype=torch.int64, device=device)
-            for parents in (blocks, *tree.parents[1:])
-        ),
+        (int(blocks.max()) + 1, *(tree.n_nodes(layer) for layer in range(1, tree.depth + 1))),
+        tuple(torch.as_tensor(of, dtype=torch.int64, device=device) for of in all_parents),
         tuple(torch.as_tensor(weights).to(features)[:, None] for weights in network.weights),
     )
 
@@ -85,14 +74,12 @@ def summed_noise(
 def weighed_sum(
     sums: Tensor, messages: Tensor, weights: Tensor | None = None, parents: Tensor | None = None
 ) -> None:
-    """Add the weighed messages of children to their parents' sums (J eqs 8, 9, 13), in place.
+    """Add messages (n, M), in the tree's order, to the sums (N, M) of their parents, in place.
 
     They are added one after the other, so calls with single messages, in order, give equal bytes.
 
     Args:
-        sums: (N, M), one for each parent; (1, M) of a server alone.
-        messages: (n, M), in the tree's order, weighed in place to save memory.
-        weights: (n, 1), the messages' factors; None = they are weighed already.
+        weights: (n, 1), factors that messages are multiplied by in place; None = done already.
         parents: int64 (n,), the sum of each message; None = the first.
     """
     if weights is not None:

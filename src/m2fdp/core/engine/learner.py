@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.backends.base import Backend
+from m2fdp.core.engine.backends import Backend
 from m2fdp.core.engine.clipping import ClipFactor, clip_layers, flat_clip
-from m2fdp.core.engine.lengths import refuse_too_long
-from m2fdp.core.engine.local_rules import LocalRule
 from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.rules import LocalRule, refuse_too_long
 from m2fdp.core.privacy.mechanisms import Clipping
 
 _ALIGNED = 16  # numbers of 64 bytes
@@ -83,7 +82,7 @@ def local_steps(
     """
     norms, eta = rules.clip.norms, rules.eta
     lengths = []
-    start = models.clone() if norms.update_norm is not None else None
+    start = models.clone() if norms.update_norm is not None else models
 
     def descend(step: int, batches: Minibatches, models: Tensor) -> None:
         rules.descend(step, batches, models)
@@ -99,7 +98,7 @@ def local_steps(
     if lengths:
         for length in torch.stack(lengths).tolist():
             refuse_too_long(length, rules.longest, eta, "before a local step")
-    if norms.update_norm is not None and start is not None:
+    if norms.update_norm is not None:
         torch.add(start, rules.clip.clip(models - start, eta * norms.update_norm), out=models)
     if norms.model_norm is not None:
         rules.clip.clip(models, norms.model_norm)
@@ -135,8 +134,7 @@ def unit_gradients(
     if clip.norms.batch_norm is not None:
         clip.clip(gradients, clip.norms.batch_norm)
     shares = torch.as_tensor(units.shares, device=models.device)
-    gradients *= shares.to(models.dtype)[:, None]
-    return gradients
+    return gradients.mul_(shares.to(models.dtype)[:, None])
 
 
 def _apart(models: Tensor, n: int) -> Tensor:

@@ -1,19 +1,29 @@
-"""How one round is computed: a state goes in, a state comes out."""
+"""What is simulated, and how its rounds are computed: a state goes in, a state comes out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from mmap import mmap
+from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from m2fdp.core.engine.minibatches import Shards
+from m2fdp.core.engine.rules import Named, Rules
+from m2fdp.core.models.registry import Model
+from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.streams import Randomness
+from m2fdp.core.topology.network import Network
 
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
-
+T = TypeVar("T")
 # A listener, called with the direction, the layer l of the senders, and the models (N_l, M) sent.
-Tap: TypeAlias = "Callable[[Literal['up', 'down'], int, Tensor], None]"
+Tap: TypeAlias = Callable[[Literal["up", "down"], int, Tensor], None]
+# Does some items of a piece of work.
+Work: TypeAlias = Callable[[range], None]
 
 
 @runtime_checkable
@@ -28,12 +38,6 @@ class Ear(Protocol):
     ) -> None:
         """Hear the models (n, M) of nodes int64 (n,) of a layer: of learners after a noised step,
         or of the cloud before its server rule. The listener may write into them."""
-
-
-# Does some items of a piece of work.
-Work: TypeAlias = "Callable[[range], None]"
-# What somebody keeps, or sends beside a model, by name.
-Named: TypeAlias = "Mapping[str, Tensor]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +63,99 @@ class SitesLostError(RuntimeError):
     """Nobody is left who computes rounds; the state before the round is still good."""
 
 
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """A run, but for when its rounds happen and how its steps are executed.
+
+    Attributes:
+        networks: networks that differ only in who takes part; a round's plan gives the number.
+        mechanisms: one for each network.
+        randomness: streams of this simulation; another's noise must not be equal.
+        parts: objects that rooms add, at most one of a type.
+    """
+
+    networks: tuple[Network, ...]
+    mechanisms: tuple[Protection, ...]
+    model: Model
+    shards: Shards
+    randomness: Randomness
+    rules: Rules = Rules()
+    parts: tuple[object, ...] = ()
+
+    def part(self, kind: type[T]) -> T | None:
+        """The part of a type that a room has added, or None."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
+
+    def having(self, part: object) -> Simulation:
+        """The simulation with a room's part, which replaces another of its type."""
+        others = (other for other in self.parts if type(other) is not type(part))
+        return replace(self, parts=(*others, part))
+
+
+class Workers(Protocol):
+    """Processes that share work, and the memory that it writes; no result depends on their number.
+    The methods' bodies are for this process alone."""
+
+    def share(
+        self,
+        kind: str,
+        costs: np.ndarray,
+        work: Work,
+        multiple: int = 1,
+        fixed: Sequence[object] = (),
+    ) -> None:
+        """Call `work` with ranges that together are range(n).
+
+        Args:
+            kind: name of the work.
+            costs: float64 (n,), of each item, in any unit.
+            multiple: number such that all ranges start at a multiple of it.
+            fixed: objects that `work` refers to and never changes.
+        """
+        work(range(len(costs)))
+
+    def room(self, name: str, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        """Memory (rows, columns) that work writes."""
+        return shared_tensor(rows, columns, dtype)
+
+    def end(self) -> None:
+        """No more work comes for now."""
+        return
+
+
+class Alone(Workers):
+    """This process only."""
+
+
+def shared_tensor(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Zeros (rows, columns), from the start of a page on, that forked processes write for their
+    parent: where rows lie decides how sums round."""
+    memory = mmap(-1, max(rows * columns * dtype.itemsize, 1))
+    return torch.frombuffer(memory, dtype=dtype, count=rows * columns).view(rows, columns)
+
+
+class Execution(Protocol):
+    """What a simulation is executed by."""
+
+    @property
+    def workers(self) -> Workers:
+        """Who shares the work."""
+
+
 class Process(Protocol):
-    """How the rounds of a run are computed."""
+    """How the rounds of a simulation are computed."""
+
+    @property
+    def simulation(self) -> Simulation:
+        """What is simulated."""
+
+    @property
+    def executor(self) -> Execution:
+        """How it is executed."""
+
+    @property
+    def draws(self) -> frozenset[str]:
+        """Which noises of the mechanisms its rounds draw, by the names of `Noise`."""
 
     def start(self) -> State:
         """w^(1), before the first round."""

@@ -7,21 +7,19 @@ mechanism, rules and schedule, not by code here.
 """
 
 from functools import partial
+from math import inf
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.core.engine.aggregation import Aggregator, summed_noise, weighed_sum
+from m2fdp.core.engine.execution import Rows, stepped
 from m2fdp.core.engine.learner import StepRules, Units, gradient_step, local_steps
-from m2fdp.core.engine.lengths import refuse_longest
-from m2fdp.core.engine.local_rules import is_known
-from m2fdp.core.engine.minibatches import Minibatches
-from m2fdp.core.engine.process import State
-from m2fdp.core.engine.sampling import draw_participants
+from m2fdp.core.engine.minibatches import Minibatches, draw_participants
+from m2fdp.core.engine.process import Simulation, State
+from m2fdp.core.engine.rules import is_known, refuse_too_long
 from m2fdp.core.engine.seams import Drawn, Seams, Step, Stretch
-from m2fdp.core.engine.simulation import Simulation
-from m2fdp.core.engine.tiles import Rows, stepped
 from m2fdp.core.schedule.rounds import RoundPlan
 
 
@@ -145,5 +143,7 @@ class Round(Seams):
         broadcast = self.mechanism.noise.broadcasts[top]
         self.noise.add(step, "downlink-noise", top, broadcast, models)
         longest = self.simulation.rules.longest_received(self.eta)
-        covered = partial(self.mechanism.noise.covers, self.tree, top)
-        refuse_longest(models, longest, covered, self.eta)
+        if longest == inf or not (covered := self.mechanism.noise.covers(self.tree, top)).any():
+            return
+        lengths = models[torch.as_tensor(covered, device=models.device)].double().norm(dim=1)
+        refuse_too_long(float(lengths.max()), longest, self.eta, "after a local aggregation")

@@ -16,14 +16,12 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.aggregation import Aggregator
+from m2fdp.core.engine.execution import Means
 from m2fdp.core.engine.learner import Clip
-from m2fdp.core.engine.learners import Learners, draw_minibatches, form_learners
-from m2fdp.core.engine.local_rules import LocalRule, ProximalStep, adds_up
-from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.minibatches import Learners, Minibatches, draw_minibatches, form_learners
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.process import Named, Slots, State
-from m2fdp.core.engine.simulation import Simulation, Workers
-from m2fdp.core.engine.tiles import Means
+from m2fdp.core.engine.process import Simulation, Slots, State, Workers
+from m2fdp.core.engine.rules import LocalRule, Named, ProximalStep, adds_up
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
@@ -108,9 +106,9 @@ class Seams:
     @cached_property
     def clip(self) -> Clip:
         """Bounds of gradients, updates and models."""
-        clipping, rules = self.mechanism.clipping, self.simulation.rules
+        clipping = self.mechanism.clipping
         layers = self.simulation.model.layers if clipping.by_layer else None
-        return Clip(clipping, layers, rules.clip_factor)
+        return Clip(clipping, layers, self.simulation.rules.clip_factor)
 
     @property
     def local(self) -> LocalRule:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,16 +12,16 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.evaluation import Evaluation
-from m2fdp.core.engine.lengths import any_length, refuse_too_long
-from m2fdp.core.engine.process import Named, Process, SitesLostError, Slots, State
+from m2fdp.core.engine.process import Alone, Process, SitesLostError, Slots, State, Workers
+from m2fdp.core.engine.rules import Named, any_length, refuse_too_long
 from m2fdp.core.errors import InputError
-from m2fdp.core.metrics import KEY
+from m2fdp.core.metrics import KEY, Metric, own_values
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
 
 _DIVERGED = 10.0  # times the loss of the classes' shares: no longer a bad model, but none
 _LARGEST_LOSS = float(torch.finfo(torch.float32).max)  # stands for a loss that overflows
+_RECORDS_AT_A_TIME = 512
 
 CourseState = Named  # what a round policy has seen; nobody else looks into it
 
@@ -31,6 +32,16 @@ class Decision:
 
     plan: RoundPlan
     logged: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Accuracy, mean loss, the predicted labels int64 (R,), and the user's own metrics by name."""
+
+    accuracy: float
+    loss: float
+    predictions: Tensor
+    own: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -72,11 +83,15 @@ class Measures:
     private: bool = False
     own: Mapping[str, str] = field(default_factory=dict)
 
-    def diverged(self, weights: Tensor, loss: float) -> bool:
-        """Whether a model (M,), or its loss, is no longer finite."""
-        if self.private:
-            return not bool(torch.isfinite(weights).all())
-        return not math.isfinite(loss)
+    def record(self, state: State, step_size: float) -> RoundRecord:
+        """What is measured after a round; a `DivergenceError` where model or loss is not finite."""
+        result, round_ = self.evaluate(state.weights), state.round
+        finite = math.isfinite(result.loss)
+        if not (torch.isfinite(state.weights).all() if self.private else finite):
+            raise DivergenceError(round_, step_size)
+        loss = result.loss if finite else _LARGEST_LOSS
+        costs = *self.spent(round_), self.epsilon(round_)
+        return RoundRecord(round_, result.accuracy, loss, *costs, result.own)
 
 
 @dataclass(frozen=True)
@@ -180,33 +195,25 @@ def train(
         InputError: a metric of the user's own fails, or has the name of a decision. The rounds
             before it are saved.
     """
-    reached = _start(run, start)
-    measures = run.measures
+    reached, measures = _start(run, start), run.measures
     try:
         started = time.perf_counter()
         while reached.state.round < run.rounds:
             decision = run.policy.decide(reached)
-            _refuse_taken(measures.own, decision)
-            run.check_length(reached.state, decision.plan.step_size)
+            for name, metric in measures.own.items():
+                if metric in decision.logged:
+                    problem = f"is called {metric}, as a decision is; name it otherwise"
+                    raise InputError(KEY, name, problem)
+            step_size = decision.plan.step_size
+            run.check_length(reached.state, step_size)
             state = run.process.round(reached.state, decision.plan)
-            run.check_length(state, decision.plan.step_size)
+            run.check_length(state, step_size)
             course_state = run.policy.learn(state, reached.course_state)
             listener.on_round(state.round, decision.logged, time.perf_counter() - started)
             records = reached.records
             if state.round % measures.every == 0 or state.round == run.rounds:
-                result = measures.evaluate(state.weights)
-                if measures.diverged(state.weights, result.loss):
-                    raise DivergenceError(state.round, decision.plan.step_size)
-                record = RoundRecord(
-                    state.round,
-                    result.accuracy,
-                    result.loss if math.isfinite(result.loss) else _LARGEST_LOSS,
-                    *measures.spent(state.round),
-                    measures.epsilon(state.round),
-                    result.own,
-                )
-                listener.on_evaluation(record)
-                records = (*records, record)
+                records = (*records, measures.record(state, step_size))
+                listener.on_evaluation(records[-1])
             # One assignment: an interrupt finds a round with its row or without both.
             decisions = (*reached.decisions, decision.logged)
             reached = Progress(state, records, decisions, course_state)
@@ -228,6 +235,79 @@ def train(
     return reached.state, pd.DataFrame(rows)
 
 
+def _start(run: Run, start: Progress | None) -> Progress:
+    first = run.process.start()
+    if start is None:
+        return Progress(first, course_state=run.policy.start(first))
+    device, state = first.weights.device, start.state
+    slots = Slots(_moved(state.slots.server, device), _moved(state.slots.device, device))
+    state = State(state.round, state.weights.to(device), slots)
+    return replace(start, state=state, course_state=_moved(start.course_state, device))
+
+
+def _moved(tensors: Named, device: torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+# --- how good a global model is on the cloud's records -------------------------------------------
+
+
+def evaluate(
+    model: Model,
+    weights: Tensor,
+    features: Tensor,
+    labels: Tensor,
+    workers: Workers | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+) -> Evaluation:
+    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
+
+    Args:
+        workers: processes that share the records; the result is the same.
+        metrics: the user's own (`m2fdp.core.metrics.own_metrics`).
+
+    Raises:
+        InputError: one of these metrics fails, or makes no finite number.
+    """
+    workers = workers or Alone()
+    n_classes = model.scores(weights, features[:1]).shape[1]
+    scores = workers.room("scores", len(labels), n_classes, weights.dtype)
+    score = partial(_score, model, weights, features, scores)
+    fixed = (model, features, scores)
+    workers.share("scores", np.ones(len(labels)), score, _RECORDS_AT_A_TIME, fixed)
+    labels, predicted = labels.cpu(), scores.argmax(dim=1)
+    accuracy = float((predicted == labels).double().mean())
+    losses = model.loss(scores, labels)
+    loss, own = float(losses.double().mean()), {}
+    if metrics and math.isfinite(loss):  # a model that is made of no numbers has none
+        own = own_values(metrics, labels.numpy(), scores.numpy(), losses.numpy())
+    return Evaluation(accuracy, loss, predicted, own)
+
+
+@torch.no_grad()
+def _score(model: Model, weights: Tensor, features: Tensor, scores: Tensor, part: range) -> None:
+    for start in range(part.start, part.stop, _RECORDS_AT_A_TIME):
+        rows = slice(start, min(start + _RECORDS_AT_A_TIME, part.stop))
+        scores[rows] = model.scores(weights, features[rows])
+
+
+def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) -> pd.DataFrame:
+    """The number of records of each true label (rows) and predicted label (columns)."""
+    classes = pd.RangeIndex(n_classes)
+    counts = np.bincount(labels * n_classes + predicted, minlength=n_classes**2)
+    return pd.DataFrame(counts.reshape(n_classes, -1), classes.rename("label"), classes)
+
+
+def one_class_only(counts: np.ndarray) -> str | None:
+    """A warning, if a model answers one class only and some record is of another; counts are those
+    of `confusion_matrix`, int64 (C, C)."""
+    (answered,), of_class = counts.sum(axis=0).nonzero(), counts.sum(axis=1)
+    if len(answered) > 1 or np.count_nonzero(of_class) == 1:
+        return None
+    share = float(of_class[answered[0]] / of_class.sum())
+    return f"one class only, {answered[0]}: its accuracy is the share of that class, {share:.3f}"
+
+
 def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None:
     """A warning, if the last loss is far above that of a model that knows only the classes' shares,
     float64 (C,). Many models begin at equal scores, so it must be above their loss too."""
@@ -238,26 +318,3 @@ def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None
         f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and scores "
         f"that look at no record have {by_shares:.3g}"
     )
-
-
-def _refuse_taken(own: Mapping[str, str], decision: Decision) -> None:
-    for name, metric in own.items():
-        if metric in decision.logged:
-            raise InputError(KEY, name, f"is called {metric}, as a decision is; name it otherwise")
-
-
-def _start(run: Run, start: Progress | None) -> Progress:
-    first = run.process.start()
-    if start is None:
-        return Progress(first, course_state=run.policy.start(first))
-    device, state = first.weights.device, start.state
-    slots = Slots(_moved(state.slots.server, device), _moved(state.slots.device, device))
-    return replace(
-        start,
-        state=State(state.round, state.weights.to(device), slots),
-        course_state=_moved(start.course_state, device),
-    )
-
-
-def _moved(tensors: Named, device: torch.device) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in tensors.items()}

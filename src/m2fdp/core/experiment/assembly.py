@@ -11,15 +11,18 @@ import numpy as np
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config, ThreatConfig, released
-from m2fdp.core.engine.arithmetic import available_cores, set_exact_arithmetic
-from m2fdp.core.engine.evaluation import evaluate
-from m2fdp.core.engine.lengths import TooLongError, any_length
-from m2fdp.core.engine.local_rules import adds_up
+from m2fdp.core.engine.execution import ExecutionSettings, available_cores, set_exact_arithmetic
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.rules import Rules
-from m2fdp.core.engine.simulation import Simulation, SimulationProcess
-from m2fdp.core.engine.tiles import ExecutionSettings
-from m2fdp.core.engine.training import DivergenceError, FixedRounds, Measures, RoundPolicy, Run
+from m2fdp.core.engine.process import Process, Simulation
+from m2fdp.core.engine.rules import Rules, TooLongError, adds_up, any_length
+from m2fdp.core.engine.training import (
+    DivergenceError,
+    FixedRounds,
+    Measures,
+    RoundPolicy,
+    Run,
+    evaluate,
+)
 from m2fdp.core.engine.tree_process import build_process
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.parts import Parts
@@ -224,7 +227,7 @@ class Assembly(Parts):
         """The simulation with what rooms change in it."""
         return simulation
 
-    def process(self, simulation: Simulation | None = None, sites: Any = None) -> SimulationProcess:
+    def process(self, simulation: Simulation | None = None, sites: Any = None) -> Process:
         """How the rounds are computed.
 
         Args:
@@ -239,7 +242,7 @@ class Assembly(Parts):
         settings = ExecutionSettings(training.backend, workers=workers)
         return build_process(simulation or self.simulation(), settings, sites)
 
-    def run(self, process: SimulationProcess | None = None) -> Run:
+    def run(self, process: Process | None = None) -> Run:
         """The rounds, how they are decided, and what is measured meanwhile.
 
         Args:
@@ -270,7 +273,7 @@ class Assembly(Parts):
         rounds = self.run_plan.rounds
         return [(nan, nan)] * len(rounds), FixedRounds(rounds)
 
-    def _refuse_undrawn(self, process: SimulationProcess) -> None:
+    def _refuse_undrawn(self, process: Process) -> None:
         mechanisms = process.simulation.mechanisms
         credited = frozenset[str]().union(*(each.noise.credited for each in mechanisms))
         if undrawn := sorted(credited - process.draws):

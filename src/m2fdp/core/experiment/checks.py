@@ -8,7 +8,7 @@ import numpy as np
 from m2fdp.core import own_code
 from m2fdp.core.algorithms import Plan, build_plan
 from m2fdp.core.config import Config, ThreatConfig
-from m2fdp.core.engine.server_rules import server_rule_of
+from m2fdp.core.engine.rules import server_rule_of
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.facts import Feature, always, has_plain_steps, noised_later, refuse, told

@@ -11,17 +11,20 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.evaluation import Evaluation, confusion_matrix, evaluate, one_class_only
-from m2fdp.core.engine.lengths import TooLongError
-from m2fdp.core.engine.simulation import SimulationProcess
+from m2fdp.core.engine.execution import set_exact_arithmetic
+from m2fdp.core.engine.process import Process
+from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.engine.training import (
     SILENT,
     Checkpointing,
     DivergenceError,
+    Evaluation,
     Listener,
     Progress,
+    confusion_matrix,
     divergence,
+    evaluate,
+    one_class_only,
     train,
 )
 from m2fdp.core.errors import InputError
@@ -103,7 +106,7 @@ class PlainExperiment(Assembly):
         listener: Listener = SILENT,
         start: Progress | None = None,
         checkpointing: Checkpointing | None = None,
-        process: SimulationProcess | None = None,
+        process: Process | None = None,
     ) -> Trained:
         """Train the rounds that the budget affords.
 

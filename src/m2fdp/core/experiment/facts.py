@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from m2fdp.core.blocks import Block
-from m2fdp.core.engine.local_rules import GradientStep, adds_up
-from m2fdp.core.engine.server_rules import adding
+from m2fdp.core.engine.rules import GradientStep, adding, adds_up
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.own_code import is_own

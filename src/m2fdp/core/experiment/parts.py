@@ -21,10 +21,9 @@ from m2fdp.core.data.manifest import (
 )
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.engine.arithmetic import set_exact_arithmetic
-from m2fdp.core.engine.local_rules import try_local_rule
-from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.sampling import sampling_rates
+from m2fdp.core.engine.execution import set_exact_arithmetic
+from m2fdp.core.engine.minibatches import Shards, sampling_rates
+from m2fdp.core.engine.rules import try_local_rule
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out

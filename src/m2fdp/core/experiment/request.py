@@ -16,7 +16,7 @@ from m2fdp.core import own_code
 from m2fdp.core.algorithms import Algorithm, Plan, get_algorithm
 from m2fdp.core.blocks import READ_BY, Block, marks_of
 from m2fdp.core.config import Config, PrivacyConfig, TrainingConfig
-from m2fdp.core.engine.local_rules import KeepingRule, keeping
+from m2fdp.core.engine.rules import KeepingRule, keeping
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Clipping, Mechanism, get_mechanism
 from m2fdp.core.rooms import brought

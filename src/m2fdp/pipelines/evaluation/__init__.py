@@ -16,7 +16,7 @@ from m2fdp.checkpoints.files import differences
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import Config, completed, essentials
 from m2fdp.core.data.manifest import DIGEST, file_of
-from m2fdp.core.engine.evaluation import one_class_only
+from m2fdp.core.engine.training import one_class_only
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of_last

@@ -20,7 +20,7 @@ from torch import Tensor
 from m2fdp.checkpoints.files import Checkpoint, clear, load_latest, save
 from m2fdp.convergence.descent import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
-from m2fdp.core.engine.arithmetic import available_cores
+from m2fdp.core.engine.execution import available_cores
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
 from m2fdp.core.experiment import promise
 from m2fdp.core.formatting import EPSILON_NAMES, duration

@@ -1,9 +1,12 @@
-"""How learners are stepped: in tiles that fit the cache.
+"""How a simulation is executed: arithmetic, cores, and learners stepped in tiles.
 
-Between two aggregations no learner hears of another, and only sums of models are kept. Models are
-added in the order of the learners, so no result depends on the size of tiles.
+Between two aggregations no learner hears of another, and only sums of models are kept. So learners
+are stepped in tiles that fit the cache. Models are added in the order of the learners, so no result
+depends on the size of tiles.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +16,7 @@ from torch import Tensor
 
 from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
 from m2fdp.core.engine.backends import Backend, build_backend
-from m2fdp.core.engine.simulation import Simulation, shared_tensor
+from m2fdp.core.engine.process import Simulation, shared_tensor
 
 # A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
 _TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
@@ -23,6 +26,25 @@ _RESULT_BYTES = 2**26
 # A learner's row among the results, modulo this number, is the same whatever part it is stepped in:
 # sums round by where they lie, modulo 64 bytes.
 ALIGNED_ROWS = 16
+
+
+def set_exact_arithmetic() -> None:
+    """One thread an operator, and float32 products in float32, for the whole process.
+
+    Processes share the steps instead of threads (`m2fdp.processes.workers`). TF32, a GPU's
+    shortcut for products and convolutions, would round the sums that noise is calibrated for. Of
+    its ways to convolve, only those count that repeat their own results.
+    """
+    torch.set_num_threads(1)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+
+
+def available_cores(at_most: int | None = None) -> int:
+    """The cores that this process may use, or so many of them."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(there or 1, at_most or sys.maxsize)
 
 
 @dataclass(frozen=True)
@@ -101,10 +123,8 @@ def build_means(simulation: Simulation, place: Place, settings: ExecutionSetting
     at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)
     at_a_time = -(-at_a_time // backend.group) * backend.group + ALIGNED_ROWS
     results = shared_tensor(at_a_time, model.n_parameters, features.dtype).to(device)
-    aggregators = tuple(
-        build_aggregator(network, features, place.blocks) for network in simulation.networks
-    )
-    return Means(place, backend, tile, results, aggregators)
+    aggregators = (build_aggregator(of, features, place.blocks) for of in simulation.networks)
+    return Means(place, backend, tile, results, tuple(aggregators))
 
 
 def stepped(
