@@ -26,6 +26,7 @@ class Room:
         blocks: {block of the configuration: its class, a `Block`}; of a block of the core, the keys
             that are put behind its own.
         readers: tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
+        observers: {name: a `Kind` of observers}.
         decides: functions from a `Config` to the prefixes of keys that a release depends on because
             something decides by them.
         sent: functions (`Network`, M, bits of each layer's messages) -> the bits with the room's.
@@ -58,6 +59,7 @@ class Room:
     mechanisms: Mapping[str, str] = field(default_factory=dict)
     blocks: Mapping[str, str] = field(default_factory=dict)
     readers: tuple[str, ...] = ()
+    observers: Mapping[str, str] = field(default_factory=dict)
     decides: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     before_steps: tuple[str, ...] = ()
@@ -86,10 +88,10 @@ class Catalogue(MutableMapping[str, T], Generic[T]):
 
     Args:
         attribute: the attribute of `Room` that has the rooms'.
-        own: {name: `package.module:NAME`}, the core's.
+        own: {name: the object, or its `package.module:NAME`}, the core's.
     """
 
-    def __init__(self, attribute: str, own: Mapping[str, str]) -> None:
+    def __init__(self, attribute: str, own: Mapping[str, str | T]) -> None:
         self._attribute, self._own = attribute, own
         self._put_in: dict[str, T] = {}
 

@@ -15,12 +15,13 @@ from m2fdp.core.engine.sampling import draw_participants
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.accounting import Composition
 from m2fdp.core.privacy.ledger import Ledger
-from m2fdp.core.privacy.releases import AlikeRounds, ByTurns, Past, Release
+from m2fdp.core.privacy.releases import AlikeRounds, Past, Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
 from m2fdp.secure_aggregation.survivors import stays
 from m2fdp.zones.lots import Exposure, NobodyElected, elect, exposure
+from m2fdp.zones.super_nodes import ByTurns
 
 
 @dataclass(frozen=True, eq=False)

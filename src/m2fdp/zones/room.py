@@ -2,6 +2,7 @@
 
 from m2fdp.core.rooms import Room
 
+SUPER_NODES = "super_nodes"
 ROOM = Room(
     algorithms={
         "ldp": "m2fdp.zones.algorithm:LDP",
@@ -13,6 +14,7 @@ ROOM = Room(
         "topology": "m2fdp.zones.config:ElectedConfig",
         "zones": "m2fdp.zones.config:ZonesConfig",
     },
+    observers={SUPER_NODES: "m2fdp.zones.super_nodes:SUPER_NODES"},
     readers=("m2fdp.zones.config:READERS",),
     before_steps=("m2fdp.zones.lots:ballot_bits",),
     planned=("m2fdp.zones.super_nodes:with_elections",),

@@ -18,6 +18,8 @@ from m2fdp.zones.lots import Exposure
 from m2fdp.zones.offices import Offices, draw_offices, in_office
 from m2fdp.zones.table import COLUMNS, zones_table
 
+_EMPTY_ZONE = "a zone in which nobody joins elects nobody, and adds its noise all the same"
+
 
 class Zoned(PlainExperiment):
     """A run, and the tables of its zones."""
@@ -40,7 +42,7 @@ class Zoned(PlainExperiment):
 def with_offices(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
     """The ledger of the super-nodes that training will elect."""
     network = run_plan.networks[0]
-    if not network.elected:
+    if not network.members_serve:
         return ledger
     return in_office(ledger, _drawn(network, run_plan.rounds, config.seed, config.threat.colluding))
 
@@ -58,7 +60,7 @@ def elections_table(assembly: Assembly) -> pd.DataFrame:
     """
     names = [field.name for field in fields(Exposure)]
     network, config = assembly.network, assembly.config
-    if not network.elected:
+    if not network.members_serve:
         return pd.DataFrame(columns=["zone", "device", "present", *names])
     rounds, tree = assembly.calibration.affordable_rounds, network.tree
     planned = assembly.run_plan.rounds
@@ -79,8 +81,10 @@ def promised(assembly: Assembly) -> Promised:
     if served.empty:
         return Promised()
     counts = served[["served", "under_one_other", "under_coalition"]].max()
+    by_chance = assembly.network.chance is not None
     return Promised(
         (
+            *[_EMPTY_ZONE] * by_chance,
             "elections are uniform: of a zone's devices no more collude than "
             "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
             "who is elected when is public and known before training; super-nodes tell nobody but "

@@ -23,7 +23,7 @@ from m2fdp.core.privacy.mechanisms import (
 from m2fdp.core.privacy.multiplier import largest_shifts
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import EVERY_ROUND, ByTurns, Release
+from m2fdp.core.privacy.releases import EVERY_ROUND, Release
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -274,8 +274,7 @@ def _positions(ledger: Ledger) -> dict[Position, Release]:
     distrusted observer's, then that of one who is told who joins."""
 
     def asks_more(line: Release) -> tuple[bool, ...]:
-        always = not isinstance(line.account, ByTurns)
-        return always, line.kind in ledger.distrusted, not line.joins_unseen
+        return not line.account.noises, line.kind in ledger.distrusted, not line.joins_unseen
 
     return {line.position: line for line in sorted(ledger.lines, key=asks_more)}
 

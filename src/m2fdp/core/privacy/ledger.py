@@ -26,7 +26,7 @@ from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import AlikeRounds, Past, Release, in_clear
-from m2fdp.core.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
+from m2fdp.core.privacy.sight import distrusted_kinds, observers, possible_kinds, rows
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
@@ -76,11 +76,10 @@ class Ledger:
         Only the head knows its noise, so its noise is left. Exceptions: an observer that sees
         messages in clear, and observers that read nothing but a sum and draw none of it.
         """
-        draw_some = any(KINDS[kind].is_device for kind in self.distrusted)
+        draw_some = any(rows()[kind].is_device for kind in self.distrusted)
 
         def left(position: Position, deviation: float) -> float:
-            devices_draw = position.is_device or position.elected
-            only_sums = position.summed and not (devices_draw and draw_some)
+            only_sums = position.summed and not (position.drawn_by_devices and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
         bound = (line for line in self.lines if line.kind in self.distrusted)
@@ -111,7 +110,7 @@ class Ledger:
     def past(self, rounds: int) -> Past:
         """The first rounds of the run."""
         counted, rounds_of = self._counted
-        return Past(rounds, counted[rounds], rounds_of, self.delta, self.adjacency, self.unit)
+        return Past(rounds, counted[rounds], rounds_of, self.adjacency, self.unit)
 
     def _largest(self, lines: Iterable[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
@@ -182,14 +181,14 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     lines = mechanism.releases(premises, noise, units, laws)
     for amended in brought("lines"):
         lines = amended(premises, lines)
-    distrusted = distrusted_kinds(threat, premises.network.elected)
+    distrusted = distrusted_kinds(threat, premises.network)
     present = {line.kind for line in lines}
     if not distrusted & present:
         raise InputError(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present & OBSERVERS.keys())),
+            + ", ".join(sorted(present & observers().keys())),
         )
     return _ledger(lines, premises.plans, distrusted, privacy)
 
@@ -213,9 +212,9 @@ def open_ledger(
     everybody = Position(uncounted, tuple(members), 0, (), 1.0, 1.0, 0.0, {}, {}, ())
     lines = [
         in_clear(everybody, kind, "un-noised models", lambda *_: ((subsampled(1.0), 1),))
-        for kind in observers(threat.colluding > 0, network.elected)
+        for kind in possible_kinds(network, threat)
     ]
-    return _ledger(lines, plans, distrusted_kinds(threat, network.elected), privacy)
+    return _ledger(lines, plans, distrusted_kinds(threat, network), privacy)
 
 
 def _ledger(

@@ -14,7 +14,7 @@ from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw, epsilon
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.releases import ByTurns, Release
+from m2fdp.core.privacy.releases import Release
 
 
 def largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
@@ -63,6 +63,6 @@ def one_line_each(ledger: Ledger) -> dict[Position, Release]:
     """Each position of a ledger, with one of its lines, of which all rounds are alike."""
     result: dict[Position, Release] = {}
     for line in ledger.lines:
-        if line.position not in result or not isinstance(line.account, ByTurns):
+        if line.position not in result or not line.account.noises:
             result[line.position] = line
     return result

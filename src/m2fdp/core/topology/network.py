@@ -129,7 +129,7 @@ class Network:
         sums: which messages are read as sums only.
         participation: who joins a round by chance; None = all, or `participants`. Then weights of
             devices need not sum to one, and updates are aggregated instead of models.
-        elected: whether the lowest servers are devices, drawn anew each round of those present.
+        members_serve: whether each lowest server is one of its own devices, in turn.
         splits: bool (N_L,), the devices that split their model with their parent and send it their
             records' activations; None = nobody.
 
@@ -145,7 +145,7 @@ class Network:
     rho: tuple[np.ndarray, ...] | None = None
     sums: SecureSums = OPEN
     participation: Participation | None = None
-    elected: bool = False
+    members_serve: bool = False
     splits: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -203,11 +203,9 @@ class Network:
         return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
 
     def read_by_member(self, layer: int) -> bool:
-        """Whether sums of what nodes of a layer send are read by one of them, an elected device."""
-        lowest = layer == self.tree.depth
-        return (
-            self.elected and lowest and layer in self.sums.layers and self.sums.decode == "parent"
-        )
+        """Whether sums of what nodes of a layer send are read by one of them."""
+        summed = layer in self.sums.layers and self.sums.decode == "parent"
+        return summed and self.members_serve and layer == self.tree.depth
 
     def smallest_fanout(self, layer: int) -> int:
         """s_l: the smallest number of children of layer l that take part in a round."""
