@@ -18,12 +18,12 @@ PAGE = Path(__file__).parents[3] / "docs" / "who-reads-what.md"
 def table() -> str:
     """The table for readers of the documentation, in Markdown."""
     head = "| kind | who | reads on the way up | is handed broadcasts | knows the noise of | told |"
-    rows = [
+    lines = [
         f"| `{name}` | {row.words} | {row.up} | {row.handed} | {row.drew} | "
         f"{'yes' if row.told else 'no'} |"
         for name, row in rows().items()
     ]
-    return "\n".join([head, "|---|---|---|---|---|---|", *rows])
+    return "\n".join([head, "|---|---|---|---|---|---|", *lines])
 
 
 def test_the_page_has_the_table():

@@ -12,7 +12,7 @@ from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms
-from m2fdp.core.privacy.ledger_tables import ledger_table
+from m2fdp.core.privacy.ledger import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary
 from m2fdp.core.streams import KeyedStreams

@@ -76,7 +76,7 @@ class PlainExperiment(Assembly):
 
     def ledger(self) -> pd.DataFrame:
         """One row for each observer of each position of a data owner; see
-        `m2fdp.core.privacy.ledger_tables.ledger_table`."""
+        `m2fdp.core.privacy.ledger.ledger_table`."""
         conditions = promise.conditions(self)
         return ledger_tables.ledger_table(*self.calibration.accounted, conditions)
 
