@@ -5,7 +5,7 @@ from m2fdp.control.run import Controlled
 from m2fdp.convergence.run import Bounded
 from m2fdp.features.run import Mapped
 from m2fdp.tiers.run import Tiered
-from m2fdp.zones.run import Zoned
+from m2fdp.zones.offices import Zoned
 
 
 class Experiment(Tested, Controlled, Bounded, Tiered, Mapped, Zoned):

@@ -12,5 +12,5 @@ ROOM = Room(
         DOWNLINKS_CAUGHT: "m2fdp.global_dp.releases:ON_DOWNLINKS",
     },
     blocks={"privacy": "m2fdp.global_dp.config:PaperPrivacy"},
-    warned=("m2fdp.global_dp.warned:drowned",),
+    warned=("m2fdp.global_dp.algorithm:drowned",),
 )

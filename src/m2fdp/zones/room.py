@@ -20,6 +20,6 @@ ROOM = Room(
     planned=("m2fdp.zones.super_nodes:with_elections",),
     facts=("m2fdp.zones.facts:FACTS",),
     features=("m2fdp.zones.facts:FEATURES",),
-    ledgers=("m2fdp.zones.run:with_offices",),
-    promised=("m2fdp.zones.run:promised",),
+    ledgers=("m2fdp.zones.offices:with_offices",),
+    promised=("m2fdp.zones.offices:promised",),
 )
