@@ -194,7 +194,9 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     known = "never told who joins a round, each with chance 0.25, but who serves: 3 of 6"
     assert known in row["assumption"]
     said = summary(mechanism_of(config, offices), 6, config.privacy, [])["assumptions"]
-    assert any("to nobody else, but of who is elected" in line for line in said)
+    assert any("to nobody else, but of who serves" in line for line in said)
+    elected = {"topology.super_nodes.kind": "elected", "topology.fanouts": [2, 4]}
+    said = experiment_of(changes, elected, {"training.rounds": 2}).summary()["assumptions"]
     assert "a zone in which nobody joins elects nobody, and adds its noise all the same" in said
 
 

@@ -286,7 +286,8 @@ def readings(premises: Premises, position: Position) -> tuple[Reading, ...]:
 
 def _place(premises: Premises, position: Position, row: Kind) -> tuple[str, Kind, At]:
     """Who an observer is, in words, and where it reads."""
-    words, at = row.words, "further"
+    words = row.words
+    at: At = "further"
     if row.up == ON_LINKS:
         masked = position.network.sums.masked_up(position.head_layer)
         at = ("words" if masked else "head") if position.is_device else "below"

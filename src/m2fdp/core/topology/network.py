@@ -17,7 +17,7 @@ from m2fdp.core.topology.trust import Trust
 
 @dataclass(frozen=True, eq=False)
 class Participation:
-    """Devices that join a round by chance, and what their lowest server makes of their updates (H Alg. 1).
+    """Devices that join a round by chance, and what their server makes of updates (H Alg. 1).
 
     Every device joins a round with probability q, by itself (Poisson sampling). The model of its
     lowest server moves by the weighted sum of the updates of those
