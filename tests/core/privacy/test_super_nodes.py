@@ -196,6 +196,7 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     said = summary(mechanism_of(config, offices), 6, config.privacy, [])["assumptions"]
     assert any("to nobody else, but of who serves" in line for line in said)
     elected = {"topology.super_nodes.kind": "elected", "topology.fanouts": [2, 4]}
+    elected |= {"privacy.mechanism": "gradient"}
     said = experiment_of(changes, elected, {"training.rounds": 2}).summary()["assumptions"]
     assert "a zone in which nobody joins elects nobody, and adds its noise all the same" in said
 
