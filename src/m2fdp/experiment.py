@@ -7,7 +7,7 @@ from m2fdp.costs.run import Billed
 from m2fdp.features.run import Mapped
 from m2fdp.selection.scores import Scored
 from m2fdp.tiers.run import Tiered
-from m2fdp.zones.run import Zoned
+from m2fdp.zones.offices import Zoned
 
 
 class Experiment(Tested, Controlled, Bounded, Tiered, Mapped, Zoned, Scored, Billed):

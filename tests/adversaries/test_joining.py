@@ -47,7 +47,7 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
     trust = draw_trust(tree, [1.0], 0)
     participation = Participation(RATE, np.ones(zones))
     places = noise_plan(tree, trust)
-    network = Network(tree, trust, places, participation=participation, elected=elected)
+    network = Network(tree, trust, places, participation=participation, members_serve=elected)
     plans = Schedule(1, 2, {}, 0.5, "constant").round_plans()
     privacy = PrivacyConfig(
         mechanism=mechanism_name,

@@ -116,7 +116,7 @@ def test_devices_by_chance_cost_what_is_expected():
     rate = 0.3
     by_chance = Participation(rate, np.ones(6))
     sums = SecureSums(frozenset({2}), decode="cloud")
-    network = two_by_three(sums, participation=by_chance, elected=True)
+    network = two_by_three(sums, participation=by_chance, members_serve=True)
     masked = ballots = 0.0
     for joined in np.ndindex(*[2] * 6):
         joined = np.array(joined, dtype=bool)
@@ -139,8 +139,8 @@ def test_elections_are_held_once_a_round(uplinks, in_turn):
     """Each of three devices sends a commitment and a nonce of 32 bytes to each of the others."""
     network = two_by_three(SecureSums())
     plain = cost_alone(network, (None, 0), uplinks=uplinks)
-    cost = cost_alone(replace(network, elected=True), (None, 0), uplinks=uplinks)
+    cost = cost_alone(replace(network, members_serve=True), (None, 0), uplinks=uplinks)
     ballots = wireless(2 * 2 * 32 * 8)
     assert cost.energy_j - plain.energy_j == pytest.approx(WIRELESS_W * 6 * ballots, rel=1e-9)
     assert cost.delay_s - plain.delay_s == pytest.approx(in_turn * ballots, rel=1e-9)
-    assert ballot_bits(replace(network, elected=True)).sum() == 2 * 8 * 64 * 3 * 2
+    assert ballot_bits(replace(network, members_serve=True)).sum() == 2 * 8 * 64 * 3 * 2

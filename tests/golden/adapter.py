@@ -13,8 +13,7 @@ from m2fdp.core.config import parse_config
 from m2fdp.core.config.retired import less_retired
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.tree_process import TreeProcess
-from m2fdp.core.privacy.releases import ByTurns
-from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.core.privacy.sight import rows
 from m2fdp.experiment import Experiment
 
 
@@ -53,9 +52,7 @@ def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[o
     ledger = mechanism.ledger
     for line in ledger.lines:
         told = [(noise.hex(), position.members) for position, noise in line.views]
-        otherwise = None
-        if isinstance(line.account, ByTurns):
-            otherwise = line.account.otherwise.hex()
+        otherwise = line.account.noises[0].hex() if line.account.noises else None
         words = line.kind, line.observer, line.sees, line.assumption
         shown = [
             (tuple(map(float.hex, law.shifts)), tuple(map(float.hex, law.probabilities)), count)
@@ -64,7 +61,7 @@ def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[o
         yield *words, told, otherwise, line.account.spent.hex(), line.joins_unseen, shown
     for plan in dict.fromkeys(ledger.plans):
         vantage = Vantage(experiment.network, mechanism.lock_step, plan)
-        for observer in (*OBSERVERS, "trusted_servers"):
+        for observer in rows():
             for device in range(experiment.network.tree.n_devices):
                 place = place_of(vantage, observer, device)
                 yield observer, device, None if place is None else tuple(vars(place).values())

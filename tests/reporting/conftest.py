@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def ledger():
-    """Three positions, two of one name, as `ledger_tables.ledger_table` gives them."""
+    """Three positions, two of one name, as `ledger_table` gives them."""
     positions = [("below a server", 2, 3.0), ("below a server", 3, 7.0), ("alone", 1, 1.2345)]
     return pd.DataFrame(
         {

@@ -11,9 +11,9 @@ from tests.builders import experiment_of
 
 from m2fdp.chance.joining import ByChance
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.releases import ByTurns
-from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.core.privacy.sight import observers
 from m2fdp.reporting.cards import privacy_card, subject_of
+from m2fdp.zones.super_nodes import ByTurns
 
 # Of the ledger, who reads at least what the observer of a row of zones_table reads.
 KINDS = {
@@ -134,9 +134,9 @@ def check_who_is_bound(experiment):
         if section.heading == "What is promised"
     ]
     (named,) = re.findall(r"those who are distrusted \((.*?)\) see", says)
-    assert named == " and ".join(OBSERVERS[kind] for kind in promised["distrusted"])
+    assert named == " and ".join(observers()[kind] for kind in promised["distrusted"])
     yes = set(table.loc[table["distrusted"] == "yes", "observer"])
-    assert yes == {OBSERVERS.get(kind, kind) for kind in promised["distrusted"]}
+    assert yes == {observers().get(kind, kind) for kind in promised["distrusted"]}
 
 
 def check_zones(experiment):

@@ -80,7 +80,7 @@ class ByChance(Account):
         its_rounds = past.rounds(plan)
         drawn = self.attendance.public if unseen else self.attendance.joins
         if drawn is None:
-            return 0 if unseen and not position.network.elected else len(its_rounds)
+            return 0 if unseen and not position.network.members_serve else len(its_rounds)
         return int(drawn[its_rounds][:, list(position.members)].sum(axis=0).max())
 
     def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:

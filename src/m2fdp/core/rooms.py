@@ -24,6 +24,8 @@ class Room(NamedTuple):
     mechanisms: Mapping[str, str] = {}
     # {block of the configuration: its class}; of a block of the core, keys behind its own.
     blocks: Mapping[str, str] = {}
+    # {name: a `Kind` of observers}.
+    observers: Mapping[str, str] = {}
     # {name: function (block `model`, shape of inputs, number of classes) -> `Model`}.
     models: Mapping[str, str] = {}
     # {name: function (block `dataset`, folder to unpack in) -> `Dataset`}.
@@ -80,10 +82,10 @@ class Catalogue(MutableMapping[str, T], Generic[T]):
 
     Args:
         attribute: the attribute of `Room` that has the rooms'.
-        own: {name: `package.module:NAME`}, the core's.
+        own: {name: the object, or its `package.module:NAME`}, the core's.
     """
 
-    def __init__(self, attribute: str, own: Mapping[str, str]) -> None:
+    def __init__(self, attribute: str, own: Mapping[str, str | T]) -> None:
         self._attribute, self._own = attribute, own
         self._put_in: dict[str, T] = {}
 

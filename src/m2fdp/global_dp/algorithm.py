@@ -7,6 +7,7 @@ broadcasts. Where an edge server is trusted, its devices add nothing: the server
 import numpy as np
 
 from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.topology.network import Network, noise_plan
 
 
@@ -20,3 +21,19 @@ def _plan(given: Given) -> Plan:
 GLOBAL_DP = Algorithm(
     "global_dp", "Global DP (G)", "method", _plan, mechanisms=frozenset({"weights"})
 )
+
+
+def drowned(assembly: Assembly) -> list[str]:
+    """A line where the noise of a message is longer than a clipped model."""
+    mechanism = assembly.calibration.mechanism
+    norm = mechanism.clipping.model_norm
+    if norm is None:
+        return []
+    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
+    length = of_message * assembly.model.n_parameters**0.5
+    if length <= norm:
+        return []
+    return [
+        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
+        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
+    ]

@@ -42,9 +42,31 @@ from m2fdp.core.privacy.releases import (
     in_clear,
     trusted_above,
 )
-from m2fdp.core.privacy.sight import Reading, readings
+from m2fdp.core.privacy.sight import (
+    COLLUDING,
+    EVERY,
+    NOBODY,
+    NOTHING,
+    SIBLINGS,
+    Kind,
+    Reading,
+    readings,
+)
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.global_dp.room import COALITION, DOWNLINKS_CAUGHT, UPLINKS_CAUGHT
 
+_DECLARED = "so many as are declared"
+TOGETHER = Kind(
+    "devices of the same server, together",
+    NOTHING,
+    EVERY,
+    COLLUDING,
+    told=True,
+    bound_with=SIBLINGS,
+    counted=True,
+)
+ON_UPLINKS = Kind("who catches some uplinks", _DECLARED, NOTHING, NOBODY, True, counted=True)
+ON_DOWNLINKS = Kind("who catches some downlinks", NOTHING, _DECLARED, NOBODY, True, counted=True)
 # What a release shows: how far it moves, and the variance of the noise about it.
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
@@ -211,15 +233,15 @@ class ModelLines:
 
     @property
     def edge_is_trusted(self) -> bool:
-        return bool(self.position.network.trust[1][self.position.ancestor(1)])
+        return bool(self.position.parent_is_trusted or not self.position.is_device)
 
     def all(self) -> list[Release]:
         lines_of = {each.kind: self.of(each) for each in readings(self.premises, self.position)}
         colluding, noise = self.premises.threat.colluding, self.noise
         if colluding and noise.mean_but_one is not None:
-            coalition = self.line(sight.COALITION, self.beside(noise.mean_but_coalition))
+            coalition = self.line(COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
-            lines_of[sight.COALITION] = replace(coalition, observer=who)
+            lines_of[COALITION] = replace(coalition, observer=who)
         in_order = (lines_of.get(kind) for kind in _IN_ORDER.split())
         return [*(line for line in in_order if line is not None), *self.caught()]
 
@@ -287,16 +309,14 @@ class ModelLines:
             local, total = noise.own
             some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
-            lines.append(self.line(sight.UPLINKS_CAUGHT, self.own(), some, sees=sees))
+            lines.append(self.line(UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
             some = self.some(
                 (said.downlinks, noise.mean[0] + noise.added[0]),
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
-            lines.append(
-                self.line(sight.DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees)
-            )
+            lines.append(self.line(DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees))
         return lines
 
     def every(self, local: Seen | None, total: Seen) -> EveryRelease:
@@ -318,16 +338,16 @@ class ModelLines:
         rests: str = "–",
     ) -> Release:
         """Of an observer, by the ways to count what it is shown."""
-        has_local = 1 in self.premises.traffic.layers
+        has_local = 1 in self.premises.tops
         leasts = [one.least(has_local) for one in counts if isinstance(one, EveryRelease)]
-        who, account = sight.KINDS[kind].words, OfModels(counts, self.alone(kind))
+        who, account = sight.rows()[kind].words, OfModels(counts, self.alone(kind))
         return Release(
             self.position, kind, who, sees, max(leasts), rests, self.laws, account=account
         )
 
     def alone(self, kind: str) -> EveryRelease:
         """Of the noise on the device's own path alone, as if all other noise were told."""
-        noise, reads = self.noise, sight.KINDS[kind].up
+        noise, reads = self.noise, sight.rows()[kind].up
         if reads not in (sight.NOTHING, sight.TO_CLOUD) and not self.edge_is_trusted:
             return self.own()
         share, at_cloud = noise.share, noise.edge_share

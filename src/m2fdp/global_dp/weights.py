@@ -69,7 +69,7 @@ class Weights(Mechanism):
         if network.trust[0][0]:
             raise refuse("is for a cloud that is not trusted; use upload")
         chosen = network.participants is not None or network.participation is not None
-        if chosen or network.sums.layers or network.elected:
+        if chosen or network.sums.layers or network.members_serve:
             raise refuse(
                 "is for all devices in every round, whose messages are read one by one by fixed "
                 "servers; leave out training.participants, participation and estimator, "

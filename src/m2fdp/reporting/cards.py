@@ -132,7 +132,7 @@ def privacy_card(
         subject: what `subject_of` returns.
         promised: the content of privacy_summary.json.
         reached: the content of run_summary.json; None where nothing was trained.
-        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`; None where nothing
+        ledger: rows of `m2fdp.core.privacy.ledger.ledger_table`; None where nothing
             is private.
     """
     sections = [

@@ -176,7 +176,7 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     """Epsilon of every position of a data owner (rows) for every kind of observer (columns).
 
     Args:
-        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`. Where there are many
+        ledger: rows of `m2fdp.core.privacy.ledger.ledger_table`. Where there are many
             positions, those that lose most are drawn.
     """
     lines = worst_positions(ledger, MAPPED_POSITIONS)

@@ -212,7 +212,7 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     them stands for all.
 
     Args:
-        ledger: rows of `m2fdp.core.privacy.ledger_tables.ledger_table`.
+        ledger: rows of `m2fdp.core.privacy.ledger.ledger_table`.
         count: how many positions stay: the worst for each kind of observer, distrusted
             ones first, then those with the largest epsilons. They stay in the ledger's order.
 

@@ -7,7 +7,7 @@ import numpy as np
 from m2fdp.core.algorithms.base import Algorithm, Given, Plan
 from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.errors import BLOCK, InputError
-from m2fdp.core.privacy.sight import BEYOND_THE_CLOUD
+from m2fdp.core.privacy.sight import FINAL, NOTHING, rows
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
 from m2fdp.core.topology.tree import Tree
@@ -28,7 +28,7 @@ def _cdp(given: Given) -> Plan:
     global model."""
     everybody = all_trusted(given.tree)
     network = Network(given.tree, everybody, noise_plan(given.tree, everybody))
-    return Plan(network, given.schedule, private=True, distrusts=BEYOND_THE_CLOUD)
+    return Plan(network, given.schedule, private=True, distrusts=_beyond_the_cloud())
 
 
 def _hdp(given: Given) -> Plan:
@@ -67,8 +67,14 @@ def _hdp_mixed(given: Given) -> Plan:
         Network(tree, (cloud, ~all_do), noise),
         given.schedule,
         private=True,
-        distrusts=BEYOND_THE_CLOUD if zones.cloud_noise else frozenset(),
+        distrusts=_beyond_the_cloud() if zones.cloud_noise else frozenset(),
     )
+
+
+def _beyond_the_cloud() -> frozenset[str]:
+    """Observers that only broadcasts reach: a trusted cloud's noise protects from them."""
+    devices = {kind for kind, row in rows().items() if row.is_device or row.handed == FINAL}
+    return frozenset(kind for kind in devices if rows()[kind].up == NOTHING)
 
 
 def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,18 +7,16 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.facts import Feature, always
 from m2fdp.core.experiment.request import Request
-from m2fdp.core.privacy.sight import BESIDE, ELECTED, KINDS
+from m2fdp.core.privacy.sight import SIBLINGS
+from m2fdp.zones.room import SUPER_NODES
 from m2fdp.zones.super_nodes import zone_read_in_clear
 
-_ELECTED = {kind for kind, row in KINDS.items() if row.drew == ELECTED}
-# Devices of one server, who serve by turns where super-nodes are elected.
-_BY_TURNS = _ELECTED | {kind for kind, row in KINDS.items() if row.drew == BESIDE}
 FACTS = (
     replace(
         a.FIXED_SERVERS,
         key="topology.super_nodes.kind",
         remedy="fixed",
-        holds=lambda run: not run.network.elected,
+        holds=lambda run: not run.network.members_serve,
     ),
 )
 
@@ -27,7 +25,7 @@ def _of_threat(run: Request) -> Iterator[InputError]:
     """Who serves by turns reads in clear, and is not distrusted where nobody is elected."""
     named = set(run.config.threat.distrusted)
     zone = zone_read_in_clear(run.network) if run.plan.private else None
-    bound = _BY_TURNS & (run.plan.distrusts | named)
+    bound = {SIBLINGS, SUPER_NODES} & (run.plan.distrusts | named)
     for kind in sorted(bound, key=lambda kind: (kind not in named, kind)):
         if zone is not None:
             text = (
@@ -41,10 +39,9 @@ def _of_threat(run: Request) -> Iterator[InputError]:
                 else ("algorithm", run.config.algorithm)
             )
             yield InputError(*refused, text)
-    for kind in named & _ELECTED:
-        if not run.network.elected:
-            text = "are elected ones (topology.super_nodes.kind: elected); fixed ones are servers"
-            yield InputError("threat.distrusted", kind, text)
+    if SUPER_NODES in named and not run.network.members_serve:
+        text = "are elected ones (topology.super_nodes.kind: elected); fixed ones are servers"
+        yield InputError("threat.distrusted", SUPER_NODES, text)
 
 
 FEATURES = (Feature("threat, in zones", always, values=_of_threat),)

@@ -108,7 +108,7 @@ def ballot_bits(network: Network) -> np.ndarray | None:
     A commitment and a nonce to each of the others, in an election that nobody leaves; 2 k (k-1)
     messages of k devices (H Sec. IV-A).
     """
-    if not network.elected:
+    if not network.members_serve:
         return None
     chance = 1.0 if network.chance is None else network.chance
     others = (network.present - 1)[network.tree.parents[-1]] * chance

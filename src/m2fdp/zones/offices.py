@@ -5,22 +5,30 @@ one device can learn of another in office is counted in the rounds that it serve
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 
 from m2fdp.chance.joining import of_those
+from m2fdp.core.config import Config
 from m2fdp.core.engine.minibatches import draw_participants
+from m2fdp.core.engine.rules import adds_up
+from m2fdp.core.experiment.assembly import Assembly
+from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.formatting import counted
 from m2fdp.core.privacy.accounting import Composition
 from m2fdp.core.privacy.ledger import Ledger
-from m2fdp.core.privacy.releases import AlikeRounds, ByTurns, Past, Release
-from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.streams import Streams
+from m2fdp.core.privacy.releases import AlikeRounds, Past, Release
+from m2fdp.core.privacy.summary import Promised
+from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
+from m2fdp.core.streams import Streams, seeded
 from m2fdp.core.topology.network import Network
 from m2fdp.secure_aggregation.rounds import stays
 from m2fdp.zones.lots import Exposure, NobodyElected, elect, exposure
+from m2fdp.zones.super_nodes import ByTurns
+from m2fdp.zones.table import COLUMNS, zones_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,3 +156,79 @@ def draw_offices(
         last_step = len(plan.layers)
         leaders.append(draw_super_nodes(network, present[-1], streams, round_, last_step))
     return Offices(network.tree.parents[-1], np.stack(present), np.stack(leaders), coalition)
+
+
+_EMPTY_ZONE = "a zone in which nobody joins elects nobody, and adds its noise all the same"
+
+
+class Zoned(PlainExperiment):
+    """A run, and the tables of its zones."""
+
+    def elections(self) -> pd.DataFrame:
+        """A row for each device where zones elect super-nodes: when it and others served."""
+        return elections_table(self)
+
+    def zones_table(self) -> pd.DataFrame:
+        """What every observer learns in H's zones, whoever is trusted, beside H's formula. No row
+        where a local rule makes something else of noise: what the table sums up is not there then.
+        """
+        if not adds_up(self.plan.rules.local):
+            return pd.DataFrame(columns=list(COLUMNS))
+        mechanism, rounds = self.calibration.mechanism, self.calibration.affordable_rounds
+        privacy, colluding = self.config.privacy, self.config.threat.colluding
+        return zones_table(self.network, mechanism, rounds, privacy, colluding)
+
+
+def with_offices(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
+    """The ledger of the super-nodes that training will elect."""
+    network = run_plan.networks[0]
+    if not network.members_serve:
+        return ledger
+    return in_office(ledger, _drawn(network, run_plan.rounds, config.seed, config.threat.colluding))
+
+
+@lru_cache(maxsize=8)  # a calibration tries many ledgers
+def _drawn(network: Network, plans: tuple[RoundPlan, ...], seed: int, colluding: int) -> Offices:
+    return draw_offices(network, seeded(seed, b"").sampling, plans, colluding + 1)
+
+
+def elections_table(assembly: Assembly) -> pd.DataFrame:
+    """One row a device; no row where nobody is elected.
+
+    Columns: zone, device; the rounds that it was present, that it served as its zone's super-node,
+    and that the worst other (under_one_other), or the worst colluders (under_coalition), served it.
+    """
+    names = [field.name for field in fields(Exposure)]
+    network, config = assembly.network, assembly.config
+    if not network.members_serve:
+        return pd.DataFrame(columns=["zone", "device", "present", *names])
+    rounds, tree = assembly.calibration.affordable_rounds, network.tree
+    planned = assembly.run_plan.rounds
+    offices = _drawn(network, planned, config.seed, config.threat.colluding)
+    exposure = offices.exposure(tuple(range(rounds)))
+    zones = [tree.names[-2][zone] for zone in tree.parents[-1]]
+    return pd.DataFrame({"zone": zones, "device": tree.names[-1]}).assign(
+        present=offices.present[:rounds].sum(axis=0),
+        **{name: getattr(exposure, name) for name in names},
+    )
+
+
+def promised(assembly: Assembly) -> Promised:
+    """What epsilon rests on where zones elect their super-nodes, and how unevenly elections have
+    fallen: the most rounds that a device served, and that one other, or the worst others who
+    collude, served it."""
+    served = elections_table(assembly)
+    if served.empty:
+        return Promised()
+    counts = served[["served", "under_one_other", "under_coalition"]].max()
+    by_chance = assembly.network.chance is not None
+    return Promised(
+        (
+            *[_EMPTY_ZONE] * by_chance,
+            "elections are uniform: of a zone's devices no more collude than "
+            "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
+            "who is elected when is public and known before training; super-nodes tell nobody but "
+            "those counted as colluding what they have seen in office",
+        ),
+        {"elections": {f"most_{name}": int(count) for name, count in counts.items()}},
+    )

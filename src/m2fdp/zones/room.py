@@ -2,6 +2,7 @@
 
 from m2fdp.core.rooms import Room
 
+SUPER_NODES = "super_nodes"
 ROOM = Room(
     algorithms={
         "ldp": "m2fdp.zones.algorithm:LDP",
@@ -13,11 +14,12 @@ ROOM = Room(
         "topology": "m2fdp.zones.config:ElectedConfig",
         "zones": "m2fdp.zones.config:ZonesConfig",
     },
+    observers={SUPER_NODES: "m2fdp.zones.super_nodes:SUPER_NODES"},
     readers=("m2fdp.zones.config:READERS",),
     before_steps=("m2fdp.zones.lots:ballot_bits",),
     planned=("m2fdp.zones.super_nodes:with_elections",),
     facts=("m2fdp.zones.facts:FACTS",),
     features=("m2fdp.zones.facts:FEATURES",),
-    ledgers=("m2fdp.zones.run:with_offices",),
-    promised=("m2fdp.zones.run:promised",),
+    ledgers=("m2fdp.zones.offices:with_offices",),
+    promised=("m2fdp.zones.offices:promised",),
 )

@@ -5,13 +5,33 @@ take part is the server for a round. So the zone trusts its own devices with its
 (H Sec. III-A), each of them in turn.
 """
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy.premises import Position, Premises
+from m2fdp.core.privacy.releases import (
+    WORDS,
+    Account,
+    AlikeRounds,
+    Past,
+    Release,
+    in_clear,
+    in_words,
+)
+from m2fdp.core.privacy.sight import (
+    EVERY,
+    KINDS,
+    SIBLINGS,
+    TO_ITS_READER,
+    TOGETHER,
+    Kind,
+    Reading,
+)
 from m2fdp.core.topology.network import Network, heads_of
 
 
@@ -35,18 +55,84 @@ def with_elections(plan: Plan, config: Config) -> Plan:
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
             f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3",
         )
-    return replace(plan, network=replace(network, elected=True))
+    return replace(plan, network=replace(network, members_serve=True))
 
 
 def zone_read_in_clear(network: Network) -> str | None:
     """The name of a zone whose elected super-nodes read something of its devices without noise;
     None where there is none, or nobody is elected."""
-    if not network.elected:
+    if not network.members_serve:
         return None
     tree = network.tree
     layers, _ = heads_of(network).T
     in_clear = layers < tree.depth
-    if tree.depth in network.sums.layers and network.sums.decode == "cloud":
+    if _hidden(network):
         in_clear &= layers > 0  # who adds no noise of its own gets words only
     exposed = np.flatnonzero(in_clear)
     return tree.names[-2][tree.parents[-1][exposed[0]]] if exposed.size else None
+
+
+def _hidden(network: Network) -> bool:
+    """Whether super-nodes get masked words of devices' messages."""
+    return network.tree.depth in network.sums.layers and network.sums.decode == "cloud"
+
+
+@dataclass(frozen=True)
+class ByTurns(Account):
+    """The account of an observer that sees more in some rounds, counted as if in all.
+
+    Attributes:
+        otherwise: the deviation in all other rounds.
+    """
+
+    otherwise: float
+
+    @property
+    def noises(self) -> tuple[float, ...]:
+        return (self.otherwise,)
+
+    def behind(self, remaining: Callable[[float], float]) -> Account:
+        return replace(self, otherwise=remaining(self.otherwise))
+
+    def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
+        return ["as if it served in every round: nobody knows who will be elected"]
+
+
+def _line(
+    premises: Premises,
+    position: Position,
+    reading: Reading,
+    line: Callable[[Reading], Release],
+) -> Release:
+    """The line of the zone's other devices: what one reads that serves, and what it reads else. It
+    draws what its server adds, and others tell it what they draw."""
+    told = premises.threat.colluding
+    serving = replace(reading.row, up=TO_ITS_READER, drew=TOGETHER)
+    peer = replace(reading.row, up=KINDS[SIBLINGS].up, drew=KINDS[SIBLINGS].drew)
+    if told:
+        peer = replace(peer, drew=TOGETHER)
+    reader = line(replace(reading, row=serving, at="head"))
+    otherwise = line(replace(reading, row=peer)).deviation
+    if _hidden(position.network) and (position.is_device or position.head_layer == 0):
+        words = in_words(position, reading.kind, reader.laws)
+        sees = f"{WORDS}, and broadcasts"
+        reader = replace(words, sees=sees, deviation=reader.deviation)
+    elif not position.is_device:
+        sees = "un-noised messages, or their sum"
+        reader = in_clear(position, reading.kind, sees, reader.laws)
+    if told:
+        told_all = f"{told} others tell it what they draw, and what they see when they serve"
+        rests = f"{reader.assumption}; {told_all}".removeprefix("–; ")
+        reader = replace(reader, assumption=rests)
+    return replace(reader, account=ByTurns(otherwise))
+
+
+SUPER_NODES = Kind(
+    "another device of the zone, when it is elected",
+    "what the lowest server reads, when it serves",
+    EVERY,
+    "a device of the same server, and the server in its rounds",
+    told=True,
+    bound_with=SIBLINGS,
+    line=_line,
+)

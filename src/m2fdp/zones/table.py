@@ -133,7 +133,7 @@ def _zones(
         float(drawn[0][0]),
         network.odds,
         _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
-        network.elected,
+        network.members_serve,
         network.sums,
     )
 

@@ -26,7 +26,7 @@ STREAMS = KeyedStreams(0)
 def network_of(tree, **changes):
     tree = tree_from_fanouts(tree) if isinstance(tree, list) else tree
     trust = all_untrusted(tree)
-    return Network(tree, trust, noise_plan(tree, trust), elected=True, **changes)
+    return Network(tree, trust, noise_plan(tree, trust), members_serve=True, **changes)
 
 
 def plans_of(rounds, steps=1):
@@ -93,7 +93,7 @@ def test_elections_change_no_other_draw(algorithm):
     base = {"algorithm": algorithm, "training.rounds": 3, "topology.fanouts": [3, 4]}
     fixed = experiment_of(base)
     elected = experiment_of(base, {"topology.super_nodes.kind": "elected"})
-    assert elected.network.elected and not fixed.network.elected
+    assert elected.network.members_serve and not fixed.network.members_serve
     if algorithm == "hfl":
         metrics = [one.train().metrics[["accuracy", "loss"]] for one in (fixed, elected)]
         assert metrics[0].equals(metrics[1])

@@ -13,7 +13,7 @@ from tests.builders import premises_of
 from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms, moved_by_joining
-from m2fdp.core.privacy.ledger_tables import ledger_table
+from m2fdp.core.privacy.ledger import ledger_table
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, noise_plan

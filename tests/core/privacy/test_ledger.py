@@ -15,8 +15,13 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms
-from m2fdp.core.privacy.ledger import _over_noise, build_ledger, undominated
-from m2fdp.core.privacy.ledger_tables import epsilon_over_rounds, ledger_table
+from m2fdp.core.privacy.ledger import (
+    _over_noise,
+    build_ledger,
+    epsilon_over_rounds,
+    ledger_table,
+    undominated,
+)
 from m2fdp.core.privacy.releases import AlikeRounds
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import tree_from_edges

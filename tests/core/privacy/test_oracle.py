@@ -219,7 +219,7 @@ def secure(draw, depth):
 
 def elections(network, present, drawn, colluding=0):
     """Anybody of each zone who is present, (T, N_L), serves in a round."""
-    if not network.elected:
+    if not network.members_serve:
         return None
     zones = network.tree.parents[-1]
     leaders = np.full((len(present), zones.max() + 1), -1)
@@ -276,7 +276,7 @@ def systems(draw):
         local = {}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
     owner = draw(st.integers(0, tree.n_devices - 1))
-    network = Network(tree, trust, parts, rho=rho, sums=sums, elected=depth > 1)
+    network = Network(tree, trust, parts, rho=rho, sums=sums, members_serve=depth > 1)
     missing = draw(st.integers(0, 2**32))
     return network, noise, schedule, owner, missing, draw(st.integers(0, 2))
 
@@ -377,7 +377,7 @@ def joined_systems(draw):
     depth = tree.depth
     rate, least = draw(st.sampled_from([(0.3, None), (0.7, None), (0.5, 0.4), (0.5, 3), (1.0, 2)]))
     participation = Participation(rate, draw(some([0.2, 0.5, 1.0], tree.n_devices)), least)
-    network = Network(tree, trust, parts, participation=participation, elected=depth > 1)
+    network = Network(tree, trust, parts, participation=participation, members_serve=depth > 1)
     local = {layer: draw(st.integers(1, 2)) for layer in range(1, depth) if draw(st.booleans())}
     rounds = draw(st.integers(1, 3))
     schedule = Schedule(rounds, draw(st.integers(1, 3)), local, 1.0, "constant")

@@ -13,7 +13,7 @@ from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms
-from m2fdp.core.privacy.ledger_tables import ledger_table
+from m2fdp.core.privacy.ledger import ledger_table
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.summary import summary
 from m2fdp.core.streams import KeyedStreams
@@ -195,7 +195,10 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     known = "never told who joins a round, each with chance 0.25, but who serves: 3 of 6"
     assert known in row["assumption"]
     said = summary(mechanism_of(config, offices), 6, config.privacy, [])["assumptions"]
-    assert any("to nobody else, but of who is elected" in line for line in said)
+    assert any("to nobody else, but of who serves" in line for line in said)
+    elected = {"topology.super_nodes.kind": "elected", "topology.fanouts": [2, 4]}
+    elected |= {"privacy.mechanism": "gradient"}
+    said = experiment_of(changes, elected, {"training.rounds": 2}).summary()["assumptions"]
     assert "a zone in which nobody joins elects nobody, and adds its noise all the same" in said
 
 

@@ -12,8 +12,7 @@ from tests.core.privacy.parts import epsilon_of_releases as gaussian
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.ledger import behind_own_heads
-from m2fdp.core.privacy.ledger_tables import ledger_table
+from m2fdp.core.privacy.ledger import behind_own_heads, ledger_table
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, sample_weights

@@ -24,7 +24,7 @@ def network_of(*changes, fanouts=(2, 10)):
 @pytest.mark.parametrize(("m", "most"), [(10, 3), (9, 2), (2, 0)])
 def test_so_many_may_collude(m, most):
     """At most (m - 1)/3."""
-    assert network_of(ELECTED, {"threat.colluding": most}, fanouts=(1, m)).elected
+    assert network_of(ELECTED, {"threat.colluding": most}, fanouts=(1, m)).members_serve
     with pytest.raises(InputError) as caught:
         network_of(ELECTED, {"threat.colluding": most + 1}, fanouts=(1, m))
     assert (caught.value.key, caught.value.value) == ("threat.colluding", most + 1)

@@ -39,7 +39,7 @@ from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.rounding import Rounding, rounding
-from m2fdp.core.privacy.sight import OBSERVERS
+from m2fdp.core.privacy.sight import observers
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
@@ -332,12 +332,12 @@ def _as_known(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
 
 def threat_of(config: Config, plan: Plan) -> ThreatConfig:
     """The configured threat, and whom the algorithm distrusts whatever it says."""
-    others = plan.distrusts - OBSERVERS.keys()
+    others = plan.distrusts - observers().keys()
     if others:
         raise InputError(
             "algorithm",
             config.algorithm,
-            f"distrusts {min(others)}, who is no kind of observer; valid: {', '.join(OBSERVERS)}",
+            f"distrusts {min(others)}, who is no kind of observer; valid: {', '.join(observers())}",
         )
     added = sorted(plan.distrusts - set(config.threat.distrusted))
     distrusted = [*config.threat.distrusted, *added]

@@ -34,7 +34,7 @@ from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.experiment.results import Calibration, Trained
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy import ledger_tables
+from m2fdp.core.privacy.ledger import epsilon_over_rounds, ledger_table
 from m2fdp.core.privacy.summary import exposed_links
 
 
@@ -80,13 +80,13 @@ class PlainExperiment(Assembly):
 
     def ledger(self) -> pd.DataFrame:
         """One row for each observer of each position of a data owner; see
-        `m2fdp.core.privacy.ledger_tables.ledger_table`."""
+        `m2fdp.core.privacy.ledger.ledger_table`."""
         conditions = promise.conditions(self)
-        return ledger_tables.ledger_table(*self.calibration.accounted, conditions)
+        return ledger_table(*self.calibration.accounted, conditions)
 
     def epsilon_over_rounds(self) -> pd.DataFrame:
         """Epsilon of each kind of observer after some rounds, to plan a budget."""
-        return ledger_tables.epsilon_over_rounds(*self.calibration.accounted)
+        return epsilon_over_rounds(*self.calibration.accounted)
 
     def summary(self) -> dict[str, Any]:
         """What the run promises, and what the promise rests on; for JSON."""

@@ -31,7 +31,7 @@ from m2fdp.core.privacy.mechanisms import (
 )
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import EVERY_ROUND, ByTurns, Release
+from m2fdp.core.privacy.releases import EVERY_ROUND, Release
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -176,7 +176,7 @@ def moved_by_joining(network: Network) -> np.ndarray:
     """How many times its update's weight each device may move its head's message by, as it joins or
     not: float64 (N_L,).
 
-    Under `clipped` a device changes the divisor of its zone's sum, and so the others' weights. It
+    Under `clipped` a device changes the divisor of its server's sum, and so the others' weights. It
     moves the sum by at most `2 S w / (q W_min + w)`, below twice its own `S w / (q W_min)` (Lemma 1
     of McMahan et al. 2018). A device that is its own head sends its update as it is.
     """
@@ -269,7 +269,7 @@ def _needed_where_nobody_joins(
     would need if they joined the first round.
 
     Such devices release nothing, which costs nothing. Their head adds noise all the same: silence
-    would show that its zone is empty.
+    would show that nobody is there.
 
     Args:
         heads: int64 (N_L, 2), the (layer, index) of each device's head.
@@ -322,7 +322,7 @@ def _by_device(values: Mapping[Position, float]) -> np.ndarray:
 
 def _of_alike_rounds(line: Release) -> bool:
     """Whether all rounds of a line are alike."""
-    return not isinstance(line.account, ByTurns)
+    return not line.account.noises
 
 
 def one_line_each(

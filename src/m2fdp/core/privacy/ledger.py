@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from math import inf
 
 import numpy as np
+import pandas as pd
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
@@ -23,10 +24,10 @@ from m2fdp.core.privacy.accounting import (
     subsampled,
 )
 from m2fdp.core.privacy.mechanisms import get_mechanism
-from m2fdp.core.privacy.positions import Position
+from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import AlikeRounds, Past, Release, in_clear
-from m2fdp.core.privacy.sight import KINDS, OBSERVERS, distrusted_kinds, observers
+from m2fdp.core.privacy.sight import distrusted_kinds, observers, possible_kinds, rows
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
@@ -63,12 +64,12 @@ class Ledger:
 
     def epsilon(self, line: Release, rounds: int) -> float:
         """An upper bound on the line's epsilon after some rounds."""
-        spent, composition = line.account.spent, self.composition(line, rounds)
-        return spent + epsilon(composition, self.delta, self.adjacency)
+        composition = self.composition(line, rounds)
+        return line.account.spent + epsilon(composition, self.delta, self.adjacency)
 
     def verified(self, rounds: int) -> float:
         """The largest epsilon over records and distrusted observers after some rounds."""
-        return self._largest((x for x in self.lines if x.kind in self.distrusted), rounds)
+        return self._largest((line for line in self.lines if line.kind in self.bound), rounds)
 
     def pooled(self, rounds: int) -> float:
         """The largest epsilon over records if all distrusted observers pool what they know.
@@ -76,21 +77,20 @@ class Ledger:
         Only the head knows its noise, so its noise is left. Exceptions: an observer that sees
         messages in clear, and observers that read nothing but a sum and draw none of it.
         """
-        draw_some = any(KINDS[kind].is_device for kind in self.distrusted)
+        draw_some = any(rows()[kind].is_device for kind in self.distrusted)
 
         def left(position: Position, deviation: float) -> float:
-            devices_draw = position.is_device or position.elected
-            only_sums = position.summed and not (devices_draw and draw_some)
+            only_sums = position.summed and not (position.drawn_by_devices and draw_some)
             return deviation if only_sums or not deviation else position.noise
 
-        bound = (line for line in self.lines if line.kind in self.distrusted)
+        bound = (line for line in self.lines if line.kind in self.bound)
         return self._largest((line.behind(left).alone() for line in bound), rounds)
 
     def by_kind(self, rounds: int) -> dict[str, float]:
         """The largest epsilon of each kind of observer after some rounds."""
-        of_kind: dict[str, list[Release]] = {}
+        of_kind = defaultdict[str, list[Release]](list)
         for line in self.lines:
-            of_kind.setdefault(line.kind, []).append(line)
+            of_kind[line.kind].append(line)
         return {kind: self._largest(lines, rounds) for kind, lines in of_kind.items()}
 
     def composition(self, line: Release, rounds: int) -> Composition:
@@ -111,29 +111,25 @@ class Ledger:
     def past(self, rounds: int) -> Past:
         """The first rounds of the run."""
         counted, rounds_of = self._counted
-        return Past(rounds, counted[rounds], rounds_of, self.delta, self.adjacency, self.unit)
+        return Past(rounds, counted[rounds], rounds_of, self.adjacency, self.unit)
 
     def _largest(self, lines: Iterable[Release], rounds: int) -> float:
         """Of the observers of a position, who all see one law, those with least noise matter."""
-        of_position: dict[tuple[object, ...], dict[tuple[float, ...], Release]] = {}
+        alike = defaultdict[tuple[object, ...], dict[tuple[float, ...], Release]](dict)
         for line in lines:
             counted = line.account.behind(lambda noise: 1.0)
-            seen_alike = line.position, line.laws, line.joins_unseen, counted
-            of_position.setdefault(seen_alike, {})[line.noises] = line
-        compositions: dict[float, set[Composition]] = {}
-        for by_noise in of_position.values():
+            alike[line.position, line.laws, line.joins_unseen, counted][line.noises] = line
+        compositions = defaultdict[float, set[Composition]](set)
+        for by_noise in alike.values():
             for noises, line in by_noise.items():
                 if not any(_quieter(other, noises) for other in by_noise):
-                    compositions_of = compositions.setdefault(line.account.spent, set())
-                    compositions_of.add(self.composition(line, rounds))
-        return max(
-            (
-                spent + epsilon(each, self.delta, self.adjacency)
-                for spent, noised in compositions.items()
-                for each in undominated(noised)
-            ),
-            default=0.0,
+                    compositions[line.account.spent].add(self.composition(line, rounds))
+        epsilons = (
+            spent + epsilon(each, self.delta, self.adjacency)
+            for spent, noised in compositions.items()
+            for each in undominated(noised)
         )
+        return max(epsilons, default=0.0)
 
     @cached_property
     def _counted(self) -> tuple[list[Counter[RoundPlan]], dict[RoundPlan, np.ndarray]]:
@@ -182,16 +178,17 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
     lines = mechanism.releases(premises, noise, units, laws)
     for amended in brought("lines"):
         lines = amended(premises, lines)
-    distrusted = distrusted_kinds(threat, premises.network.elected)
-    present = {line.kind for line in lines}
-    if not distrusted & present:
+    distrusted = distrusted_kinds(threat, premises.network)
+    promised = privacy.delta, privacy.adjacency, privacy.unit
+    ledger = Ledger(tuple(lines), tuple(premises.plans), distrusted, *promised)
+    if not ledger.bound:
         raise InputError(
             "threat.distrusted",
             ", ".join([*threat.distrusted, *threat.open_links]),
             "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(present & OBSERVERS.keys())),
+            + ", ".join(sorted(ledger.kinds & observers().keys())),
         )
-    return _ledger(lines, premises.plans, distrusted, privacy)
+    return ledger
 
 
 def behind_own_heads(ledger: Ledger) -> Ledger:
@@ -213,19 +210,10 @@ def open_ledger(
     everybody = Position(uncounted, tuple(members), 0, (), 1.0, 1.0, 0.0, {}, {}, ())
     lines = [
         in_clear(everybody, kind, "un-noised models", lambda *_: ((subsampled(1.0), 1),))
-        for kind in observers(threat.colluding > 0, network.elected)
+        for kind in possible_kinds(network, threat)
     ]
-    return _ledger(lines, plans, distrusted_kinds(threat, network.elected), privacy)
-
-
-def _ledger(
-    lines: Iterable[Release],
-    plans: Iterable[RoundPlan],
-    distrusted: frozenset[str],
-    privacy: PrivacyConfig,
-) -> Ledger:
     promised = privacy.delta, privacy.adjacency, privacy.unit
-    return Ledger(tuple(lines), tuple(plans), distrusted, *promised)
+    return Ledger(tuple(lines), tuple(plans), distrusted_kinds(threat, network), *promised)
 
 
 def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
@@ -236,14 +224,17 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     """
     if len(ledgers) == 1:
         return ledgers[0]
-    of_networks = [_lines_by_position(ledger) for ledger in ledgers]
-    position_of = [
-        {device: position for position in lines for device in position.members}
-        for lines in of_networks
-    ]
+    of_networks = [defaultdict[Position, dict[str, Release]](dict) for _ in ledgers]
+    of_devices: dict[int, list[Position]] = {}
+    for lines, ledger in zip(of_networks, ledgers, strict=True):
+        for line in ledger.lines:
+            lines[line.position][line.kind] = line
+        for position in lines:
+            for device in position.members:
+                of_devices.setdefault(device, []).append(position)
     groups: dict[tuple[Position, ...], list[int]] = {}
-    for device in sorted(position_of[0]):
-        groups.setdefault(tuple(of[device] for of in position_of), []).append(device)
+    for device, its_positions in sorted(of_devices.items()):
+        groups.setdefault(tuple(its_positions), []).append(device)
     joined = []
     for (first, *others), devices in groups.items():
         position = replace(first, members=tuple(devices))
@@ -254,21 +245,14 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     return replace(ledgers[0], lines=tuple(joined))
 
 
-def _lines_by_position(ledger: Ledger) -> dict[Position, dict[str, Release]]:
-    """The lines of every position by kind of observer; each position has one of a kind."""
-    result: dict[Position, dict[str, Release]] = {}
-    for line in ledger.lines:
-        result.setdefault(line.position, {})[line.kind] = line
-    return result
-
-
 def undominated(compositions: set[Composition]) -> list[Composition]:
     """Without the subsampled ones that another, of more samples and less noise, dominates."""
-    result = []
-    by_count: dict[int, list[Composition]] = {}
+    result, by_count = [], defaultdict[int, list[Composition]](list)
     for composition in compositions:
-        if len(composition) == 1 and _is_subsampled(composition[0][0]):
-            by_count.setdefault(composition[0][1], []).append(composition)
+        (law, count), *others = composition or ((_CERTAIN, 0),)
+        some = law.shifts[1:] if law.shifts[0] == 0 else law.shifts
+        if composition and not others and len(some) == 1 and some[0] < inf:
+            by_count[count].append(composition)  # no shift or, with some probability, one
         else:
             result.append(composition)
     for group in by_count.values():
@@ -280,7 +264,57 @@ def undominated(compositions: set[Composition]) -> list[Composition]:
     return result
 
 
-def _is_subsampled(law: ShiftLaw) -> bool:
-    """Whether it is no shift or, with some probability, one finite one."""
-    some = law.shifts[1:] if law.shifts[0] == 0 else law.shifts
-    return len(some) == 1 and some[0] < inf
+def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) -> pd.DataFrame:
+    """One row a line: who sees what of whom, how often, behind how much noise, and epsilon.
+
+    `largest_shift` and `noise` share the unit that the mechanism's releases have. Where rounds
+    differ in who takes part, they are those of the release whose shift is largest over its noise.
+
+    Args:
+        conditions: what every line rests on besides its own assumption.
+    """
+    rows = []
+    for line in ledger.lines:
+        position = line.position
+        releases = 0
+        worst = (0.0, 0.0, line.deviation * position.unit)
+        rounds_shown = ledger.released(line, rounds)
+        for same_rounds in rounds_shown:
+            seen_from, noise = line.views[same_rounds.plan.network][0], same_rounds.deviation
+            for law, count in same_rounds.laws:
+                releases += count * same_rounds.times
+                shift = law.largest * seen_from.unit
+                ratio = law.largest / noise if noise else law.largest
+                worst = max(worst, (ratio, shift, noise * seen_from.unit))
+        _, largest_shift, noise = worst
+        unseen = any(same_rounds.joins_unseen for same_rounds in rounds_shown)
+        chance = (position.joins or 1.0) if unseen else 1.0
+        words = line.account.words(line, rounds_shown, ledger.past(rounds))
+        rows.append(
+            {
+                "position": position_name(position),
+                "devices": len(position.members),
+                "observer": line.observer,
+                "kind": line.kind,
+                "distrusted": line.kind in ledger.distrusted,
+                "sees": line.sees,
+                "releases": releases,
+                "sampling_rate": position.sampling_rate * chance,
+                "largest_shift": largest_shift,
+                "noise": noise,
+                "epsilon": ledger.epsilon(line, rounds),
+                "delta": ledger.delta,
+                "adjacency": ledger.adjacency,
+                "assumption": "; ".join([line.assumption, *words, *conditions]).removeprefix("–; "),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def epsilon_over_rounds(ledger: Ledger, rounds: int) -> pd.DataFrame:
+    """Epsilon of every kind of observer after up to 12 numbers of rounds, a row each.
+
+    Columns: round, then one a kind.
+    """
+    chosen = np.unique(np.geomspace(1, rounds, 12).round().astype(int))
+    return pd.DataFrame([{"round": int(t), **ledger.by_kind(int(t))} for t in chosen])

@@ -1,46 +1,15 @@
-"""Positions of data owners: devices that share everything an accountant needs."""
+"""The positions of a run's devices: which are alike, and behind how much noise."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from m2fdp.core.privacy.premises import Premises, Route
-from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, NOBODY
+from m2fdp.core.privacy.premises import Position as Position
+from m2fdp.core.privacy.premises import Premises
+from m2fdp.core.privacy.sight import BESIDE, COLLUDING, NOBODY, TOGETHER
 from m2fdp.core.privacy.variance import certain_inside, family_variance, loudest_inside
 from m2fdp.core.topology.network import Network, readers
-
-
-@dataclass(frozen=True, eq=False)
-class Position(Route):
-    """Devices in equal positions.
-
-    All noises are in the unit of the position's laws, which a record moves its head's message by.
-    Noise further up is over the weight of this message there. An observer may know a part of noise
-    that many nodes draw: `mean` and `inside` are keyed by whose noise it knows, in the words of
-    `m2fdp.core.privacy.sight`.
-
-    Attributes:
-        sampling_rate: q.
-        unit: what shift 1 of the laws means.
-        noise: the deviation of the head's own noise.
-        inside: the variance that nodes below the head add to its message (NOBODY). BESIDE leaves
-            out the loudest other device's, and all where elected devices read what is sent inside.
-        mean: the deviation of the noise of the head and of its siblings that are heads, in the mean
-            that is read of them (NOBODY). BESIDE leaves out the loudest sibling's, COLLUDING that
-            of all who tell theirs, ELECTED the elected device's and that of those who tell it.
-        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, h the head's.
-        unnoticed: whether nothing that leaves the head shows that a device of the position joined.
-    """
-
-    sampling_rate: float
-    unit: float
-    noise: float
-    inside: Mapping[str, float]
-    mean: Mapping[str, float]
-    above: tuple[float, ...]
-    unnoticed: bool = False
 
 
 def position_name(position: Position) -> str:
@@ -75,17 +44,26 @@ def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray
                 premises.network,
                 tuple(of_class.tolist()),
                 head,
-                tuple(row[name] for name in row if name.startswith("share")),
+                tuple(_named("share", row).values()),
                 row["sampling_rate"],
                 row["unit"],
                 row["noise"],
-                {who: row[f"inside but {who}"] for who in (NOBODY, BESIDE)},
-                {who: row[f"mean but {who}"] for who in (NOBODY, BESIDE, COLLUDING, ELECTED)},
-                tuple(row[f"above {layer}"] for layer in range(head)),
-                bool(row["unnoticed"]),
+                _named("inside but", row),
+                _named("mean but", row),
+                tuple(_named("above", row).values()),
+                *(bool(row[name]) for name in _YES_OR_NO),
             )
             result.append(position)
     return sorted(result, key=lambda position: position.members[0])
+
+
+_YES_OR_NO = "parent_is_trusted", "has_siblings", "splits", "unnoticed"
+
+
+def _named(first: str, row: Mapping[str, float]) -> dict[str, float]:
+    """The numbers whose names begin so, by the rest of their names."""
+    named = (name for name in row if name.startswith(f"{first} "))
+    return {name.removeprefix(f"{first} "): row[name] for name in named}
 
 
 def _columns(
@@ -105,6 +83,10 @@ def _columns(
     path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
     splits = np.zeros(len(members), bool) if network.splits is None else network.splits[members]
     trusted = network.trust[layer - 1][path[layer - 1]] if layer else False
+    read_beside = 1
+    if layer:
+        of_node = readers(network.tree, network.sums, layer)
+        read_beside = np.bincount(of_node)[of_node][path[layer]]
     columns = {
         # Who is sent the activations of a device that splits sees which records come.
         "sampling_rate": np.where(splits & (layer == depth), 1.0, premises.sampled[members]),
@@ -113,7 +95,7 @@ def _columns(
         "parent_is_trusted": trusted,
         "noise": noise[layer][path[layer]] / unit,
         "unnoticed": (layer < depth) & _unnoticed(premises)[members],
-        "has_siblings": _group_sizes(network, layer)[path[layer]] > 1,
+        "has_siblings": read_beside > 1,
     }
     for who, variance in _inside(network, noise, layer).items():
         columns[f"inside but {who}"] = variance[members] / unit**2
@@ -127,14 +109,6 @@ def _columns(
     return columns
 
 
-def _group_sizes(network: Network, layer: int) -> np.ndarray:
-    """Of how many nodes the reader of each node of a layer reads the messages: int64 (N_layer,)."""
-    if layer == 0:
-        return np.ones(1, dtype=np.int64)
-    of_node = readers(network.tree, network.sums, layer)
-    return np.bincount(of_node)[of_node]
-
-
 def _inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> dict[str, np.ndarray]:
     """The variance from below each device's ancestor at a layer, by whose part is known: (N_L,)."""
     depth = network.tree.depth
@@ -145,7 +119,7 @@ def _inside(network: Network, noise: Sequence[np.ndarray], layer: int) -> dict[s
     if network.chance is not None:  # each device counts on its own noise alone
         whole = whole + (network.shares(depth, layer) * noise[depth]) ** 2
         largest = np.zeros_like(largest)
-    if network.elected and layer < depth - 1:
+    if network.members_serve and layer < depth - 1:
         largest = whole
     return {NOBODY: whole, BESIDE: np.maximum(whole - largest, 0.0)}
 
@@ -154,19 +128,19 @@ def _in_mean(premises: Premises, noise: Sequence[np.ndarray], layer: int) -> dic
     """The deviation of the noise of a layer's heads in the mean that is read of them, over each
     one's weight there, by whose part is known: float64 (N_layer,)."""
     network, colluding = premises.network, premises.threat.colluding
+    # By who knows: how many others' noise, and whether these tell each other.
+    knows = {NOBODY: (0, False), BESIDE: (1, False), COLLUDING: (colluding, colluding > 0)}
+    if network.members_serve and layer == network.tree.depth:
+        knows[TOGETHER] = (colluding + 1, colluding > 0)
     if layer == 0:  # nobody reads a mean of what the cloud and others broadcast
-        return dict.fromkeys((NOBODY, BESIDE, COLLUDING, ELECTED), noise[0])
+        return dict.fromkeys(knows, noise[0])
     heads = premises.heads[premises.head_layers == layer, 1]
     drawn = np.zeros_like(noise[layer])
     drawn[heads] = noise[layer][heads]
-    pooled = colluding > 0
-    counts = {NOBODY: (0, False), BESIDE: (1, False), COLLUDING: (colluding, pooled)}
-    elected = network.elected and layer == network.tree.depth
-    counts[ELECTED] = (colluding + 1, pooled) if elected else counts[NOBODY]
     weights = network.shares(layer, network.sums.reader_layer(layer))
     return {
-        who: np.sqrt(family_variance(network, drawn, layer, *count)) / weights
-        for who, count in counts.items()
+        who: np.sqrt(family_variance(network, drawn, layer, *known)) / weights
+        for who, known in knows.items()
     }
 
 
@@ -183,5 +157,5 @@ def _unnoticed(premises: Premises) -> np.ndarray:
     by_weight = participation is not None and participation.least_weight is not None
     if not (by_weight or premises.threat.colluding):
         return silent
-    zones = network.tree.parents[-1]
-    return (np.bincount(zones, weights=~silent) == 0)[zones]
+    parents = network.tree.parents[-1]
+    return (np.bincount(parents, weights=~silent) == 0)[parents]

@@ -1,6 +1,6 @@
-"""What a promise rests on, and the route of a record up the tree."""
+"""What a promise rests on, and the position of a data owner in the tree."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,35 +8,7 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network, heads_of, readers
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """How models travel in a run.
-
-    Attributes:
-        layers: the layers that aggregations end at; 0 among them.
-        every_step: whether each local step ends in an aggregation.
-        untrusted_servers: whether there are any between devices and cloud.
-        cloud_is_trusted: whether the cloud is no adversary.
-        colluding: how many tell what noise they drew.
-        elected: whether the lowest servers are devices of their own.
-        hidden: whether the lowest servers get masked words of devices' messages.
-    """
-
-    layers: frozenset[int]
-    every_step: bool
-    untrusted_servers: bool
-    cloud_is_trusted: bool
-    colluding: int
-    elected: bool
-    hidden: bool
-
-    def last_release(self, head_layer: int) -> int:
-        """The lowest layer that any aggregation with a release of a head of a layer ends at."""
-        bound = max(head_layer, 1)  # a global aggregation releases what the cloud noises
-        return max(x for x in self.layers if x < bound)
+from m2fdp.core.topology.network import Network, heads_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +44,19 @@ class Premises:
         return weights_up_to(self.network, self.head_layers)
 
     @cached_property
-    def traffic(self) -> Traffic:
-        """How models travel in these rounds."""
-        network = self.network
-        layers = {layer for plan in set(self.plans) for layer in plan.layers}
-        return Traffic(
-            frozenset(layer for layer in layers if layer is not None),
-            None not in layers,
-            any(not trusted.all() for trusted in network.trust[1:]),
-            bool(network.trust[0][0]),
-            self.threat.colluding,
-            network.elected,
-            network.tree.depth in network.sums.layers and network.sums.decode == "cloud",
-        )
+    def tops(self) -> frozenset[int | None]:
+        """The layers that local steps' aggregations end at; None for a step without one."""
+        return frozenset(top for plan in set(self.plans) for top in plan.layers)
+
+    @cached_property
+    def untrusted_servers(self) -> bool:
+        """Whether there are any between devices and cloud."""
+        return any(not trusted.all() for trusted in self.network.trust[1:])
+
+    def last_release(self, head_layer: int) -> int:
+        """The lowest layer that any aggregation with a release of a head of a layer ends at."""
+        bound = max(head_layer, 1)  # a global aggregation releases what the cloud noises
+        return max(top for top in self.tops if top is not None and top < bound)
 
     @cached_property
     def sampled(self) -> np.ndarray:
@@ -108,23 +80,46 @@ def weights_up_to(network: Network, layers: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Route:
-    """The path from some devices over their head to the cloud.
+class Position:
+    """Devices that share everything an accountant needs: their path to the cloud, and its noise.
+
+    Their head is the first node whose noise protects them. All noises are in the unit of the
+    position's laws, which a record moves its head's message by. Noise further up is over the weight
+    of this message there. `mean` and `inside` leave out what an observer knows, in the words of
+    `m2fdp.core.privacy.sight`.
 
     Attributes:
         members: the devices, by index.
-        head_layer: the layer of their head, the first node whose noise protects them.
         shares: rho of the nodes below the head, down to the device.
+        sampling_rate: q.
+        unit: what shift 1 of the laws means.
+        noise: the deviation of the head's own noise.
+        inside: the variance that nodes below the head add to its message (NOBODY). BESIDE leaves
+            out the loudest other device's, and all where devices that serve read what is sent.
+        mean: the deviation of the noise of the head and of its siblings that are heads, in the mean
+            that is read of them (NOBODY). BESIDE leaves out the loudest sibling's, COLLUDING that
+            of all who tell theirs, TOGETHER a sibling's and that of those who tell it.
+        above: the variance that the head's ancestor of each layer l = 0…h-1 adds, h the head's.
+        parent_is_trusted: whether the head's parent is a trusted server.
+        has_siblings: whether the head's message is read beside others of its layer.
+        splits: whether the devices split their model with their parent.
+        unnoticed: whether nothing that leaves the head shows that a device of the position joined.
     """
 
     network: Network
     members: tuple[int, ...]
     head_layer: int
     shares: tuple[float, ...]
-
-    def ancestor(self, layer: int) -> int:
-        """The first device's ancestor at a layer."""
-        return int(self.network.tree.ancestors[layer][self.members[0]])
+    sampling_rate: float
+    unit: float
+    noise: float
+    inside: Mapping[str, float]
+    mean: Mapping[str, float]
+    above: tuple[float, ...]
+    parent_is_trusted: bool = False
+    has_siblings: bool = False
+    splits: bool = False
+    unnoticed: bool = False
 
     @property
     def is_device(self) -> bool:
@@ -132,23 +127,15 @@ class Route:
         return not self.shares
 
     @property
+    def drawn_by_devices(self) -> bool:
+        """Whether devices draw the head's noise: their own, or by turns that of their server."""
+        lowest = self.network.tree.depth - 1
+        return self.is_device or (self.network.members_serve and self.head_layer == lowest)
+
+    @property
     def parent_is_cloud(self) -> bool:
         """Whether the head's parent is the cloud."""
         return self.head_layer == 1
-
-    @property
-    def parent_is_trusted(self) -> bool:
-        """Whether the head's parent is a trusted server."""
-        parents = self.head_layer - 1
-        return parents >= 0 and bool(self.network.trust[parents][self.ancestor(parents)])
-
-    @property
-    def has_siblings(self) -> bool:
-        """Whether the head's message is read beside others of its layer."""
-        if self.head_layer == 0:
-            return False
-        of_node = readers(self.network.tree, self.network.sums, self.head_layer)
-        return int((of_node == of_node[self.ancestor(self.head_layer)]).sum()) > 1
 
     def has_cousins(self, layer: int) -> bool:
         """Whether devices of other lowest servers share the device's ancestor at a layer, which
@@ -171,21 +158,6 @@ class Route:
         return self.summed and self.network.sums.decode == "cloud"
 
     @property
-    def masked_up(self) -> bool:
-        """Whether messages from the head up to the cloud make sense to their readers alone."""
-        return self.network.sums.masked_up(self.head_layer)
-
-    @property
-    def elected(self) -> bool:
-        """Whether the head is a lowest server, and these are elected devices."""
-        return self.network.elected and self.head_layer == self.network.tree.depth - 1
-
-    @property
     def joins(self) -> float | None:
         """The chance of each device to join a round; None where nothing is left to chance."""
         return self.network.chance
-
-    @property
-    def splits(self) -> bool:
-        """Whether the devices split their model with their parent."""
-        return self.network.splits is not None and bool(self.network.splits[self.members[0]])

@@ -27,8 +27,7 @@ A ledger's line holds for every one of its releases, so the rule is read on the 
   so the largest such share is left out. Untrusted servers below a trusted cloud see the messages,
   so for them it counts as zero.
 
-An account (`Account`) says how often a release counts. An observer that serves by turns reads in
-its other rounds what the kind `off_duty` reads.
+An account (`Account`) says how often a release counts.
 
 One line with its numbers: two untrusted servers below the cloud, three devices each, mechanism
 `upload` with G = 1, all records in each of 4 rounds of one step. Each device adds noise of
@@ -52,16 +51,18 @@ import numpy as np
 
 from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit
 from m2fdp.core.privacy.positions import Position
-from m2fdp.core.privacy.premises import Traffic
+from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.sight import (
     BELOW,
     BESIDE,
     COLLUDING,
-    ELECTED,
     ELSEWHERE,
-    KINDS,
     NOBODY,
     SERVERS,
+    TOGETHER,
+    Kind,
+    Reading,
+    rows,
 )
 from m2fdp.core.schedule.rounds import RoundPlan
 
@@ -71,8 +72,6 @@ _MASKED = "secure aggregation hides the terms of its sums, computationally"
 
 # v is the head's own message, or the mean that its parent forms.
 View = Literal["message", "mean"]
-
-
 # The laws of the shifts of a position's releases in one round, with their counts.
 Laws = Callable[[Position, RoundPlan], Composition]
 
@@ -108,7 +107,6 @@ class Past:
     total: int
     counted: Mapping[RoundPlan, int]
     rounds_of: Mapping[RoundPlan, np.ndarray]
-    delta: float
     adjacency: Adjacency
     unit: Unit
 
@@ -133,7 +131,7 @@ class Account:
 
     @property
     def noises(self) -> tuple[float, ...]:
-        """The account's own deviations, beside the line's."""
+        """The account's own deviations, beside the line's; then its rounds are not alike."""
         return ()
 
     @property
@@ -174,27 +172,6 @@ class Account:
     def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
         """What the counting rests on, given what the observer is shown."""
         return []
-
-
-@dataclass(frozen=True)
-class ByTurns(Account):
-    """The account of an observer that sees more in some rounds, counted as if in all.
-
-    Attributes:
-        otherwise: the deviation in all other rounds.
-    """
-
-    otherwise: float
-
-    @property
-    def noises(self) -> tuple[float, ...]:
-        return (self.otherwise,)
-
-    def behind(self, remaining: Callable[[float], float]) -> Account:
-        return replace(self, otherwise=remaining(self.otherwise))
-
-    def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
-        return ["as if it served in every round: nobody knows who will be elected"]
 
 
 EVERY_ROUND = Account()
@@ -250,88 +227,59 @@ class Release:
     @property
     def joins_unseen(self) -> bool:
         """Whether the position's devices join rounds by chance and the observer can't tell when."""
-        row = KINDS.get(self.kind)
+        row = rows().get(self.kind)
         if row is None or row.told or not self.position.unnoticed:
             return False
         return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
 
 
-def drawn_at_heads(position: Position, view: View, kind: str) -> float:
-    """The deviation, of the noise of heads alone, that a kind of observer can't subtract."""
+def drawn_at_heads(position: Position, view: View, drew: str) -> float:
+    """The deviation, of the noise of heads alone, that is left for who knows some noise."""
     if view == "message":
         return position.noise
-    drew = KINDS[kind].drew
-    if drew in (COLLUDING, ELECTED):
-        return position.mean[drew]
-    # Devices elsewhere are in the sum that the cloud reads, or may serve in a zone of their own.
-    is_sibling = position.is_device and drew in (BESIDE, *[ELSEWHERE] * position.cloud_reads)
-    draws_some = is_sibling or (drew == ELSEWHERE and position.elected)
-    return position.mean[BESIDE if draws_some else NOBODY]
+    known = drew if drew in (COLLUDING, TOGETHER) else NOBODY
+    # Devices elsewhere are in the sum that the cloud reads, or draw the noise of another head.
+    elsewhere = position.cloud_reads if position.is_device else position.drawn_by_devices
+    if (drew == BESIDE and position.is_device) or (drew == ELSEWHERE and elsewhere):
+        known = BESIDE
+    return position.mean.get(known, position.mean[NOBODY])
 
 
-def unsubtractable(
-    position: Position, view: View, kind: str, traffic: Traffic, serves: bool = True
-) -> float:
-    """The deviation of all noise that a kind of observer can't subtract, by the one rule.
-
-    Args:
-        serves: whether an observer that serves by turns does; else its kind's `off_duty` counts.
-    """
-    heads, last = drawn_at_heads(position, view, kind), traffic.last_release(position.head_layer)
-    variance, row = heads * heads, KINDS[kind]
-    shown_kind = row if serves else KINDS[row.off_duty]
-    # A super-node draws what its server adds, and others tell what they draw.
-    all_known = row.drew == ELECTED and (serves or traffic.colluding > 0)
-    if last <= position.head_layer and not all_known:
-        variance += _inside(position, shown_kind.drew)
-    if shown_kind.unknown_from is not None:
+def unsubtractable(premises: Premises, position: Position, view: View, row: Kind) -> float:
+    """The deviation of all noise that a kind of observer can't subtract, by the one rule."""
+    last = premises.last_release(position.head_layer)
+    heads = drawn_at_heads(position, view, row.drew)
+    variance = heads * heads
+    # Those who draw noise below the head may collude. Below a trusted cloud there may be untrusted
+    # servers, who read messages with their noise.
+    known = row.drew in (COLLUDING, TOGETHER) or (row.drew == SERVERS and position.head_layer == 0)
+    if last <= position.head_layer and not known:
+        variance += position.inside[BESIDE if row.drew in (BESIDE, BELOW) else NOBODY]
+    if row.unknown_from is not None:
         first = 0 if last == 0 else last + 1
-        variance += sum(position.above[max(first, shown_kind.unknown_from) :])
+        variance += sum(position.above[max(first, row.unknown_from) :])
     return sqrt(variance)
 
 
-def _inside(position: Position, drew: str) -> float:
-    """The variance of noise from below the head that is left for who knows some noise."""
-    if drew in (BESIDE, BELOW):
-        return position.inside[BESIDE]
-    # Those who draw it may collude. Below a trusted cloud there may be untrusted servers, who read
-    # messages with their noise.
-    reads_it = drew == COLLUDING or (drew == SERVERS and position.head_layer == 0)
-    return 0.0 if reads_it else position.inside[NOBODY]
+def line_of(
+    premises: Premises, position: Position, reading: Reading, line: Callable[[Reading], Release]
+) -> Release:
+    """The line of an observer, of which the mechanism says what it reads in a round."""
+    by_turns = reading.row.line
+    made: Release = by_turns(premises, position, reading, line) if by_turns else line(reading)
+    return made
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of somebody who reads messages without noise."""
-    return Release(position, kind, KINDS[kind].words, sees, 0.0, "–", laws)
+    return Release(position, kind, rows()[kind].words, sees, 0.0, "–", laws)
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
     """The line of somebody who hears masked words."""
-    return Release(position, kind, KINDS[kind].words, WORDS, inf, _MASKED, laws)
+    return Release(position, kind, rows()[kind].words, WORDS, inf, _MASKED, laws)
 
 
 def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of the trusted servers below and at a head that is one of them."""
     return replace(in_clear(position, kind, sees, laws), assumption="trusted by declaration")
-
-
-def of_super_node(reader: Release, otherwise: float, traffic: Traffic) -> Release:
-    """The line of the zone's other devices, which are elected by turns.
-
-    Args:
-        reader: their line as if they served in every round.
-        otherwise: the deviation for a device that does not serve.
-    """
-    position, laws = reader.position, reader.laws
-    if traffic.hidden and (position.is_device or position.head_layer == 0):
-        words = in_words(position, reader.kind, laws)
-        line = replace(words, sees=f"{WORDS}, and broadcasts", deviation=reader.deviation)
-    elif position.is_device:
-        line = reader
-    else:
-        line = in_clear(position, reader.kind, "un-noised messages, or their sum", laws)
-    assumption = line.assumption
-    if told := traffic.colluding:
-        told_all = f"{told} others tell it what they draw, and what they see when they serve"
-        assumption = f"{assumption}; {told_all}".removeprefix("–; ")
-    return replace(line, assumption=assumption, account=ByTurns(otherwise))

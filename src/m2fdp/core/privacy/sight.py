@@ -3,16 +3,18 @@
 Four things define an observer: the messages on a record's path that it reads, its broadcasts,
 whose noise it knows, and whether it is told who takes part. The one rule of
 `m2fdp.core.privacy.releases` says the rest. The ledger asks by position (`readings`), attacks by
-node and moment. A new kind is a row of `KINDS`, its name among the `kinds` of `readings`, and a
-value of `ThreatConfig.distrusted` if a user may name it.
+node and moment. A new kind is a row of `KINDS`, or one that a room brings, its name among the
+`kinds` of `readings`, and a value of `ThreatConfig.distrusted` if a user may name it.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cache
+from typing import Any, Literal
 
 from m2fdp.core.config import ThreatConfig
-from m2fdp.core.privacy.premises import Premises, Route
+from m2fdp.core.privacy.premises import Position, Premises
+from m2fdp.core.rooms import Catalogue
 from m2fdp.core.topology.network import Network, SecureSums
 
 Form = Literal["alone", "sum", "words"]
@@ -50,21 +52,19 @@ def message_of(network: Network, layer: int, node: int) -> Message:
     return replace(message, trusted=bool(network.trust[at][reader]))
 
 
-def sent_by_head(route: Route) -> Message:
+def sent_by_head(position: Position) -> Message:
     """What the head sends. A message that a trusted parent forwards counts as read by it."""
-    to_cloud = route.parent_is_cloud or route.cloud_reads
-    return Message(to_cloud, route.parent_is_trusted, "sum" if route.summed else "alone")
+    to_cloud = position.parent_is_cloud or position.cloud_reads
+    return Message(to_cloud, position.parent_is_trusted, "sum" if position.summed else "alone")
 
 
 NOTHING = "–"
-SOME = "so many as are declared"
 # Messages that an observer reads on their way up, in words.
 TO_SERVERS = "what is sent to untrusted servers"
 TO_CLOUD = "what is sent to the cloud"
 TO_ITS_READER = "what untrusted ground reads first"
 TO_TRUSTED = "what is sent to trusted servers"
 ON_LINKS = "every message that is not masked"
-IN_OFFICE = "what the lowest server reads, when it serves"
 
 READS: dict[str, Callable[[Message], bool]] = {
     TO_SERVERS: lambda m: not (m.to_cloud or m.trusted or m.form == "words"),
@@ -72,7 +72,6 @@ READS: dict[str, Callable[[Message], bool]] = {
     TO_ITS_READER: lambda m: not m.trusted and m.form != "words",
     TO_TRUSTED: lambda m: m.trusted and m.form != "words",
     ON_LINKS: lambda m: m.form == "alone",
-    **dict.fromkeys((IN_OFFICE, SOME, NOTHING), lambda m: False),
 }
 
 # Which broadcasts are handed to an observer.
@@ -88,7 +87,7 @@ BESIDE = "a device of the same server"
 BELOW = "a device below the same head"
 ELSEWHERE = "a device elsewhere"
 COLLUDING = "threat.colluding of them"
-ELECTED = "a device of the same server, and the server in its rounds"
+TOGETHER = "a device of the same server, and threat.colluding of them"
 NOBODY = "–"
 
 
@@ -103,7 +102,10 @@ class Kind:
         drew: whose noise it knows.
         told: whether it is told which devices join a round by chance.
         stood_for_by: kinds with lines that hold for it where it has none.
-        off_duty: if it serves by turns, the kind that it is in other rounds.
+        bound_with: a kind that it is a case of: who distrusts that one distrusts it.
+        counted: whether rooms' own lines count it, and no reading.
+        line: if it serves by turns, a function from `Premises`, its position, its `Reading` as if
+            it never served, and the mechanism's function from a reading to a line, to its line.
     """
 
     words: str
@@ -112,16 +114,18 @@ class Kind:
     drew: str
     told: bool
     stood_for_by: tuple[str, ...] = ()
-    off_duty: str = ""
+    bound_with: str = ""
+    counted: bool = False
+    line: Callable[..., Any] | None = None
 
     def reads(self, message: Message) -> bool:
         """Whether it makes sense of a message, alone or in a sum."""
-        return READS[self.up](message)
+        return self.up in READS and READS[self.up](message)
 
     @property
     def is_device(self) -> bool:
         """Whether it is a device, or devices together."""
-        return self.drew in (BESIDE, BELOW, ELSEWHERE, ELECTED)
+        return self.drew in (BESIDE, BELOW, ELSEWHERE) or self.line is not None
 
     @property
     def reads_local_broadcasts(self) -> bool:
@@ -135,79 +139,94 @@ class Kind:
         return {TO_CLOUD: 1, NOTHING: 0}.get(self.up)
 
 
-# By the name under which `threat` distrusts it.
-KINDS = {
-    "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS, told=False),
-    "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD, told=False),
-    "siblings": Kind("devices of the same server", NOTHING, EVERY, BESIDE, told=True),
-    "cousins": Kind(
-        "devices of other servers below the same head", NOTHING, BETWEEN, BELOW, told=False
-    ),
-    "far_devices": Kind(
-        "devices elsewhere", NOTHING, GLOBAL, ELSEWHERE, False, stood_for_by=("cousins", "siblings")
-    ),
-    "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY, told=False),
-    "uplinks": Kind("eavesdropper on uplinks", ON_LINKS, NOTHING, NOBODY, told=True),
-    "downlinks": Kind("eavesdropper on downlinks", NOTHING, EVERY, NOBODY, told=True),
-    "colluders": Kind(
-        "servers and some whose noise protects the record, together",
-        TO_ITS_READER,
-        NOTHING,
-        COLLUDING,
-        told=False,
-    ),
-    "super_nodes": Kind(
-        "another device of the zone, when it is elected",
-        IN_OFFICE,
-        EVERY,
-        ELECTED,
-        told=True,
-        off_duty="siblings",
-    ),
-    "coalition": Kind("devices of the same server, together", NOTHING, EVERY, COLLUDING, told=True),
-    "uplinks_caught": Kind("who catches some uplinks", SOME, NOTHING, NOBODY, told=True),
-    "downlinks_caught": Kind("who catches some downlinks", NOTHING, SOME, NOBODY, told=True),
-    "trusted_servers": Kind("the trusted servers above", TO_TRUSTED, GLOBAL, SERVERS, told=True),
-}
-# Whom `threat` may distrust, in words.
-OBSERVERS = {name: kind.words for name, kind in KINDS.items() if kind.up != TO_TRUSTED}
-# Observers that only broadcasts reach: a trusted cloud's noise protects from them.
-BEYOND_THE_CLOUD = frozenset(
-    kind
-    for kind, row in KINDS.items()
-    if row.up == NOTHING and (row.is_device or row.handed == FINAL)
+# By the name under which `threat` distrusts it; rooms bring more.
+KINDS: Catalogue[Kind] = Catalogue(
+    "observers",
+    {
+        "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS, told=False),
+        "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD, told=False),
+        "siblings": Kind("devices of the same server", NOTHING, EVERY, BESIDE, told=True),
+        "cousins": Kind(
+            "devices of other servers below the same head",
+            NOTHING,
+            BETWEEN,
+            BELOW,
+            told=False,
+            bound_with="far_devices",
+        ),
+        "far_devices": Kind(
+            "devices elsewhere",
+            NOTHING,
+            GLOBAL,
+            ELSEWHERE,
+            told=False,
+            stood_for_by=("cousins", "siblings"),
+        ),
+        "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY, told=False),
+        "uplinks": Kind("eavesdropper on uplinks", ON_LINKS, NOTHING, NOBODY, told=True),
+        "downlinks": Kind("eavesdropper on downlinks", NOTHING, EVERY, NOBODY, told=True),
+        "colluders": Kind(
+            "servers and some whose noise protects the record, together",
+            TO_ITS_READER,
+            NOTHING,
+            COLLUDING,
+            told=False,
+        ),
+        "trusted_servers": Kind(
+            "the trusted servers above", TO_TRUSTED, GLOBAL, SERVERS, told=True
+        ),
+    },
 )
 # Kinds that are asked for by name.
-PUBLIC, FAR_DEVICES, AT_CLOUD = "public", "far_devices", "cloud"
+PUBLIC, FAR_DEVICES, AT_CLOUD, SIBLINGS = "public", "far_devices", "cloud", "siblings"
 LINKS = frozenset({"uplinks", "downlinks"})
-UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION = "uplinks_caught", "downlinks_caught", "coalition"
 
 
-def observers(colluding: bool, elected: bool) -> list[str]:
-    """The kinds of observers that there may be."""
-    exists = {"colluders": colluding, "super_nodes": elected}
-    exists |= dict.fromkeys((UPLINKS_CAUGHT, DOWNLINKS_CAUGHT, COALITION), False)
-    return [kind for kind in OBSERVERS if exists.get(kind, True)]
+@cache
+def rows() -> dict[str, Kind]:
+    """The table, read once, in the order of the ledger's lines: who is trusted stands last."""
+    return dict(sorted(KINDS.items(), key=lambda item: item[1].up == TO_TRUSTED))
 
 
-def distrusted_kinds(threat: ThreatConfig, elected: bool = False) -> frozenset[str]:
-    """The kinds of observers that a threat model distrusts. Cousins are devices elsewhere too;
-    siblings may be elected super-nodes, or pool what they know."""
-    implied = {
-        "cousins": "far_devices" in threat.distrusted,
-        "colluders": threat.colluding > 0,
-        "super_nodes": elected and "siblings" in threat.distrusted,
-        COALITION: "siblings" in threat.distrusted,
-    }
-    others = [kind for kind, distrusted in implied.items() if distrusted]
-    return frozenset([*threat.distrusted, *threat.open_links, *others])
+@cache
+def observers() -> dict[str, str]:
+    """Whom `threat` may distrust, in words, by name."""
+    return {name: row.words for name, row in rows().items() if row.up != TO_TRUSTED}
 
 
-def receiver(route: Route) -> str:
+def possible_kinds(network: Network, threat: ThreatConfig) -> list[str]:
+    """The kinds of observers that there may be in a network."""
+    nobody = set() if threat.colluding else {"colluders"}
+    if not network.members_serve:
+        nobody |= _kinds_by_turns()
+    return [kind for kind in observers() if kind not in nobody and not rows()[kind].counted]
+
+
+def distrusted_kinds(threat: ThreatConfig, network: Network) -> frozenset[str]:
+    """The kinds of observers that a threat model distrusts, also as cases of others."""
+    distrusted = {*threat.distrusted, *threat.open_links}
+    cases = {kind for kind, row in rows().items() if row.bound_with in distrusted}
+    if not network.members_serve:
+        cases -= _kinds_by_turns()
+    return frozenset(distrusted | cases | ({"colluders"} if threat.colluding else set()))
+
+
+@cache
+def _kinds_by_turns() -> frozenset[str]:
+    """The kinds of devices that serve as their server, where these are devices by turns."""
+    return frozenset(kind for kind, row in rows().items() if row.line is not None)
+
+
+def lines_of(kind: str, present: Collection[str]) -> list[str]:
+    """Of the kinds that have lines, an observer's own, or the first that stands for it."""
+    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in present][:1]
+
+
+def receiver(position: Position) -> str:
     """The kind of observer that the head's message is sent to, as if nobody trusted it."""
-    if route.cloud_reads or route.parent_is_cloud:
+    if position.cloud_reads or position.parent_is_cloud:
         return AT_CLOUD
-    return "servers" if route.head_layer else PUBLIC
+    return "servers" if position.head_layer else PUBLIC
 
 
 @dataclass(frozen=True)
@@ -216,6 +235,7 @@ class Reading:
 
     Attributes:
         observer: who, in words.
+        row: of the table.
         at: the head's own message; further on, in a mean or a broadcast; masked words; messages
             below the head; local aggregations below it.
         exists: whether the network has anybody of the kind, as far as is known.
@@ -223,81 +243,77 @@ class Reading:
 
     kind: str
     observer: str
+    row: Kind
     at: At
     exists: bool = True
 
-    @property
-    def row(self) -> Kind:
-        """Of the table."""
-        return KINDS[self.kind]
 
-
-def readings(premises: Premises, route: Route) -> tuple[Reading, ...]:
+def readings(premises: Premises, position: Position) -> tuple[Reading, ...]:
     """All who may read something of a position's records: above its head, beyond it, and below."""
-    traffic, device = premises.traffic, route.is_device
+    network, device = premises.network, position.is_device
+    cloud_is_trusted = bool(network.trust[0][0])
     upwards = ["servers", "cloud"]
-    if route.parent_is_trusted or route.parent_is_cloud:
+    if position.parent_is_trusted or position.parent_is_cloud:
         upwards = ["cloud", "servers"]
-    if device and route.parent_is_trusted:
+    if device and position.parent_is_trusted:
         upwards = ["trusted_servers", *upwards]
     downwards = ["siblings", "downlinks", "cousins", "uplinks", "trusted_servers"]
     if device:
-        upwards += ["trusted_servers"] * (traffic.cloud_is_trusted and not route.parent_is_trusted)
+        upwards += ["trusted_servers"] * (cloud_is_trusted and not position.parent_is_trusted)
         downwards = ["siblings", "uplinks", "downlinks"]
-    kinds = [*upwards, "far_devices", "colluders", "public", *downwards, "super_nodes"]
+    serving = sorted(_kinds_by_turns()) if network.members_serve else []
     nobody = {
-        "servers": traffic.cloud_is_trusted and not traffic.untrusted_servers,
-        "cloud": traffic.cloud_is_trusted,
-        "trusted_servers": device and route.parent_is_trusted and route.cloud_reads,
-        "far_devices": route.head_layer == 0,  # all devices are below it
-        "cousins": not route.has_cousins(route.head_layer),
-        "colluders": not traffic.colluding,
-        "super_nodes": not traffic.elected,
+        "servers": cloud_is_trusted and not premises.untrusted_servers,
+        "cloud": cloud_is_trusted,
+        "trusted_servers": device and position.parent_is_trusted and position.cloud_reads,
+        "far_devices": position.head_layer == 0,  # all devices are below it
+        "cousins": not position.has_cousins(position.head_layer),
+        "colluders": not premises.threat.colluding,
     }
-    siblings = not device or route.has_siblings
+    siblings = not device or position.has_siblings
     exists = {
-        "servers": traffic.untrusted_servers,
-        "siblings": siblings,
-        "super_nodes": siblings,
-        "far_devices": not (device and route.parent_is_cloud),  # in a star all are siblings
+        "servers": premises.untrusted_servers,
+        "far_devices": not (device and position.parent_is_cloud),  # in a star all are siblings
+        **dict.fromkeys(("siblings", *serving), siblings),
     }
+    kinds = [*upwards, "far_devices", "colluders", "public", *downwards, *serving]
     return tuple(
-        Reading(kind, *_place(premises, route, kind), exists.get(kind, True))
+        Reading(kind, *_place(premises, position, rows()[kind]), exists.get(kind, True))
         for kind in kinds
         if not nobody.get(kind, False)
     )
 
 
-def _place(premises: Premises, route: Route, kind: str) -> tuple[str, At]:
+def _place(premises: Premises, position: Position, row: Kind) -> tuple[str, Kind, At]:
     """Who an observer is, in words, and where it reads."""
-    row = KINDS[kind]
-    if row.up == ON_LINKS and route.is_device:
-        return row.words, "words" if route.masked_up else "head"
-    if row.up == ON_LINKS or (row.up == TO_TRUSTED and not route.is_device):
-        return row.words, "below"
-    if row.up == TO_TRUSTED:
-        if route.parent_is_trusted:
-            return "its trusted parent", "head"
-        return "the trusted cloud", "further"
-    if row.handed in (EVERY, BETWEEN) and not route.is_device:
-        return row.words, _handed_below(premises, route, row)
-    if route.head_layer > 0 and row.reads(sent_by_head(route)):
-        who = {TO_SERVERS: "its untrusted parent", TO_CLOUD: "the cloud, its parent"}
-        parents = row.up == TO_SERVERS or (row.up == TO_CLOUD and route.parent_is_cloud)
-        return who[row.up] if parents else row.words, "head"
-    return row.words, "further"
+    words = row.words
+    at: At = "further"
+    if row.up == ON_LINKS:
+        masked = position.network.sums.masked_up(position.head_layer)
+        at = ("words" if masked else "head") if position.is_device else "below"
+    elif row.up == TO_TRUSTED and not position.is_device:
+        at = "below"
+    elif row.up == TO_TRUSTED and position.parent_is_trusted:
+        words, at = "its trusted parent", "head"
+    elif row.up == TO_TRUSTED:
+        words = "the trusted cloud"
+    elif row.handed in (EVERY, BETWEEN) and not position.is_device:
+        at = _handed_below(premises, position, row)
+    elif position.head_layer > 0 and row.reads(sent_by_head(position)):
+        at = "head"
+        if row.up == TO_SERVERS:
+            words = "its untrusted parent"
+        elif row.up == TO_CLOUD and position.parent_is_cloud:
+            words = "the cloud, its parent"
+    return words, row, at
 
 
-def _handed_below(premises: Premises, route: Route, row: Kind) -> At:
+def _handed_below(premises: Premises, position: Position, row: Kind) -> At:
     """Where an observer below a server that is the head reads first. A local aggregation carries no
     noise of the head. Siblings otherwise read the head's message, unless chance decides who joins.
     """
-    tops = [top for top in premises.traffic.layers if top >= max(route.head_layer, 1)]
-    if any(row.handed == EVERY or route.has_cousins(top) for top in tops):
+    lowest = max(position.head_layer, 1)
+    tops = [top for top in premises.tops if top is not None and top >= lowest]
+    if any(row.handed == EVERY or position.has_cousins(top) for top in tops):
         return "local"
-    return "further" if row.handed == BETWEEN or route.joins is not None else "head"
-
-
-def lines_of(kind: str, present: Collection[str]) -> list[str]:
-    """Of the kinds that have lines, an observer's own, or the first that stands for it."""
-    return [name for name in (kind, *KINDS[kind].stood_for_by) if name in present][:1]
+    return "further" if row.handed == BETWEEN or position.joins is not None else "head"

@@ -13,7 +13,7 @@ from m2fdp.core.privacy.calibration import CalibratedMechanism, nominal_epsilon
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.positions import Position, position_name
-from m2fdp.core.privacy.sight import LINKS, OBSERVERS
+from m2fdp.core.privacy.sight import LINKS, observers
 
 # A record should be used with a chance of at least so many deltas: less, and delta pays for much.
 _FEWEST_DELTAS = 10
@@ -46,7 +46,6 @@ _TOLD = (
     "and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
     "the ledger counts give nothing away"
 )
-_EMPTY_ZONE = "a zone in which nobody joins elects nobody, and adds its noise all the same"
 _SAME_ROUNDS = "with or without its data a device joins the same rounds, and adds its noise in them"
 _CLASSES = (
     "which classes there are is public, and none has a single training record: a model has a "
@@ -166,9 +165,8 @@ def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
     position = ledger.lines[0].position
     if position.joins is None:
         return []
-    elected = position.network.elected
-    told = _TOLD.format(but=", but of who is elected" if elected else "")
-    return [told, *[_EMPTY_ZONE] * elected, *[_SAME_ROUNDS] * (privacy.unit == "device")]
+    told = _TOLD.format(but=", but of who serves" if position.network.members_serve else "")
+    return [told, *[_SAME_ROUNDS] * (privacy.unit == "device")]
 
 
 def assumptions_of_classes(dataset: str) -> list[str]:
@@ -201,7 +199,7 @@ def warnings(
     lines = [f"ε is conditional: it holds if {condition}" for condition in conditions]
     lines += [f"ε rests on this: {line}" for line in _pooled(ledger, rounds)]
     lines += _paid_by_delta(ledger, rounds)
-    if names := _could_learn_more(ledger, rounds, target, OBSERVERS.keys() - LINKS):
+    if names := _could_learn_more(ledger, rounds, target, observers().keys() - LINKS):
         who, remedy = ", ".join(names), "threat.distrusted has the target bind them"
         lines.insert(0, f"not distrusted, but could learn more than the target: {who}; {remedy}")
     if weak := hardly_protects(verified):

@@ -17,14 +17,14 @@ from m2fdp.core.topology.trust import Trust
 
 @dataclass(frozen=True, eq=False)
 class Participation:
-    """Devices that join a round by chance, and what their zone makes of their updates (H Alg. 1).
+    """Devices that join a round by chance, and what their server makes of updates (H Alg. 1).
 
-    A zone is a lowest server with its devices. Every device joins a round with probability q, by
-    itself (Poisson sampling). The zone's model moves by the weighted sum of the updates of those
+    Every device joins a round with probability q, by itself (Poisson sampling). The model of its
+    lowest server moves by the weighted sum of the updates of those
     who do, over a public number. H as printed divides by the weight of who came, which doubles what
     one device moves the sum by, and shows in the noise's scale how many there were.
 
-        fixed:   sum of w_j Delta_j / (q W_i), W_i the w_j of all devices of zone i,
+        fixed:   sum of w_j Delta_j / (q W_i), W_i the w_j of all devices of server i,
         clipped: sum of w_j Delta_j / max(q W_min, sum of w_j of those who came)
 
     (McMahan et al. 2018, "Learning differentially private recurrent language models", f_f, f_c).
@@ -39,23 +39,23 @@ class Participation:
     caps: np.ndarray
     least_weight: float | None = None
 
-    def of_all(self, zones: np.ndarray) -> np.ndarray:
-        """float64 (N_L,): each device's part of the weight of all devices of its zone, its lowest
-        server: int64 (N_L,)."""
-        return self.caps / np.bincount(zones, weights=self.caps)[zones]
+    def of_all(self, servers: np.ndarray) -> np.ndarray:
+        """float64 (N_L,): each device's part of the weight of all devices of its lowest
+        server, by `servers`: int64 (N_L,)."""
+        return self.caps / np.bincount(servers, weights=self.caps)[servers]
 
-    def weights(self, zones: np.ndarray) -> np.ndarray:
-        """float64 (N_L,): the most that each device's update weighs in its zone's sum."""
+    def weights(self, servers: np.ndarray) -> np.ndarray:
+        """float64 (N_L,): the most that each device's update weighs in its server's sum."""
         if self.least_weight is None:
-            return self.of_all(zones) / self.rate
+            return self.of_all(servers) / self.rate
         return self.caps / (self.rate * self.least_weight)
 
-    def weights_among(self, zones: np.ndarray, present: np.ndarray) -> np.ndarray:
+    def weights_among(self, servers: np.ndarray, present: np.ndarray) -> np.ndarray:
         """The same in a round of those present, bool (N_L,)."""
         if self.least_weight is None:
-            return self.weights(zones)
-        came = np.bincount(zones, weights=self.caps * present)
-        return self.caps / np.maximum(self.rate * self.least_weight, came)[zones]
+            return self.weights(servers)
+        came = np.bincount(servers, weights=self.caps * present)
+        return self.caps / np.maximum(self.rate * self.least_weight, came)[servers]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Network:
         sums: which messages are read as sums only.
         participation: who joins a round by chance; None = all, or `participants`. Then weights of
             devices need not sum to one, and updates are aggregated instead of models.
-        elected: whether the lowest servers are devices, drawn anew each round of those present.
+        members_serve: whether each lowest server is one of its own devices, in turn.
         splits: bool (N_L,), the devices that split their model with their parent and send it their
             records' activations; None = nobody.
 
@@ -145,7 +145,7 @@ class Network:
     rho: tuple[np.ndarray, ...] | None = None
     sums: SecureSums = OPEN
     participation: Participation | None = None
-    elected: bool = False
+    members_serve: bool = False
     splits: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -167,10 +167,10 @@ class Network:
             return self.rho
         uniform = self.tree.uniform_weights
         if self.participation is not None:
-            zones, everybody = self.tree.parents[-1], np.ones(self.tree.n_devices, dtype=bool)
+            servers, everybody = self.tree.parents[-1], np.ones(self.tree.n_devices, dtype=bool)
             if self.chance is None:
-                return (*uniform[:-1], self.participation.weights_among(zones, everybody))
-            return (*uniform[:-1], self.participation.weights(zones))
+                return (*uniform[:-1], self.participation.weights_among(servers, everybody))
+            return (*uniform[:-1], self.participation.weights(servers))
         return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
 
     @property
@@ -203,11 +203,9 @@ class Network:
         return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
 
     def read_by_member(self, layer: int) -> bool:
-        """Whether sums of what nodes of a layer send are read by one of them, an elected device."""
-        lowest = layer == self.tree.depth
-        return (
-            self.elected and lowest and layer in self.sums.layers and self.sums.decode == "parent"
-        )
+        """Whether sums of what nodes of a layer send are read by one of them."""
+        summed = layer in self.sums.layers and self.sums.decode == "parent"
+        return summed and self.members_serve and layer == self.tree.depth
 
     def smallest_fanout(self, layer: int) -> int:
         """s_l: the smallest number of children of layer l that take part in a round."""

@@ -31,10 +31,10 @@ from m2fdp.core.privacy.releases import (
     drawn_at_heads,
     in_clear,
     in_words,
-    of_super_node,
+    line_of,
     trusted_above,
 )
-from m2fdp.core.privacy.sight import ELECTED, KINDS, TO_TRUSTED, Reading, readings
+from m2fdp.core.privacy.sight import TO_TRUSTED, Reading, readings, rows
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network, no_noise
@@ -119,13 +119,12 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
     """The lines of one position."""
     # Where steps are summed, every one of them must end in the sum: members that share their
     # noise never act on a part of it, others may until the next global aggregation.
-    traffic, device = premises.traffic, position.is_device
-    summed = position.shared or (
-        position.summed and traffic.every_step and max(traffic.layers) < position.head_layer
-    )
+    every_step = None not in premises.tops
+    highest = max((top for top in premises.tops if top is not None), default=0)
+    summed = position.shared or (position.summed and every_step and highest < position.head_layer)
     view: View = "mean" if summed else "message"
     # Of steps that each end in an aggregation nobody below is shown more than their mean.
-    peer_view: View = "mean" if device and traffic.every_step else view
+    peer_view: View = "mean" if position.is_device and every_step else view
 
     def line(reading: Reading) -> Release:
         kind, row = reading.kind, reading.row
@@ -135,23 +134,23 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
             return in_words(position, kind, laws)
         if reading.at == "below":
             return in_clear(position, kind, _BELOW_THE_HEAD, laws)
-        noised = Release(
+        by_turns = row.line is not None and reading.at != "head"
+        return Release(
             position,
             kind,
             row.words,
             "what follows from every step's noised gradient",
-            drawn_at_heads(position, view, kind),
+            drawn_at_heads(position, peer_view if by_turns else view, row.drew),
             "as if every noised gradient were seen",
             laws,
         )
-        if row.drew != ELECTED:
-            return noised
-        otherwise = drawn_at_heads(position, peer_view, kind if device else row.off_duty)
-        return of_super_node(noised, otherwise, traffic)
 
-    line_of = {reading.kind: line(reading) for reading in readings(premises, position)}
-    order = [kind for kind, row in KINDS.items() if not (device and row.up == TO_TRUSTED)]
-    return [line_of[kind] for kind in order if kind in line_of]
+    made = {
+        each.kind: line_of(premises, position, each, line)
+        for each in readings(premises, position)
+        if not (position.is_device and each.row.up == TO_TRUSTED)
+    }
+    return [made[kind] for kind in rows() if kind in made]
 
 
 GRADIENT = Gradient()

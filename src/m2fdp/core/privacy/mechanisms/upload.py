@@ -7,6 +7,7 @@ So two runs may drift apart between two noised releases: see `m2fdp.core.privacy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import floor, log, prod, sqrt
 
 import numpy as np
@@ -23,18 +24,18 @@ from m2fdp.core.privacy.mechanisms.base import (
     silence,
 )
 from m2fdp.core.privacy.positions import Position, positions
-from m2fdp.core.privacy.premises import Premises, Traffic
+from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import (
     Laws,
     Release,
     View,
     in_clear,
     in_words,
-    of_super_node,
+    line_of,
     trusted_above,
     unsubtractable,
 )
-from m2fdp.core.privacy.sight import BESIDE, COLLUDING, ELECTED, TO_TRUSTED, Reading, readings
+from m2fdp.core.privacy.sight import BESIDE, COLLUDING, TO_TRUSTED, Reading, readings
 from m2fdp.core.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
@@ -139,7 +140,7 @@ class Upload(Mechanism):
     ) -> list[Release]:
         """Who sees which message at the end of a window."""
         return [
-            _line(reading, position, premises.traffic, laws)
+            line_of(premises, position, reading, partial(_line, premises, position, laws))
             for position in positions(premises, noise, units)
             for reading in readings(premises, position)
             if reading.exists
@@ -151,31 +152,23 @@ def _rounded_down(value: float) -> float:
     return 1.2 ** floor(log(value, 1.2) + 1e-9) if value > 0 else 0.0
 
 
-def _line(reading: Reading, position: Position, traffic: Traffic, laws: Laws) -> Release:
+def _line(premises: Premises, position: Position, laws: Laws, reading: Reading) -> Release:
     """The line of an observer."""
     kind, row, sent = reading.kind, reading.row, reading.at == "head"
-    serves = row.drew == ELECTED
     if row.up == TO_TRUSTED and reading.at == "below":
         return trusted_above(position, kind, "un-noised models", laws)
-    if reading.at == "words" and not serves:
+    if reading.at == "words":
         return in_words(position, kind, laws)
-    if reading.at in _IN_CLEAR and not serves:
+    if reading.at in _IN_CLEAR:
         return in_clear(position, kind, _IN_CLEAR[reading.at], laws)
     received: View = "mean" if position.summed else "message"
-    view = received if sent else "mean"
-    sees, rests = _sees(position, received if sent or serves else None)
+    sees, rests = _sees(position, received if sent else None)
     if row.drew == COLLUDING and position.head_layer > 0:
         sees, rests = "the noised models, or their sums, at every release", "–"
     if row.drew == BESIDE and position.is_device:
         rests = _ALONE
-    deviation = unsubtractable(position, received if serves else view, kind, traffic)
-    line = Release(position, kind, reading.observer, sees, deviation, rests, laws)
-    if not serves:
-        return line
-    otherwise = 0.0
-    if reading.at not in _IN_CLEAR:
-        otherwise = unsubtractable(position, view, kind, traffic, serves=False)
-    return of_super_node(line, otherwise, traffic)
+    deviation = unsubtractable(premises, position, received if sent else "mean", row)
+    return Release(position, kind, reading.observer, sees, deviation, rests, laws)
 
 
 def _sees(position: Position, received: View | None) -> tuple[str, str]:
