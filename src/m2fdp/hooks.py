@@ -52,8 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunHooks:
-    """Checks a run's configuration before anything starts, and records where its results
-    come from."""
+    """Checks a run's configuration before it starts; records where its results come from."""
 
     def __init__(self) -> None:
         self._held = ExitStack()  # the cell's lock, and the work beside the split's checks

@@ -17,8 +17,7 @@ MOVED = {name: f"core.{name}" for name in _CORE.split()} | {
 
 
 class Moved:
-    """A finder, the last that Python asks, of packages that stood at the top of m2fdp until
-    0.20."""
+    """The last finder that Python asks: it knows packages that stood at the top until 0.20."""
 
     @staticmethod
     def find_spec(

@@ -70,15 +70,13 @@ def imports_uncollected() -> Iterator[None]:
 
 
 def set_environment() -> None:
-    """The settings of `ENVIRONMENT` that the user has not set, and that processes which this one
-    starts write UTF-8, whatever the locale says."""
+    """Set what of `ENVIRONMENT` the user has not set; processes started here write UTF-8."""
     for name, value in (ENVIRONMENT | {"PYTHONUTF8": "1"}).items():
         os.environ.setdefault(name, value)
 
 
 def log_as_in_the_root() -> None:
-    """The project's own log settings, where a command is started below the project's root: Kedro
-    looks for them in the working directory."""
+    """The project's log settings below its root, too: Kedro looks in the working directory."""
     root = find_kedro_project(Path.cwd())
     settings = root and root / "conf" / "logging.yml"
     if settings and root != Path.cwd() and settings.is_file() and not os.getenv(KEDRO_LOGGING):

@@ -98,8 +98,7 @@ def _record(digest: str, page: Path) -> str:
 
 
 def _refuse_untyped(data: pd.DataFrame) -> None:
-    """What the rules take for granted: the columns, and whole numbers or nothing in three, unless
-    devices have names."""
+    """The rules rest on this: the columns, and whole numbers in three unless devices have names."""
     file = file_of(data)
     if list(data.columns) != COLUMNS:
         raise DataValidationError(f"{file} has the columns {list(data.columns)}; valid: {COLUMNS}")

@@ -46,8 +46,7 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint, kept: int = KEPT) -> None:
-    """Write `<folder>/round-<t>.ckpt` in one step, and keep so many of the newest. Checkpoints of
-    later rounds go: they are of a run that this one replaces."""
+    """Write `<folder>/round-<t>.ckpt` in one step; keep so many of the newest, and no later one."""
     progress, state, buffer = checkpoint.progress, checkpoint.progress.state, io.BytesIO()
     torch.save(
         {

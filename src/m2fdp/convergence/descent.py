@@ -138,7 +138,7 @@ def accumulated_noise(
     Args:
         mechanisms: one for each network of the plan, in units of the step size.
         carried: c_t, how many times what round t brings is in the last model, for the rounds that
-            are trained; see `m2fdp.core.engine.rules.AddingRule`.
+            are trained; see `m2fdp.core.engine.rules`.
     """
 
     @cache

@@ -69,7 +69,15 @@ def card_of_parts(
 
 RUNS = "kedro-run"  # the view of the runs that belong to no study
 _VIEW = "mlflow.sharedViewState."  # begins the tag
-_METRICS = ("accuracy", "epsilon_verified", "epsilon_nominal", "energy_j", "delay_s")
+_METRICS = metrics.names_of(
+    (
+        metrics.ACCURACY,
+        metrics.EPSILON_VERIFIED,
+        metrics.EPSILON_NOMINAL,
+        metrics.ENERGY,
+        metrics.DELAY,
+    )
+)
 
 
 def save_view(

@@ -86,7 +86,7 @@ def check_delta(
     )
     if not delta < 1 / largest:
         problem = f"1/{largest} = {1 / largest:.3g}, one over the records of the largest shard"
-    if not delta < min(1 / largest, chance):
+    if not (delta < 1 / largest and delta < chance):
         raise InputError("privacy.delta", delta, f"must be below {problem}")
 
 
