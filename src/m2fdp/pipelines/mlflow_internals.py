@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mlflow.store.db.db_types import DATABASE_ENGINES
@@ -19,8 +20,10 @@ from mlflow.utils.validation import (
     _validate_model_alias_name_reserved,
     _validate_model_name,
 )
-from requests import Response
 from sqlalchemy import create_engine, select
+
+if TYPE_CHECKING:
+    from requests import Response
 
 # Error codes, as servers write them: what a store has not, and has already; an id that no run can
 # have; and a row that is there already.
@@ -35,7 +38,7 @@ def check_alias(name: str, alias: str) -> None:
     _validate_model_alias_name_reserved(alias)
 
 
-def request_once(uri: str, endpoint: str, params: Mapping[str, str]) -> Response:
+def request_once(uri: str, endpoint: str, params: Mapping[str, str]) -> "Response":
     """A server's answer to one GET, whatever its status, with the user's credentials and without
     the retries that clients make; it takes `MLFLOW_HTTP_REQUEST_TIMEOUT` at most."""
     once = {"max_retries": 0, "raise_on_status": False, "params": dict(params)}

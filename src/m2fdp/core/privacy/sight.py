@@ -235,7 +235,7 @@ class Reading:
 
     Attributes:
         observer: who, in words.
-        row: of the table.
+        row: the row of the page's table.
         at: the head's own message; further on, in a mean or a broadcast; masked words; messages
             below the head; local aggregations below it.
         exists: whether the network has anybody of the kind, as far as is known.

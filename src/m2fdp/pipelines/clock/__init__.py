@@ -11,10 +11,12 @@ from m2fdp.tiers.plan import plan_tiers as tiers_of_world
 
 
 def count_clients(config: Config) -> int:
+    """The devices of the tree."""
     return build_tree(config.topology).n_devices
 
 
 def plan_tiers(config: Config, n_clients: int) -> TierPlan:
+    """The tiers of all rounds, and their seconds."""
     world = draw_world(config.clock, config.seed, config.training.rounds, n_clients)
     return tiers_of_world(config.tiering, config.clock, world)
 
