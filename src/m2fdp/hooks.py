@@ -169,7 +169,7 @@ class RunHooks:
             self._close()
             return
         try:
-            with suppress(UncheckedError, OSError):
+            with suppress(UncheckedError, OSError):  # no verdict: what failed is told below
                 settle()
         except DataValidationError as refused:  # it explains whatever has followed
             self._end_failed(refused)

@@ -132,9 +132,9 @@ def audit_line(
 
 
 def listen(canaries: Canaries, rounds: int) -> np.ndarray:
-    """How far each release lies from the mean of the public models that went into it, along the
-    canary's push and over the step size; where models are bounded themselves, what they are in the
-    copies. float64 (rounds, releases a round, copies)."""
+    """How far each release lies from the mean of the public models in it, along the canary's push
+    and over the step size. Where models are bounded themselves: what they are in the copies.
+    float64 (rounds, releases a round, copies)."""
     process, public = canaries.process, canaries.public
     simulation = process.simulation
     ancestors, audited = simulation.networks[0].tree.ancestors, canaries.audited

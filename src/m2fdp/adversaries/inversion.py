@@ -1,5 +1,5 @@
-"""From a message, as an observer reads it, back to images: what the attacker knows, the message
-that some images would make, and the search for images in [0, 1] that would make the one it read.
+"""From a message, as an observer reads it, back to images. The attacker has some knowledge, can
+compute the message of any images, and searches images in [0, 1] that would make the one it read.
 
 The attacker knows the model and the start, how gradients are clipped, and how many records each
 device has, and nothing of the state. Of several local steps it takes all for one from the start, so
@@ -67,9 +67,9 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What an attacker knows beside the message: the model, images' shape (C, H, W), int64 (N_L,)
-    D_j, and the norms that each record's and each device's gradient is clipped to; None = it is
-    not."""
+    """An attacker knows these beside the message: the model, images' shape (C, H, W), and the
+    devices' numbers of records D_j, int64 (N_L,). It also knows the norms that each record's and
+    each device's gradient is clipped to; None = it is not."""
 
     model: Model
     shape: tuple[int, int, int]
@@ -81,9 +81,9 @@ class Knowledge:
 
 @dataclass(frozen=True, eq=False)
 class Sought:
-    """Images of a message that are sought: int64 (n,), the place of each one's owner among the
-    message's devices; float64 (devices, n), what it counts with in its owner's gradient; and
-    float64 (devices,), what each owner counts with."""
+    """The images that are sought. `owners` int64 (n,): the place of each one's device in the
+    message. `weights` float64 (devices, n): each image's weight in its owner's gradient. `parts`
+    float64 (devices,): each owner's weight in the message."""
 
     owners: np.ndarray
     weights: Tensor
@@ -130,11 +130,11 @@ def message_of(
 def labels_by_rule(message: Message, knowledge: Knowledge, count: int) -> list[int]:
     """So many labels, read off the last layer.
 
-    Of one record the row of the last layer's gradient that sums to least is its label's (Zhao et
-    al. 2020), for what the layer is fed is not negative after sigmoids, ReLUs and of pixels. Of
-    several the rows' sums are explained by what records of each label would add to them, which
-    random images tell about (Wainakh et al. 2022): label by label, then by exchanging one at a
-    time; at several brightnesses, of which the one that explains most counts.
+    One record: the row of the last layer's gradient with the least sum is its label's (Zhao et al.
+    2020). The layer's inputs are not negative: sigmoids, ReLUs or pixels made them. Several: random
+    images tell what a record of each label adds to the rows' sums (Wainakh et al. 2022). Labels are
+    found one by one, then exchanged one at a time, at several brightnesses. The one that explains
+    most counts.
     """
     rows = last_rows(message.gradient, knowledge).sum(1).double()
     if count == 1:

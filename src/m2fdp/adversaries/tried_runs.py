@@ -1,5 +1,5 @@
-"""A run whose lines are tried, the neighbours that it is tried on, and what is heard of a round:
-of a first one, and of a second one that is held to what the first one sent."""
+"""A run whose lines are tried, the neighbours that it is tried on, and what is heard of a round.
+A second run is held to what the first one sent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

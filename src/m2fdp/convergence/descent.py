@@ -131,9 +131,9 @@ def accumulated_noise(
     """The standard deviation that noise alone gives a parameter of the last model.
 
     It is the root of the sum over rounds of (c_t eta^t)^2 V_t, with V_t what round t brings into
-    the mean of all models, over eta^2. What gradients answer to noise is left out. Of a linear
-    model of inputs of length one it is the deviation of a score, in the unit of log-odds: a step at
-    which it is one serves many trees, budgets and data sets (docs/features.md).
+    the mean of all models, over eta^2. What gradients answer to noise is left out. In a
+    linear model of inputs of length one it is the deviation of a score, in log-odds. A step size
+    for which it is one serves many trees, budgets and data sets (docs/features.md).
 
     Args:
         mechanisms: one for each network of the plan, in units of the step size.

@@ -131,9 +131,9 @@ def bound_table(
 
 
 def layer_table(network: Network, terms: LayerTerms) -> pd.DataFrame:
-    """One row a layer l = 1…L: s_l, p_l^min, p_l^max, the weight (1 - p_{l-1}^min)^2, A, B, C and
-    the summand of eq. 19 (b); s_L is missing, as devices have no children.
-    """
+    """One row a layer l = 1…L: fan-out s_l, trust shares, weight (1 - p_{l-1}^min)^2, A, B and C.
+
+    The last column is the summand of eq. 19 (b). s_L is missing: devices have no children."""
     depth = network.tree.depth
     shares = trust_shares(network.tree, network.trust)
     return pd.DataFrame(

@@ -53,7 +53,7 @@ def _no_bool(value: Any) -> Any:
 def _split_bars(value: Any) -> Any:
     """A list may be a text, too: `0.5|1.0`, with brackets or without."""
     if isinstance(value, str) and value.startswith("["):
-        with suppress(YAMLError):
+        with suppress(YAMLError):  # then it is one text, which its key's check refuses
             value = read_value(value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         (value,) = value

@@ -84,8 +84,8 @@ def answering(
 class MaskingChild:
     """A child's side: what it answers its parent at each step.
 
-    It is rebuilt from a seed and from the questions that it has answered, which it keeps in secret,
-    so that a child that is started again goes on as if it had not been killed.
+    It keeps a seed and the questions that it has answered in secret, and is rebuilt from them. So a
+    child that is started again goes on as if it had not been killed.
 
     Args:
         message: what makes its model (1, M) of a question, and the noise of it.

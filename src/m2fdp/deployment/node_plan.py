@@ -250,9 +250,9 @@ _KEY_BYTES = 32
 class CipherStreams:
     """Streams that nobody but who has the seed can foresee (`m2fdp.core.streams.Streams`).
 
-    Each is ChaCha20's keystream under a key of 256 bits, which BLAKE2b makes of the seed, 256 bits
-    of the operating system's entropy, and the stream's name: what tells it from random words breaks
-    one of the two. That the least digits of floats may tell something of what they are added to
+    Each is ChaCha20's keystream. BLAKE2b makes its key, 256 bits, of the stream's name and of the
+    seed, 256 bits of the operating system's entropy. Who tells it from random words breaks one of
+    the two. That the least digits of floats may tell something of what they are added to
     (Mironov 2012) is not met here.
     """
 

@@ -99,7 +99,7 @@ class Device:
 
     def message(self, question: Question) -> tuple[Tensor, Tensor]:
         """The model (1, M) that the question's steps end in here, and what is added to it before
-        it is sent; a `TooLongError` where a model that it has noised is too long to go on."""
+        it is sent. A `TooLongError` says that a noised model is too long to go on."""
         place, draws = question.place, self._draws(question)
         models = self._room[self._row : self._row + 1]
         models.copy_(question.vector)

@@ -198,8 +198,8 @@ def _sent(noise: Noise, layer: int, index: int) -> tuple[float, float, float]:
 
 
 def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
-    """The plan of a run, whose noise in a rehearsal is keyed by `release`, or else by the facts; an
-    `InputError` where a tree of processes can't do it, or nodes are not the tree's."""
+    """The plan of a run. `release`, or else the facts, key a rehearsal's noise. `InputError`: a
+    tree of processes can't do it, or nodes are not the tree's."""
     plan = check_deployment(config)
     tree = plan.network.tree
     for name in (name for of_layer in tree.names for name in of_layer):

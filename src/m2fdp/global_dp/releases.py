@@ -200,8 +200,8 @@ class SomeReleases:
 
 @dataclass(frozen=True)
 class OfModels(Account):
-    """The account of who reads clipped models, whose releases differ in shift and noise: by several
-    ways to count them, and by that of who knows all noise but that on the device's own path."""
+    """The account of readers of clipped models. Releases differ in shift and noise, so there are
+    several ways to count them; `on_path` is that of who knows all noise off the device's path."""
 
     counts: tuple[EveryRelease | SomeReleases, ...]
     on_path: EveryRelease

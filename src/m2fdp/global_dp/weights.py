@@ -232,8 +232,8 @@ def of_aggregations(noise: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...]
 def model_noises(network: Network, noise: Sequence[np.ndarray], colluding: int) -> list[ModelNoise]:
     """What noise there is about every device's model, device by device.
 
-    What is left for who knows a part, such as so many colluding siblings, is summed up anew: the
-    rounding of a difference would pass for noise where nothing is left.
+    Colluding siblings know a part of it. What is left for them is summed up anew: a difference's
+    rounding would pass for noise where nothing is left.
     """
     tree = network.tree
     edges, trusted = tree.parents[1], network.trust[1]

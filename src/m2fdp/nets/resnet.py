@@ -49,9 +49,9 @@ def resnet(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
 def resnet_modules(config: ModelConfig, shape: Shape, n_classes: int) -> list[nn.Sequential]:
     """md1 … md8.
 
-    Convolutions have no bias; strides sit in the 3 x 3 ones. D's Tables 8 and 9 print stride 1
-    for the first of md4 and md6 beside a projection of stride 2, and a pooling in md1 that the
-    printed sizes have no room for: stride 2, and no pooling.
+    Convolutions have no bias; strides sit in the 3 x 3 ones. The first of md4
+    and md6 has stride 2, as its projection has; D's Tables 8 and 9 print 1. Nothing is pooled in
+    md1: the printed sizes have no room for the pooling that they print.
 
     Raises:
         InputError: images too small for the strides.

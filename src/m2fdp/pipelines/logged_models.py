@@ -1,8 +1,8 @@
 """A trained model as MLflow knows models: a folder that `mlflow.pyfunc` loads, its entry among the
 logged models of the run, and its versions in the registry.
 
-The folder is written without a store, so that one that fails costs nothing but a later try, and
-of what MLflow documents: its own writers take a second to compare what is installed.
+The folder is written without a store: one that fails costs nothing but a later try. It follows the
+format that MLflow documents, since its own writers take a second to compare what is installed.
 """
 
 import json
@@ -88,8 +88,8 @@ def publish(client: MlflowClient, run_id: str, folder: Path) -> None:
 
 
 def _of_model(client: MlflowClient, run: Run, model_id: str) -> list[Metric]:
-    """What a run has reached and promised, as metrics of its model on the data set that it read:
-    the run's last values, with their steps and times, so that the run has them once."""
+    """The run's accuracy and epsilons as metrics of its model on the data set that it read. They
+    keep the steps and times of the run's last values, so that the run has them once."""
     used = [each.dataset for each in run.inputs.dataset_inputs]
     dataset = {"dataset_name": used[0].name, "dataset_digest": used[0].digest} if used else {}
     last = [

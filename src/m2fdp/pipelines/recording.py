@@ -356,9 +356,9 @@ def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> Dat
 
 
 def _promises(summary: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
-    """The finite epsilons of a privacy summary, and how unevenly elections have fallen, by metric;
-    and the metrics that are left out, of observers who learn what the run's epsilon says: the same
-    number once more for each would fill the page of charts."""
+    """The finite epsilons of a privacy summary, and how unevenly elections have fallen, by metric.
+    Left out, and named second, are observers with the run's own epsilon: the same number for each
+    would fill the page of charts."""
     by_kind = summary.get("epsilon_by_observer", {}).items()
     observers = {f"epsilon_observer/{kind}": float(value) for kind, value in by_kind}
     promised = promised_epsilon(summary)

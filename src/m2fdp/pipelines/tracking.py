@@ -365,8 +365,8 @@ def locked(path: Path, key: str, name: str, remedy: str) -> Iterator[None]:
 def _holder(tag: str) -> str:
     """Which process a lock's file names; for a moment after it was locked, none.
 
-    Whoever is refused a lock that the kernel keeps is refused it by a living process, or by one
-    whose host a file server still waits for: the file is never to be deleted, for then two hold it.
+    The kernel keeps the lock for a living process, or for one whose host a file server still waits
+    for. So nobody should delete the file: then two would hold the lock.
     """
     if not tag:
         return "another process has just begun it"

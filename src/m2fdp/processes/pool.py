@@ -7,9 +7,9 @@ make goes into shared memory.
 
 Forking beside threads is safe here. From version 3.12 on, `os.fork` warns where the process has
 other threads: a lock that one of them holds stays locked for ever in the child. A child here calls
-nothing but torch, on one thread (`m2fdp.core.engine.execution`), and none of the threads that a
-run has (a progress bar's, the tracking client's) ever computes with torch, so none can hold a lock
-that the child needs.
+nothing but torch, on one thread (`m2fdp.core.engine.execution`). A run's other threads (a progress
+bar's, the tracking client's) never compute with torch. So none can hold a lock that the child
+needs.
 """
 
 import io

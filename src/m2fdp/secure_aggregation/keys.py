@@ -3,9 +3,9 @@
 Whatever is derived is bound to its purpose, to the round and to the group, so that nothing of one
 round fits another, even if a device's randomness repeats itself. Masks are uniform words modulo
 2^32 that cancel in the sum, or that shares can take away. Any t shares of a secret rebuild it, and
-t - 1 tell nothing about it (Shamir 1979): a secret of 32 bytes is the value at zero of a polynomial
-of degree t - 1 over the integers modulo a prime, all other coefficients uniform; a share is the
-value at a point of its own.
+t - 1 tell nothing about it (Shamir 1979). The secret is a polynomial's value at zero, and a share
+its value at a point of its own. The polynomial has degree t - 1 over the integers modulo a prime;
+its other coefficients are uniform.
 """
 
 from collections import Counter

@@ -36,9 +36,9 @@ _PARCEL = _ID + 2 * SHARE_BYTES + 16
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """How large what the nodes of a layer put in can be, as anybody can tell, float64 (N_l,) each:
-    the vectors' largest norms, the noise's deviations, and those of noise that vectors hold, at
-    least."""
+    """Public bounds of what the nodes of a layer put in, float64 (N_l,) each. They are the vectors'
+    largest norms, the noise's deviations, and the least deviations of noise that vectors hold
+    already."""
 
     bounds: np.ndarray
     deviations: np.ndarray

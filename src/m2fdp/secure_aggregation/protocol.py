@@ -260,8 +260,8 @@ def _each(messages: Iterable[_Asked], senders: Collection[int]) -> Iterator[_Ask
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """What a round ends in: float64 (M,), the sum of the survivors' vectors and noise on the grid,
-    and why the keys or the input of each refused member were."""
+    """What a round ends in. `values` float64 (M,): the sum of the survivors' vectors and noise on
+    the grid. `refused`: why each refused member's keys or input were."""
 
     values: np.ndarray = field(repr=False)
     survivors: tuple[int, ...]

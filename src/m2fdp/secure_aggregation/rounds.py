@@ -219,8 +219,8 @@ def lost_sums(assembly: Assembly) -> list[str]:
 def _count_lost(
     network: Network, plans: Sequence[RoundPlan], streams: Streams, every_step: bool
 ) -> tuple[int, int]:
-    """How many sums of the rounds t = 1…T are lost, and how many there are, as the draws will have
-    it, if every local step ends in sums, or else those that models travel past."""
+    """How many sums of the rounds t = 1…T the draws lose, and how many there are. With
+    `every_step` each local step ends in sums, else only steps after which models travel."""
     lost, total = 0, 0
     for number, plan in enumerate(plans, start=1):
         present = draw_participants(network, streams, number)

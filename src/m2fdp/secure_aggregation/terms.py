@@ -12,9 +12,9 @@ by up to a point in each of the m coordinates that differ, however little,
 
 and nearly attained, x on the grid and x' a hair nearer to zero. So much more is moved where the
 noise that protects the vector is not its own: that of others in the sum, or added to it later. It
-also bounds what a message with given noise moves by. On average over its own noise, of deviation
-s > 1/f, that is |x - x'|, but for a share of about exp(-(pi f s)^2): the sum of members that share
-noise is then, looked at on the grid, the sum of all x + z with uniforms on [-1/2f, 1/2f].
+also bounds what a message with given noise moves by. With own noise of deviation s > 1/f, a message
+moves by |x - x'| on average, up to a share of about exp(-(pi f s)^2). Members that share noise then
+have a sum that is, on the grid, the sum of all x + z with uniforms on [-1/2f, 1/2f].
 """
 
 from dataclasses import dataclass, field

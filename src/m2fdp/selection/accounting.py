@@ -2,9 +2,9 @@
 
 Servers and cloud read the messages of every run, so for them all runs compose. What a run trains
 with and what is released last follow from scores that were released before, which composition
-allows. A device's records stay where they are: in each run of the search a record is trained on, or
-it is held out and counted in the score (`m2fdp.selection.scores`), in all of them the same. The
-released run trains on it in either case.
+allows. A device's records stay where they are. All runs of the search train on a record, or all
+hold it out and count it in the score (`m2fdp.selection.scores`). The released run trains on it in
+either case.
 
 Two runs with their numbers: full batches, each run one Gaussian in all. The search's two runs move
 by 0.1 standard deviations each, their scores by 0.1, and the released run by 0.2. Somebody who

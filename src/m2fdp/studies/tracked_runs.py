@@ -232,8 +232,8 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
 
 
 def load_metrics(run_ids: Iterable[str]) -> pd.DataFrame:
-    """What observers of H's zones learn and what attacks take, one row a run, by its id: measures
-    of `m2fdp.claims.measures.tracked`, infinite ones too, NaN where a run has no such metric."""
+    """The measures of `m2fdp.claims.measures.tracked`, one row a run, by its id: epsilons of H's
+    observers and takings of attacks. Infinite ones stay; NaN: the run has no such metric."""
     client, wanted = mlflow.MlflowClient(), tracked(of_rounds=False)
     rows = {}
     for run_id in dict.fromkeys(run_ids):

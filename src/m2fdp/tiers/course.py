@@ -41,8 +41,8 @@ from m2fdp.tiers.ways import Way
 
 @dataclass(frozen=True, eq=False)
 class TierCourse:
-    """What a run in tiers does, round by round: the modules int64 (R, K) that each client trains
-    itself (-1 = absent), what it costs, and values by the name of the metric."""
+    """A run in tiers, round by round. `cuts` int64 (R, K): the modules that each client trains
+    itself (-1 = absent). `costs`: what the round costs. `logged`: values by metric."""
 
     cuts: np.ndarray
     costs: tuple[Cost, ...]

@@ -34,8 +34,8 @@ _ONE_TIER = TieringConfig(schedule="oracle")
 
 @dataclass(frozen=True)
 class World:
-    """What happens to the clients, whatever tiers they are in: their records (K,), places (R, K) in
-    `clock.profiles`, factors (R, K) of computing times, and who takes part (R, K)."""
+    """The clients, whatever tiers they are in: their numbers of records (K,), and of each round
+    (R, K): their profile's place, their factor of computing times, whether they take part."""
 
     records: np.ndarray
     profiles: np.ndarray

@@ -163,8 +163,8 @@ def flattened(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def scored(module: nn.Module, tensors: dict[str, Tensor], maps: Tensor) -> Tensor:
-    """Scores (B, classes) of a module with these tensors for maps (B, C, H, W), few at a time: on a
-    CPU many channels are twice as fast in that layout and while they fit its cache."""
+    """Scores (B, classes) of a module with these tensors for maps (B, C, H, W), few at a time.
+    Many channels are twice as fast on a CPU in this layout, while they fit its cache."""
     at_a_time = _SCORED_AT_A_TIME if maps.device.type == "cpu" else _SCORED_ON_A_GPU
     parts = maps.contiguous(memory_format=torch.channels_last).split(at_a_time)
     return torch.cat([torch.func.functional_call(module, tensors, (part,)) for part in parts])

@@ -207,9 +207,9 @@ class SideTrainer(NetworkTrainer):
         step_size: float,
         order: np.random.Generator,
     ) -> tuple[Tensor, Tensor]:
-        """The server's numbers (size,) after a pass over all activations (n, …), labels (n,) and
-        scores (n, classes) of clients, and the scores that it sends back: those by which it has
-        stepped, which cost no pass more."""
+        """The server's numbers (size,) after a pass over all that clients have sent: activations
+        (n, …), labels (n,), scores (n, classes). Second: the scores that it sends back. It has
+        stepped by them, so they cost no pass more."""
         self.load(numbers)
         activations, labels, taught = received
         optimizer = self.optimizer([self._flat], step_size)

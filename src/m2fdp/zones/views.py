@@ -315,10 +315,10 @@ def zone_epsilons(
 ) -> pd.DataFrame:
     """What every observer learns of the devices of every kind of zone: a row each.
 
-    Columns: observer; sees; about, who adds noise on the devices' path below the cloud; devices,
-    how many; rounds_known, whether rounds that a device is known to have joined count;
-    noise_over_shift, epsilon, of the most exposed of them; least_epsilon, of the one with most
-    noise over what it moves.
+    Columns: observer; sees; about (who adds noise on the devices' path below the cloud); devices
+    (their number); rounds_known (whether only rounds count that a device is known to have joined).
+    noise_over_shift and epsilon are the most exposed device's. least_epsilon is that of the device
+    with most noise over what it moves.
 
     Args:
         releases: the different ones of devices.

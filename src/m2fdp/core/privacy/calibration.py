@@ -1,8 +1,8 @@
 """From a privacy configuration to a mechanism: what it clips, and how much noise it adds.
 
-`calibration: multiplier` (H Alg. 1 with z in place of a target) has every adder draw noise of z
-times the most that one record, or one device, moves its message by in one release. The ledger says
-what that is worth. Its nominal epsilon is what one adder's noise would be worth by itself, against
+With `calibration: multiplier` (H Alg. 1 with z in place of a target) every adder draws noise of z
+times its message's sensitivity to one record, or one device, in one release. The ledger says what
+that is worth. Its nominal epsilon is what one adder's noise would be worth by itself, against
 somebody who sees its every release and is never told who takes part.
 """
 

@@ -264,7 +264,7 @@ def unsubtractable(premises: Premises, position: Position, view: View, row: Kind
 def line_of(
     premises: Premises, position: Position, reading: Reading, line: Callable[[Reading], Release]
 ) -> Release:
-    """The line of an observer, of which the mechanism says what it reads in a round."""
+    """The line of an observer; the mechanism tells, by `line`, what a round shows it."""
     by_turns = reading.row.line
     made: Release = by_turns(premises, position, reading, line) if by_turns else line(reading)
     return made

@@ -23,9 +23,9 @@ class Clipping:
     """What bounds one local step: the norms that something is clipped to, None = it is not.
 
     Attributes:
-        divide_by: the clipped sum is divided by the `drawn` minibatch size (J eq. 6) or by
-            the `expected` one, which is public and the same for neighbours.
-        record_norm, batch_norm: bounds of each record's gradient, and of the minibatch gradient.
+        divide_by: the size that divides the clipped sum: the `drawn` minibatch's (J eq. 6), or the
+            `expected` one, which is public and the same for neighbours.
+        record_norm: bound of each record's gradient; batch_norm is that of the minibatch gradient.
         update_norm: bound of a device's update between two synchronisations, in units of eta.
         model_norm: bound of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
