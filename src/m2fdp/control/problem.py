@@ -268,8 +268,8 @@ def _branch(
     sizes: np.ndarray,
     journeys: Sequence[Sequence[np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where nobody else sends than `branch`, bool (N_l,) for layer l = 1…L: joules, seconds up
-    to layer 1 and seconds into the cloud, (3, journeys, sizes); devices, int64 (sizes,)."""
+    """Costs if only `branch` sends, bool (N_l,) for layer l = 1…L: joules, seconds up to layer 1
+    and seconds into the cloud, (3, journeys, sizes). Second: numbers of devices, int64 (sizes,)."""
     tree = links.network.tree
     rank = tree.sibling_rank()
     costs = np.zeros((3, len(journeys), len(sizes)))

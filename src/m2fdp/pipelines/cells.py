@@ -1,5 +1,5 @@
-"""What lies in a run's cell: the unfinished run that `resume` goes on with, and the verdict of the
-model there, which commands can only lower until the next training."""
+"""What lies in a run's cell: the unfinished run that `resume` goes on with, and its verdict.
+Commands can only lower that of the model until the next training."""
 
 import logging
 from collections.abc import Mapping, Sequence

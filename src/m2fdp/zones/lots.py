@@ -39,8 +39,8 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True)
 class Election:
-    """How one ended: the winner's number; who did not show what they had committed to, in the order
-    of the draws; how many draws that took; and how many messages of `NONCE_BYTES` were sent."""
+    """How one ended: the winner's number, the draws that it took, the messages of `NONCE_BYTES`.
+    `left_out`, in the order of the draws, did not show what they had committed to."""
 
     leader: int
     left_out: tuple[int, ...]
