@@ -19,8 +19,9 @@ from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.rooms import Catalogue, brought
 
 FORM = "package.module:function"
-# By the key that names own code, the function of a room that makes of it what the core takes.
+# Functions of rooms: by the key that names own code, and by what else a user gives.
 OWN: Catalogue[Callable[..., Any]] = Catalogue("own", {})
+GIVEN: Catalogue[Callable[..., Any]] = Catalogue("given", {})
 _MARK_OF_ROOT = "pyproject.toml"
 # Where an error's frames are not the user's: this package, libraries and Python itself.
 _NOT_THEIRS = tuple(

@@ -30,8 +30,10 @@ class Room(NamedTuple):
     models: Mapping[str, str] = {}
     # {name: function (block `dataset`, folder to unpack in) -> `Dataset`}.
     datasets: Mapping[str, str] = {}
-    # {what a user gives: function that makes of it what the core takes}.
+    # {key that names a user's own code: function that makes of it what the core takes}.
     own: Mapping[str, str] = {}
+    # {what a user gives, a data set say: function that checks it, or reads it}.
+    given: Mapping[str, str] = {}
     # Functions (`Dataset`, its manifest) -> sentences on what the split suffers from.
     splits: tuple[str, ...] = ()
     # Functions that are told the names of the user's own code that has just been loaded.
@@ -40,8 +42,7 @@ class Room(NamedTuple):
     own_parts: tuple[str, ...] = ()
     # Tables {who reads keys, in words (`READ_BY`): whether a `Request` has it}.
     readers: tuple[str, ...] = ()
-    # Functions of a `Config` to prefixes of keys that a release depends on, as something decides
-    # by them.
+    # Functions of a `Config` to prefixes of keys by which something decides: releases depend on it.
     decides: tuple[str, ...] = ()
     # Functions (`Plan`, `Config`) -> the plan with the room's part in it.
     planned: tuple[str, ...] = ()
@@ -54,15 +55,13 @@ class Room(NamedTuple):
     surprises: tuple[str, ...] = ()
     # Functions (`Network`, M, bits of each layer's messages) -> the bits with the room's.
     sent: tuple[str, ...] = ()
-    # Functions of a `Network` to the bits that each device sends before a round's first step,
-    # float64 (N_L,), or None where it sends nothing then.
+    # Functions of a `Network` -> bits that devices send before a round's steps, (N_L,), or None.
     before_steps: tuple[str, ...] = ()
     # Functions (`Premises`, a network's lines) -> the lines as the room counts them.
     lines: tuple[str, ...] = ()
     # Functions (`Config`, `RunPlan`, `Ledger`) -> the ledger with what the room knows beforehand.
     ledgers: tuple[str, ...] = ()
-    # Functions (`Premises`, `LockStep`, `Noise`, units of the devices' laws) -> the noise as the
-    # room's nodes draw it.
+    # Functions (`Premises`, `LockStep`, `Noise`, units of laws) -> the noise as its nodes draw it.
     noises: tuple[str, ...] = ()
     # Functions of an `Assembly` to a `Promised`, for its privacy summary.
     promised: tuple[str, ...] = ()

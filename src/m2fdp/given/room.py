@@ -3,7 +3,7 @@
 from m2fdp.core.rooms import Room
 
 ROOM = Room(
-    own={
+    given={
         "dataset": "m2fdp.given.records:checked",
         "module": "m2fdp.given.modules:check_one_by_one",
         "topology.edges": "m2fdp.given.edges:read_edges",

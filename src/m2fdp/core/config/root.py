@@ -175,7 +175,7 @@ def _marked(block: type[Block], mark: str, prefix: str, all_of_it: bool) -> Iter
 def own_names(config: Config) -> dict[str, str]:
     """The user's own code in a run: its names by the keys that name it."""
     every, keys = flatten(config.model_dump()), ("algorithm", "privacy.mechanism", *OWN)
-    return {key: every[key] for key in keys if is_own(every.get(key) or "")}
+    return {key: every[key] for key in keys if is_own(every[key] or "")}
 
 
 def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

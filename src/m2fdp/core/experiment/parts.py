@@ -29,7 +29,7 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
-from m2fdp.core.own_code import OWN
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.privacy.calibration import check_delta
 from m2fdp.core.rooms import brought
 from m2fdp.core.streams import digest_of
@@ -74,7 +74,7 @@ class Parts:
     def dataset(self) -> Dataset:
         """The records."""
         if self.given_dataset is not None:
-            given: Dataset = OWN["dataset"](self.given_dataset)
+            given: Dataset = GIVEN["dataset"](self.given_dataset)
             return given
         return load_dataset(self.config.dataset)
 
@@ -133,7 +133,7 @@ class Parts:
             edges = tree.ancestors[tree.depth - 1]
             manifest = make_manifest(dataset, partition, edges, config.seed, names)
         else:
-            manifest = OWN["manifest"](manifest, dataset, names, partition.held_out_by)
+            manifest = GIVEN["manifest"](manifest, dataset, names, partition.held_out_by)
         self.check_split(shards_of(manifest).sizes)
         lines = [line for of in brought("splits") for line in of(dataset, manifest)]
         return manifest, lines
@@ -155,7 +155,7 @@ class Parts:
             plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
         )
         if built.is_own and (who := self.vectorised_by):
-            OWN["module"](built.name, built.module, self.input_shape, who)
+            GIVEN["module"](built.name, built.module, self.input_shape, who)
         # A device as a whole takes part for certain.
         rates = sampling_rates(sizes, training.batch_size if privacy.unit == "record" else None)
         schedule, chance = plan.schedule, plan.network.chance

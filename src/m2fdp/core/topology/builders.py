@@ -10,7 +10,7 @@ import numpy as np
 
 from m2fdp.core.config import TopologyConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.own_code import OWN
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.topology.tree import Tree
 
 MAX_NODES = 1_000_000
@@ -25,7 +25,7 @@ def build_tree(config: TopologyConfig) -> Tree:
     """
     if config.edges is None:
         return tree_from_fanouts(config.fanouts or [])
-    tree = tree_from_edges(OWN["topology.edges"](config.edges))
+    tree = tree_from_edges(GIVEN["topology.edges"](config.edges))
     if config.fanouts is not None:
         _check_fanouts(tree, config)
     return tree
