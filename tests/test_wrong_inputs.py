@@ -37,8 +37,24 @@ class Pair(Own):
         return super().forward(x), 1
 
 
+class Spare(Own):
+    def __init__(self, shape, n_classes):
+        super().__init__(shape, n_classes)
+        self.spare = nn.Linear(2, 2)
+
+
+class Buffered(Own):
+    def __init__(self, shape, n_classes):
+        super().__init__(shape, n_classes)
+        self.register_buffer("mean", torch.zeros(1))
+
+
 def one_argument(shape):
     return Own(shape, 10)
+
+
+def nothing(shape, n_classes):
+    pass
 
 
 def too_few(shape, n_classes):
@@ -72,6 +88,10 @@ def unset(shape, n_classes):
 class Logarithmic(Own):
     def forward(self, x):
         return super().forward(torch.log(x * 0))
+
+
+def fails(shape, n_classes):
+    raise RuntimeError("of my own")
 
 
 constant = 5
@@ -223,9 +243,18 @@ def setting(params):
 WRONG = {
     # conf/
     "a bracket left open": ({f"+{DATA}": "x: [1,\n"}, ["run"], [DATA, "line", "no YAML"]),
+    "a tab": ({f"+{DATA}": "x:\n\ty: 1\n"}, ["run"], [DATA, r"\ty: 1", "no YAML"]),
+    "a key twice": ({f"+{DATA}": "dataset:\n  name: mnist\n"}, ["run"], [DATA, "dataset again"]),
+    "a key in two files": (
+        {"conf/base/parameters_x.yml": "seed: 1\n"},
+        ["run"],
+        ["seed", "_x.yml"],
+    ),
     "a list at the top": ({LOCAL: "- 1\n"}, ["run"], [LOCAL, "a list"]),
+    "a word at the top": ({LOCAL: "hello\n"}, ["run"], [LOCAL, "a plain value"]),
     "two documents": ({LOCAL: "seed: 1\n---\nseed: 2\n"}, ["run"], [LOCAL, "line 2"]),
     "an unknown tag": ({LOCAL: "seed: !other 1\n"}, ["run"], [LOCAL, "line 1", "!other"]),
+    "Latin-1": ({LOCAL: "a: é\n".encode("latin-1")}, ["run"], [LOCAL, "UTF-8"]),
     "an unknown resolver": (
         {LOCAL: "seed: ${nope:1}\n"},
         ["run"],
@@ -265,6 +294,11 @@ WRONG = {
         ["run"],
         ["conf/local/mlflow.yml, line 3: tracking.run.nam"],
     ),
+    "mlflow.yml that does not parse": (
+        {"conf/local/mlflow.yml": "tracking: [\n"},
+        ["run"],
+        ["conf/local/mlflow.yml", "no YAML"],
+    ),
     "an environment inside another": (
         {},
         ["run", "--env=base/studies"],
@@ -301,6 +335,8 @@ WRONG = {
         *setting("training.local_aggregation={1: 5, 2: 3"),
         ["--params = 'training.local_aggregation={1: 5, 2: 3'", "no YAML"],
     ),
+    "an octal number": (*setting("seed=0o10"), ["seed = '0o10'", "integer"]),
+    "a number of base 60": (*setting("seed=1:30"), ["seed = '1:30'", "integer"]),
     # conf/
     "a file of parameters with a slip": (
         {"conf/local/paramters.yml": "seed: 1"},
@@ -334,27 +370,47 @@ WRONG = {
     ),
     "a value that refers to nowhere": (*setting("seed=${nope}"), ["--params seed", "nope"]),
     "a list for a block": (*setting("training=[1]"), ["--params training"]),
+    "a word for a number": (*setting("training.rounds=many"), ["training.rounds", "integer"]),
+    "yes for a number": (*setting("training.rounds=yes"), ["training.rounds"]),
+    "not a number": (*setting("training.learning_rate=.nan"), ["training.learning_rate", "finite"]),
+    "an infinite power": (
+        *setting("resources.wired_power_dbm=.inf"),
+        ["resources.wired_power_dbm"],
+    ),
+    "beyond float32": (*setting("privacy.clipping_norm=1e300"), ["privacy.clipping_norm"]),
+    "next to nothing": (*setting("privacy.epsilon=1e-300"), ["privacy.epsilon"]),
+    "a billion rounds": (*setting("training.rounds=1000000000"), ["rounds x local_steps"]),
     "a billion devices": (*setting("topology.fanouts=1000000000|2"), ["topology.fanouts", "nodes"]),
     "no devices": (*setting("topology.fanouts=0"), ["topology.fanouts"]),
     "more participants than devices": (
         *setting("training.participants=6"),
         ["training.participants", "at most 5"],
     ),
+    "a cell outside": (*setting("cell=../x"), ["cell"]),
+    "a cell without end": (*setting("cell=" + "a" * 300), ["cell"]),
     "no such data set": (*setting("dataset.name=cifar"), ["dataset.name", "cifar10"]),
     "an algorithm misspelled": (*setting("algorithm=mf2dp"), ["algorithm", "mean m2fdp?"]),
+    "a key of another block": (*setting("epsilon=1"), ["epsilon", "mean privacy.epsilon?"]),
     "a pipeline misspelled": ({}, ["run", "--pipelines=audti"], ["--pipelines", "mean audit?"]),
     "no such file": (*setting("dataset.name=npz,dataset.root=no.npz"), ["dataset.root", "no.npz"]),
     # models
     "a model of one argument": (*model("one_argument"), ["model.name", "one_argument() takes 1"]),
+    "no model": (*model("nothing"), ["model.name", "NoneType"]),
     "too few outputs": (*model("too_few"), ["model.name", "(3, 9)", "(3, 10)"]),
     "two outputs": (*model("Pair"), ["model.name", "tuple"]),
     "another input size": (*model("wrong_size"), ["model.name", "(1, 8, 8)", "3x64 and 7x10"]),
     "a frozen layer": (*model("frozen"), ["model.name", "frozen parameter layer.bias"]),
+    "an idle layer": (*model("Spare"), ["model.name", "spare.weight"]),
+    "a buffer": (*model("Buffered"), ["model.name", "buffer mean"]),
     "no parameters": (*model("no_parameters"), ["model.name", "no parameters"]),
     "float64": (*model("doubled"), ["model.name", "float64"]),
     "records that change": (*model("InPlace"), ["model.name", "in place"]),
     "weights that are no numbers": (*model("unset"), ["model.name", "parameter layer.weight"]),
     "scores that are no numbers": (*model("Logarithmic"), ["model.name", "scores", "not finite"]),
+    "an error of the model's own": (
+        *model("fails"),
+        ["model.name", "of my own (own_models.py, line"],
+    ),
     "no function": (*model("constant"), ["model.name", "int"]),
     "no such function": (*model("absent"), ["model.name", "absent"]),
     "a module that does not parse": (
@@ -413,6 +469,8 @@ WRONG = {
     ),
     # studies
     "a study left open": (*study("title: [\n"), [STUDY, "line 2", "no YAML"]),
+    "a study with a key twice": (*study("title: a\ntitle: b\n"), [STUDY, "title again"]),
+    "a study in Latin-1": (*study("title: é\n".encode("latin-1")), [STUDY, "UTF-8"]),
     "an arm that starts with a dot": (
         *study("title: t\narms: {.a: {}}\n"),
         ["study.own.arms", "valid: a name of letters, digits"],
@@ -509,20 +567,28 @@ def test_there_are_sixty_of_them():
 
 
 @pytest.mark.parametrize(
-    "command", [["m2fdp"], ["kedro", "run"], ["kedro", "study", "quickstart"]], ids=" ".join
+    ("command", "words"),
+    [
+        (["-m", "m2fdp"], ["conf/base/parameters_data.yml, line", "no YAML"]),
+        (
+            ["-m", "kedro", "study", "quickstart"],
+            ["conf/base/parameters_data.yml, line", "no YAML"],
+        ),
+    ],
 )
-def test_a_command_of_its_own_ends_in_one_line_too(project, command):
+def test_a_command_of_its_own_ends_in_one_line_too(project, command, words):
     spoil(project, {f"+{DATA}": "x: [1,\n"})
     result = subprocess.run(
-        [sys.executable, "-m", *command],
+        [sys.executable, *command],
         capture_output=True,
         text=True,
         env=os.environ | {"COLUMNS": "200"},
         timeout=60,  # of a busy machine: nearly all of it is imports
     )
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("Error: ") and result.stderr.count("\n") == 1
-    assert "conf/base/parameters_data.yml, line" in result.stderr and "no YAML" in result.stderr
+    assert result.stderr.startswith("Error: ")
+    assert result.stderr.count("\n") == 1
+    assert all(word in result.stderr for word in words)
 
 
 def warned(caplog):

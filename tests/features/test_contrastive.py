@@ -76,3 +76,10 @@ def test_of_another_size_an_image_has_the_responses_of_what_it_shows(size):
     here, there = responses(resized, shipped()), responses(usual, shipped())
     distances = torch.cdist(here, there)
     assert distances.argmin(dim=1).tolist() == list(range(6))
+
+
+def test_no_image_is_overwritten():
+    image = images(1, 28, 28)
+    before = image.clone()
+    responses(image, shipped())
+    assert torch.equal(image, before)

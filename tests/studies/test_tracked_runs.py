@@ -245,3 +245,22 @@ def test_single_runs_are_compared_by_what_they_differ_in():
     # What the algorithms differ in tells them apart already; hfl has one run.
     assert differing(ids) == ("privacy.epsilon",)
     assert list(load_runs(ids, differing(ids))["privacy.epsilon"]) == [1.0, 2.0, 4.0]
+
+
+def test_a_run_older_than_a_key_has_its_default():
+    old, new = log_run(seed=0), log_run(seed=1, **{"topology.weights": "uniform"})
+    other = log_run(seed=0, **{"topology.weights": "samples"})
+    assert len(load_runs([old, new])) == 2
+    with pytest.raises(InputError, match=r"topology.weights = \['samples', 'uniform'\]"):
+        load_runs([old, new, other])
+    frame = load_runs([old, new, other], ["topology.weights"])
+    assert frame["topology.weights"].tolist() == ["uniform", "uniform", "samples"]
+
+
+def test_seeds_that_differ_in_more_than_is_compared_are_refused_but_algorithms_may():
+    ids = [log_run(seed=seed, **{"training.rounds": rounds}) for seed, rounds in ((0, 60), (1, 80))]
+    with pytest.raises(InputError, match=r"training.rounds = \['60', '80'\].*m2fdp"):
+        load_runs(ids)
+    assert load_runs(ids, ["training.rounds"])["training.rounds"].tolist() == [60, 80]
+    ids = [log_run(name, **{"training.rounds": n}) for name, n in (("hfl", 60), ("m2fdp", 80))]
+    assert len(load_runs(ids)) == 2

@@ -77,3 +77,10 @@ def test_an_experiment_refuses_them_before_anything_is_computed(tmp_path, digits
     with pytest.raises(InputError, match="^features.public = .*: holds 30 of the 1797 records"):
         experiment_of({"features": features}).check()
     assert not folder.exists()
+
+
+def test_a_file_of_the_data_set_itself_is_refused(tmp_path, digits):
+    file = str(tmp_path / "own.npz")
+    np.savez(file, x=digits.images)
+    with pytest.raises(InputError, match="holds 1797 of the 1797 records"):
+        refuse_records(file, digits)

@@ -214,3 +214,13 @@ def test_what_cannot_be_dealt_is_refused(config, n_devices, n_records, message):
     with pytest.raises(InputError, match=message) as caught:
         partition(labels, 10, PartitionConfig(**config), np.zeros(n_devices, dtype=int), 0)
     assert "\n" not in str(caught.value)
+
+
+def test_label_sets_differ_between_devices():
+    device = partition(FASHION_MNIST, 10, PartitionConfig(), FIFTY, 0)
+    assert len(np.unique(counts(device, FASHION_MNIST, 50, 10) > 0, axis=0)) > 10
+
+
+def test_seeds_deal_differently():
+    first, second = (partition(FASHION_MNIST, 10, PartitionConfig(), FIFTY, s) for s in (0, 1))
+    assert (first != second).mean() > 0.9

@@ -117,3 +117,8 @@ def test_a_run_on_unit_norms_sees_them_and_no_other_does():
     assert plain.flatten(1).norm(dim=1).max() > 2
     assert experiment_of(G).inputs is digits()
     assert DatasetConfig().scale == "pixels"
+
+
+def test_features_scale_by_themselves():
+    with pytest.raises(InputError, match="dataset.scale = 'unit_norm': belongs to features.map"):
+        experiment_of(G, {"dataset.scale": "unit_norm", "features.map": "scattering"})

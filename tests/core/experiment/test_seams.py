@@ -17,6 +17,7 @@ from m2fdp import Experiment, load_config
 from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.hfl import HFL
 from m2fdp.core.algorithms.m2fdp import M2FDP
+from m2fdp.core.config import Config, recorded, released
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.engine.training import Checkpointing, Progress
 from m2fdp.core.errors import InputError
@@ -286,3 +287,9 @@ def test_a_controlled_run_is_pulled_and_its_ledger_counts_no_contraction():
     assert pulled.run().policy.decide(Progress(pulled.process().start())).plan.proximal == 0.3
     with pytest.raises(InputError, match="training.proximal = 500.0: times the step size"):
         experiment(CONTROL, {"training.proximal": 500.0}).train()
+
+
+def test_no_proximal_term_leaves_the_configuration_s_record_as_it_was():
+    assert not any("proximal" in key for key in recorded(Config()))
+    changed = experiment(PULLED).config
+    assert released(changed)["training.proximal"] == 0.5  # noise of its own

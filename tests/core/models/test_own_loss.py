@@ -161,3 +161,13 @@ def test_a_loss_that_mixes_records_sees_each_alone(loss):
     by_record = model.score_gradients(scores.T, labels)
     expected = losses.cross_entropy_gradient(scores.T.clone(), labels)
     torch.testing.assert_close(by_record, expected)
+
+
+def test_an_own_model_takes_one(monkeypatch):
+    sys.modules["own_losses"].net = lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(64, n))
+    assert build("focal", "own_losses:net").loss == losses.OneByOne(focal)
+
+
+def test_a_name_without_a_module_is_refused():
+    with pytest.raises(InputError, match="package.module:function"):
+        build_model(ModelConfig(loss="focal"), (1, 8, 8), 3, seed=0)

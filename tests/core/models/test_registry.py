@@ -251,3 +251,14 @@ def test_layers_that_torch_trains_are_trained_and_with_privacy_where_records_pas
             measured.measure()
     else:
         assert private.train().metrics["loss"].notna().all()
+
+
+def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():
+    module = build_model(ModelConfig(name="cnn12"), (1, 28, 28), 10, seed=0).module
+    assert len(module) + 1 == 12
+
+
+def test_unflatten_is_the_inverse_of_the_initial_vector():
+    model = build_model(ModelConfig(name="cnn12"), (1, 8, 8), 10, seed=0)
+    for name, value in model.unflatten(model.initial_vector()).items():
+        assert torch.equal(value, dict(model.module.named_parameters())[name])
