@@ -124,8 +124,8 @@ def split_scores(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The server's scores and the client's, (B, classes) each, at the initial weights; no gradient
     of the server's flows back through what is sent (D eqs 3 and 4)."""
-    sent = model.module.client(tier, features)
-    return model.module.server(tier, sent.detach()), model.heads[str(tier)](sent)
+    sent = model.modules[:tier](features)
+    return model.modules[tier:](sent.detach()), model.heads[str(tier)](sent)
 
 
 def process_of(

@@ -70,7 +70,7 @@ def test_noise_moves_the_clients_times_only():
     times = start_times(clock())
     factors = np.linspace(0.5, 2.0, 10)
     config, modules = clock(), resnet_costs(56, 16)
-    noisy = round_times(tier_costs(modules, 7, 8.0), start_clients(config), config, factors)
+    noisy = round_times(tier_costs(modules, 7), start_clients(config), config, factors)
     assert noisy.client == pytest.approx(times.client * factors[:, None])
     assert (noisy.server == times.server).all()
     assert (noisy.communication == times.communication).all()

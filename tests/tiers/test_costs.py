@@ -68,7 +68,7 @@ INPUT_GRADIENTS = {1: 256 * (4 * 4 + 4 * 16), 4: 64 * 32 * 8, 7: 64 * 10}
 def test_a_tiers_flops_are_those_of_its_split_step(tier):
     """But for one gradient, which a split step does without: that in what the client has sent."""
     model = split_resnet(20, 4, (3, 16, 16), 10)
-    tiers = tier_costs(module_costs(model), 7, 8.0)
+    tiers = tier_costs(module_costs(model), 7)
     counter = FlopCounterMode(display=False)
     with counter:
         scores = split_scores(model, tier, torch.empty((2, 3, 16, 16), device="meta"))
@@ -82,9 +82,9 @@ def test_tiers_of_table_11():
     """With M tiers, tier m of the last M cuts; the last tier is always md1 to md7."""
     costs = resnet_costs(56, 16)
     for n_tiers in range(1, 8):
-        tiers = tier_costs(costs, n_tiers, 8.0)
+        tiers = tier_costs(costs, n_tiers)
         assert tiers.modules.tolist() == list(range(8 - n_tiers, 8))
-    six = tier_costs(costs, 6, 8.0)
+    six = tier_costs(costs, 6)
     assert six.client_flops[0] == costs.flops[:2].sum() + costs.head_flops[1]
     assert six.server_flops[0] == pytest.approx(costs.flops[2:].sum())
     assert six.record_bytes.tolist() == [size + 8 for size in ACTIVATION_BYTES[1:]]
@@ -93,7 +93,7 @@ def test_tiers_of_table_11():
 
 def test_a_tier_of_the_whole_model_is_fedavg():
     costs = resnet_costs(56, 16)
-    tiers, fedavg = tier_costs(costs, 7, 8.0, whole_model=True), fedavg_costs(costs)
+    tiers, fedavg = tier_costs(costs, 7, whole_model=True), fedavg_costs(costs)
     assert tiers.n_tiers == 8
     for name in ("modules", "client_flops", "server_flops", "record_bytes", "model_bytes"):
         assert getattr(tiers, name)[-1] == getattr(fedavg, name)[0]
@@ -101,7 +101,7 @@ def test_a_tier_of_the_whole_model_is_fedavg():
 
 
 def test_splitfed_sends_activations_and_fetches_their_gradients():
-    splitfed = splitfed_costs(resnet_costs(56, 16), 8.0)
+    splitfed = splitfed_costs(resnet_costs(56, 16))
     assert splitfed.record_bytes.tolist() == [2 * 262_144 + 8]
     assert splitfed.model_bytes.tolist() == [4 * (464 + 14_016 + 32 + 704)]
 
@@ -109,4 +109,4 @@ def test_splitfed_sends_activations_and_fetches_their_gradients():
 @pytest.mark.parametrize("n_tiers", [0, 8])
 def test_there_are_no_more_tiers_than_cuts(n_tiers):
     with pytest.raises(ValueError, match="1 to 7 tiers"):
-        tier_costs(resnet_costs(20, 4), n_tiers, 8.0)
+        tier_costs(resnet_costs(20, 4), n_tiers)

@@ -77,11 +77,11 @@ def test_a_client_leaves_other_tiers_heads_as_they_are():
     assert not torch.equal(after[model.head_place(5)], start[model.head_place(5)])
 
 
-def test_the_whole_model_takes_the_joint_gradient():
+def test_the_whole_model_takes_the_joint_gradient(monkeypatch):
     """SGD over one batch of all records: w - eta times the gradient of the mean loss."""
+    monkeypatch.setattr(torch.optim, "Adam", torch.optim.SGD)
     model = split("group", tiers=())
-    training = LocalTraining(epochs=1, batch_size=18, optimizer="sgd")
-    start, after = updated(model, training, 8)
+    start, after = updated(model, LocalTraining(epochs=1, batch_size=18), 8)
     features, labels = records()
     vector = start.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(
@@ -117,11 +117,12 @@ def test_a_client_does_not_depend_on_those_before_it():
 
 
 @pytest.mark.parametrize("key", ["correlation", "shuffling"])
-def test_means_against_leakage_change_their_side_alone(key):
+def test_means_against_leakage_change_their_side_alone(monkeypatch, key):
     """The correlation is in the client's loss; shuffled activations reach the server only."""
+    monkeypatch.setattr(torch.optim, "Adam", torch.optim.SGD)
     model, cut = split("group"), 2
     value = {"correlation": 0.5, "shuffling": True}[key]
-    one_batch = replace(TRAINING, batch_size=18, optimizer="sgd")
+    one_batch = replace(TRAINING, batch_size=18)
     _, plain = updated(model, one_batch, cut)
     _, other = updated(model, replace(one_batch, **{key: value}), cut)
     moved = {

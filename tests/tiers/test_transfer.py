@@ -242,15 +242,15 @@ def test_flops_are_those_of_a_clients_step_and_of_what_it_sends():
                 scores.sum().backward()
         return counter.get_total_flops() / 2
 
-    one = fedgkt_costs(costs, 8.0)
+    one = fedgkt_costs(costs)
     assert one.client_flops[0] == pytest.approx(flops(True) + flops(False))
-    longer = fedgkt_costs(costs, 8.0, epochs=3)
+    longer = fedgkt_costs(costs, epochs=3)
     assert longer.client_flops[0] == pytest.approx(3 * flops(True) + flops(False))
     assert longer.server_flops[0] == one.server_flops[0] == costs.flops[1:].sum()
 
 
 def test_it_sends_activations_labels_and_scores_and_no_model():
-    costs = fedgkt_costs(resnet_costs(56, 16), 8.0)
+    costs = fedgkt_costs(resnet_costs(56, 16))
     assert costs.record_bytes.tolist() == [4 * 16 * 32 * 32 + 8 + 2 * 4 * 10]
     assert costs.model_bytes.tolist() == [0.0]
     assert costs.modules.tolist() == [1]

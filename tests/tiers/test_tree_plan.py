@@ -14,7 +14,7 @@ from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.course import billed_cuts, plan_tree_tiers, tree_course
 
 MIB = 2.0**20
-COSTS = costs_of_cuts(resnet_costs(56, 16), np.arange(1, 9), 8.0)
+COSTS = costs_of_cuts(resnet_costs(56, 16), np.arange(1, 9))
 WHOLE, MD1 = 522.40e6, 1.77e6  # FLOPs of a record, ResNet-56 (spec 1.2)
 
 

@@ -14,9 +14,9 @@ from m2fdp.tiers.clock import (
     RoundTimes,
     TierCosts,
     clients_of,
+    costs_of_cuts,
     draw_noise,
     draw_profiles,
-    fedavg_costs,
     resnet_costs,
     round_times,
     tier_costs,
@@ -75,12 +75,8 @@ class TierPlan:
 def draw_world(
     config: ClockConfig, seed: int, rounds: int, clients: int, share: float = 1.0
 ) -> World:
-    """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
-
-    Args:
-        rounds: R.
-        clients: K.
-        share: part of the clients that takes part in a round, drawn uniformly; one at least.
+    """Profiles, noise and who takes part, all keyed by the seed; equally many records each. A
+    `share` of the clients, drawn uniformly, takes part in a round; one at least.
 
     Raises:
         InputError: it would take too long to plan.
@@ -149,26 +145,20 @@ def oracle_of(tiering: TieringConfig) -> TieringConfig:
 
 
 def times_table(config: Config, n_clients: int) -> pd.DataFrame:
-    """Seconds of a round of each profile in each tier, in both units, without noise, of
-    K clients who hold equally many records.
-
-    Returns:
-        One row a unit, profile and tier; FedAvg's row has its place after them, as tier 0.
-    """
+    """Seconds of a round of each profile in each tier, in both units, without noise, of K clients
+    who hold equally many records: a row each. FedAvg's stands after the tiers', as tier 0."""
     tiering, clock = config.tiering, config.clock
     costs, rows = resnet_costs(clock.depth, clock.width), []
-    tiers = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
-    numbers = [*range(1, tiers.n_tiers + 1), 0]
+    cuts = tier_costs(costs, tiering.tiers, tiering.whole_model).modules
+    tiers = costs_of_cuts(costs, np.append(cuts, len(costs.flops)))
     profiles = np.arange(len(clock.profiles))
     for unit in UNITS:
         in_unit = clock.model_copy(update={"rate_unit": unit})
         clients = clients_of(in_unit, np.full(len(profiles), clock.records / n_clients), profiles)
-        split, whole = (
-            round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))
-        )
+        times = round_times(tiers, clients, in_unit)
         for place, (cpus, rate) in enumerate(clock.profiles):
-            for tier in numbers:
-                times, at = (split, (place, tier - 1)) if tier else (whole, (place, 0))
+            for column, tier in enumerate([*range(1, len(cuts) + 1), 0]):
+                at = place, column
                 rows.append(
                     {
                         "model": clock.model,

@@ -85,7 +85,7 @@ class Tiered(Billed):
         return plan_tree_tiers(
             config.tiering,
             config.clock,
-            costs_of_cuts(costs, cuts, config.clock.label_bytes),
+            costs_of_cuts(costs, cuts),
             network,
             lock_step_of(get_mechanism(config.privacy.mechanism), network, rounds),
             self.samples.sizes * self.sampling_rates,

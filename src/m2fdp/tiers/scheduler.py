@@ -31,15 +31,6 @@ _SLACK = 1e-12
 
 
 @dataclass(frozen=True)
-class TierProfile:
-    """What the scheduler believes of tiers 1 … M before it has seen any client: (M,) T^cp, relative
-    to each other, and (M,) T^sp, seconds of a record."""
-
-    client: np.ndarray
-    server: np.ndarray
-
-
-@dataclass(frozen=True)
 class SchedulerState:
     """What has been observed of the clients.
 
@@ -84,14 +75,17 @@ def schedule(
         state = observe(state, tiers, times.at(tiers).client, clients.rates)
 
 
-def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -> TierProfile:
-    """By the clock's FLOPs, or by D's Table 2 scaled to the server's time with md1 and md2 away;
-    `server_flops` are those a second."""
+def tier_profile(
+    config: TieringConfig, costs: TierCosts, server_flops: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the scheduler believes before it has seen any client: (M,) T^cp, relative to each other,
+    and (M,) T^sp, seconds of a record. By the clock's FLOPs, or by D's Table 2 scaled to the
+    server's time with md1 and md2 away; `server_flops` are those a second."""
     server = costs.server_flops / server_flops
     if config.profile == "clock":
-        return TierProfile(costs.client_flops, server)
+        return costs.client_flops, server
     client = np.array(_PAPER_CLIENT[-config.tiers :])
-    return TierProfile(client, np.array(_PAPER_SERVER[-config.tiers :]) * server[-TABLE_TIERS])
+    return client, np.array(_PAPER_SERVER[-config.tiers :]) * server[-TABLE_TIERS]
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
@@ -120,7 +114,10 @@ def observe(
 
 
 def estimate(
-    state: SchedulerState, profile: TierProfile, costs: TierCosts, records: np.ndarray
+    state: SchedulerState,
+    profile: tuple[np.ndarray, np.ndarray],
+    costs: TierCosts,
+    records: np.ndarray,
 ) -> np.ndarray:
     """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen.
 
@@ -129,9 +126,9 @@ def estimate(
     """
     rows = np.flatnonzero(state.tiers > 0)
     last = state.tiers[rows] - 1
-    client = np.full_like(state.means, np.nan)
-    client[rows] = profile.client / profile.client[last, None] * state.means[rows, last, None]
-    server = records[:, None] * profile.server
+    (of_client, of_server), client = profile, np.full_like(state.means, np.nan)
+    client[rows] = of_client / of_client[last, None] * state.means[rows, last, None]
+    server = records[:, None] * of_server
     sent = records[:, None] * costs.record_bytes + 2 * costs.model_bytes
     return np.maximum(client, server) + sent / state.rates[:, None]
 

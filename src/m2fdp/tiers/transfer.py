@@ -13,7 +13,6 @@ al. are of one client after the other, which forgets the first.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -56,8 +55,7 @@ def distillation(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
     return temperature**2 * (teachers.exp() * (teachers - ours)).sum(1)
 
 
-# What a client keeps: what it sends the activations of, and what scores them for itself.
-_FIRST = "first."
+_FIRST = "first."  # of a client's numbers: those of what it sends the activations of
 
 
 class ClientNetwork(nn.Module):
@@ -153,14 +151,13 @@ def build_transfer_model(
 
 
 class SideTrainer(NetworkTrainer):
-    """Trains one side's network on a copy of it, of the type and on the device of features."""
+    """Trains one side's network."""
 
     def __init__(
         self, module: nn.Module, loss: Loss, settings: LocalTraining, features: Tensor
     ) -> None:
-        self.module, self.loss = copy.deepcopy(module).to(features).train(), loss
+        super().__init__(module, loss, settings, features)
         self._flat = FlatModule(self.module)
-        super().__init__(self.module, settings)
 
     def descend(
         self, optimizer: Optimizer, scores: Tensor, labels: Tensor, taught: Tensor | None
@@ -183,8 +180,8 @@ class SideTrainer(NetworkTrainer):
         and scores (n, classes) of its records, batch norm by its running means and variances.
 
         Args:
-            records: features (n, C, H, W), labels (n,), and the server's scores (n, classes) if it
-                has been sent any.
+            records: features (n, C, H, W), labels (n,), and the server's scores (n, classes), or
+                None where it has been sent none.
         """
         self.load(numbers)
         features, labels, taught = records
@@ -244,8 +241,7 @@ class TransferProcess(EpochProcess):
     ) -> None:
         super().__init__(simulation, cuts, workers)
         model, features = simulation.model, self.features
-        if not isinstance(model, TransferModel):
-            raise TypeError(f"a model of clients and a server, not {model.name}")
+        assert isinstance(model, TransferModel)
         self.model = model
         self.client = SideTrainer(model.client, model.loss, settings, features)
         self.server = SideTrainer(model.server, model.loss, settings, features)
