@@ -3,7 +3,6 @@
 Weights and wall clocks are never read: all times of a run are known before it is trained (D eq. 5).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import nan
@@ -19,7 +18,7 @@ from m2fdp.core.models.checks import Shape
 from m2fdp.core.streams import generator
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.split_models import SplitModel, build_split_model, trained_tensors
+from m2fdp.tiers.split_models import SplitModel, build_split_model, count_numbers
 
 GIGA = 1e9
 # Of a float32, and of a record's label, which is sent with its activations.
@@ -157,7 +156,10 @@ def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCo
             head_flops.append(_step_flops(model.heads[str(number)], features)[0])
         if number == 1 and small is not None:
             small_flops = _step_flops(small.heads["1"], features)[0]
-    numbers, head_numbers = _n_numbers(model.modules), _n_numbers(model.heads.values())
+    numbers, head_numbers = (
+        [count_numbers(each) for each in modules]
+        for modules in (model.modules, model.heads.values())
+    )
     counts = map(np.array, (flops, numbers, outputs, head_flops, head_numbers))
     return ModuleCosts(*counts, small_flops)
 
@@ -185,10 +187,6 @@ def _step_flops(module: nn.Module, features: Tensor) -> tuple[float, Tensor]:
         output.sum().backward()
     module.zero_grad(set_to_none=True)
     return counter.get_total_flops() / len(features), output.detach().requires_grad_()
-
-
-def _n_numbers(modules: Iterable[nn.Module]) -> list[int]:
-    return [sum(t.numel() for t in trained_tensors(module).values()) for module in modules]
 
 
 @dataclass(frozen=True)

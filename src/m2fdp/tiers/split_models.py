@@ -5,7 +5,7 @@ follow. Everything that training changes is one flat vector: the chain's paramet
 heads in use, and the running means and variances of batch norm.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TypeVar
@@ -113,8 +113,8 @@ class SplitModel(Model):
 
     @property
     def weights_place(self) -> slice:
-        """Where the chain's own weights are, in the vector."""
-        return _span(part for part in self.parts if part.module and part.is_weight)
+        """Where the chain's own weights are, in the vector: in front."""
+        return slice(0, max(p.place.stop for p in self.parts if p.module and p.is_weight))
 
     @property
     def buffers_place(self) -> slice:
@@ -123,7 +123,8 @@ class SplitModel(Model):
 
     def head_place(self, tier: int) -> slice:
         """Where the head of a tier is, in the vector."""
-        return _span(part for part in self.parts if part.head == tier)
+        places = [part.place for part in self.parts if part.head == tier]
+        return slice(places[0].start, places[-1].stop)
 
     def initial_vector(self) -> Tensor:
         return flattened(self.tensors)
@@ -143,6 +144,11 @@ def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
     buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
     tensors = {**dict(module.named_parameters()), **buffers}
     return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def count_numbers(module: nn.Module) -> int:
+    """How many numbers training changes of it."""
+    return sum(tensor.numel() for tensor in trained_tensors(module).values())
 
 
 def flattened(tensors: Mapping[str, Tensor]) -> Tensor:
@@ -171,8 +177,8 @@ def build_split_model(
     The chain starts as the same model that is not cut does; heads have a stream of their own.
 
     Args:
-        seed: seed of the initial weights; None = shapes only, without numbers.
-        tiers: m, the cuts whose heads are in use.
+        seed: None = shapes only, without numbers.
+        tiers: m, the cuts whose heads are in use; after the last module there is none.
         small: whether a ResNet's head is the small network that FedGKT's clients have behind md1,
             which makes eight layers of it (D A.5); `cnn12` has no smaller kin.
     """
@@ -206,16 +212,10 @@ def build_split_model(
 
 
 def _drawn(seed: int | None, purpose: str, build: Callable[[], Built]) -> Built:
-    """Modules with weights drawn from the seed, or without any."""
+    """Modules with weights drawn from the seed; without one, without any."""
     if seed is None:
         with torch.device("meta"):
             return build()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, purpose))
         return build()
-
-
-def _span(parts: Iterable[Part]) -> slice:
-    """From the first of neighbouring parts to the last."""
-    places = [part.place for part in parts]
-    return slice(places[0].start, places[-1].stop)

@@ -36,7 +36,13 @@ from m2fdp.tiers.process import (
     descend,
     rows_of,
 )
-from m2fdp.tiers.split_models import build_split_model, flattened, scored, trained_tensors
+from m2fdp.tiers.split_models import (
+    build_split_model,
+    count_numbers,
+    flattened,
+    scored,
+    trained_tensors,
+)
 
 TEMPERATURE = 3.0
 _SENT_AT_A_TIME = 64
@@ -94,10 +100,10 @@ class TransferModel(Model):
 
     @property
     def server_place(self) -> slice:
-        return slice(0, _size(self.server))
+        return slice(0, count_numbers(self.server))
 
     def client_place(self, number: int) -> slice:
-        size = _size(self.client)
+        size = count_numbers(self.client)
         start = self.server_place.stop + number * size
         return slice(start, start + size)
 
@@ -127,11 +133,6 @@ class TransferModel(Model):
             sent[number :: self.n_clients] = part
         server = unflattened(trained_tensors(self.server), vector[self.server_place])
         return scored(self.server, server, sent)
-
-
-def _size(network: nn.Module) -> int:
-    """How many numbers training changes of it."""
-    return sum(tensor.numel() for tensor in trained_tensors(network).values())
 
 
 def build_transfer_model(
@@ -251,7 +252,7 @@ class TransferProcess(EpochProcess):
         # Of the clients of a round: their numbers (n, size), and of their records activations
         # (r, …) and scores (r, classes).
         n_clients = int(self.present.sum(axis=1).max())
-        self.numbers = self.room(n_clients, torch.Size([_size(model.client)]))
+        self.numbers = self.room(n_clients, torch.Size([count_numbers(model.client)]))
         self.sent, self.scores = (self.room(n_sent, each.shape[1:]) for each in (sent, scores))
 
     def start(self) -> State:
