@@ -26,7 +26,7 @@ from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.core.streams import Streams, seeded
 from m2fdp.core.topology.network import Network
 from m2fdp.secure_aggregation.rounds import stays
-from m2fdp.zones.lots import Exposure, NobodyElected, elect, exposure
+from m2fdp.zones.lots import NobodyElected, elect
 from m2fdp.zones.super_nodes import ByTurns
 from m2fdp.zones.table import COLUMNS, zones_table
 
@@ -52,22 +52,37 @@ class Offices:
         """bool (T, N_L), the devices that serve their zone."""
         return self.leaders[:, self.zones] == np.arange(len(self.zones))
 
-    def exposure(self, rounds: tuple[int, ...]) -> Exposure:
-        """Of all devices, in some of the rounds, counted from 0: int64 (N_L,) each."""
-        return _exposure(self, rounds)
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """What super-nodes could see of each device over some rounds, int64 (N_L,) each.
+
+    Attributes:
+        served: the rounds that the device served.
+        under_one_other: the most rounds that any single other device served while it took part.
+        under_coalition: the same of so many others together, the worst for the device.
+    """
+
+    served: np.ndarray
+    under_one_other: np.ndarray
+    under_coalition: np.ndarray
 
 
 @lru_cache(maxsize=256)
-def _exposure(offices: Offices, rounds: tuple[int, ...]) -> Exposure:
-    chosen = list(rounds)
-    n_devices = len(offices.zones)
-    counts = np.zeros((3, n_devices), dtype=np.int64)
-    for zone in range(offices.leaders.shape[1]):
+def exposure(offices: Offices, rounds: tuple[int, ...]) -> Exposure:
+    """Of all devices, in some of the rounds, counted from 0."""
+    present, leaders = offices.present[list(rounds)], offices.leaders[list(rounds)]
+    counts = np.zeros((3, len(offices.zones)), dtype=np.int64)
+    for zone in range(leaders.shape[1]):
         members = np.flatnonzero(offices.zones == zone)
-        leaders = offices.leaders[chosen, zone]
-        places = np.where(leaders < 0, -1, np.searchsorted(members, leaders))
-        of_zone = exposure(offices.present[chosen][:, members], places, offices.coalition)
-        counts[:, members] = of_zone.served, of_zone.under_one_other, of_zone.under_coalition
+        held = leaders[:, zone] >= 0
+        places = np.searchsorted(members, leaders[held, zone])
+        together = np.zeros((len(members), len(members)), dtype=np.int64)  # leader, device
+        np.add.at(together, places, present[held][:, members].astype(np.int64))
+        np.fill_diagonal(together, 0)
+        worst_first = -np.sort(-together, axis=0)
+        counts[0, members] = np.bincount(places, minlength=len(members))
+        counts[1:, members] = worst_first[0], worst_first[: offices.coalition].sum(axis=0)
     return Exposure(*counts)
 
 
@@ -88,7 +103,7 @@ class InOffice(ByTurns):
         members = list(line.position.members)
         for (network, laws), same_plans in plans.items():
             its_rounds = past.rounds(*same_plans)
-            exposed = self.offices.exposure(tuple(its_rounds.tolist()))
+            exposed = exposure(self.offices, tuple(its_rounds.tolist()))
             served = int(exposed.under_coalition[members].max())
             joined = len(its_rounds)
             if line.position.joins is not None:
@@ -100,7 +115,7 @@ class InOffice(ByTurns):
 
     def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
         others = self.offices.coalition
-        most_served = self.offices.exposure(tuple(range(past.total))).under_coalition
+        most_served = exposure(self.offices, tuple(range(past.total))).under_coalition
         return [
             f"serving in {most_served[list(line.position.members)].max()} of "
             f"{counted(past.total, 'round')}, the most that any "
@@ -205,11 +220,11 @@ def elections_table(assembly: Assembly) -> pd.DataFrame:
     rounds, tree = assembly.calibration.affordable_rounds, network.tree
     planned = assembly.run_plan.rounds
     offices = _drawn(network, planned, config.seed, config.threat.colluding)
-    exposure = offices.exposure(tuple(range(rounds)))
+    exposed = exposure(offices, tuple(range(rounds)))
     zones = [tree.names[-2][zone] for zone in tree.parents[-1]]
     return pd.DataFrame({"zone": zones, "device": tree.names[-1]}).assign(
         present=offices.present[:rounds].sum(axis=0),
-        **{name: getattr(exposure, name) for name in names},
+        **{name: getattr(exposed, name) for name in names},
     )
 
 
