@@ -22,7 +22,7 @@ from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import PUBLIC
 from m2fdp.core.topology.network import Network, heads_of
 from m2fdp.tiers.split_noise import exposed_splits
-from m2fdp.zones.views import Releases, Zones, zone_epsilons
+from m2fdp.zones.views import LEARNED, Releases, Zones, zone_epsilons
 
 # The first five are the run's, the same in every row.
 COLUMNS = (
@@ -31,14 +31,7 @@ COLUMNS = (
     "epsilon_nominal",
     "epsilon_by_h",
     "epsilon_by_h_with_sums",
-    "observer",
-    "sees",
-    "about",
-    "devices",
-    "rounds_known",
-    "noise_over_shift",
-    "epsilon",
-    "least_epsilon",
+    *LEARNED,
     "delta",
     "adjacency",
 )
@@ -88,10 +81,10 @@ def zones_table(
     if network.chance is not None:  # as the ledger counts
         zones = replace(zones, shown=~np.array([x.position.unnoticed for x in lines])[of_device])
     releases = [_releases(line, ledger, rounds) for line in lines]
-    found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
     nominal = nominal_epsilon(ledger, rounds, privacy)
-    found = found.assign(
+    learned = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
+    found = learned.assign(
         case=zones.case,
         v=v,
         epsilon_nominal=nominal,
