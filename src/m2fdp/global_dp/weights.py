@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum, log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from m2fdp.core.privacy.sight import KINDS, NOTHING
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
-from m2fdp.global_dp.releases import BallLaw, ModelLines, ModelNoise, composition
+from m2fdp.global_dp.releases import Ball, ModelLines, ModelNoise
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class Weights(Mechanism):
         """One release an aggregation."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
-            return composition(plan, _ball(position, premises.privacy))
+            return _ball(position, premises.privacy).composition(plan)
 
         return laws
 
@@ -176,14 +177,13 @@ def _positions(
             yield replace(position, members=tuple(members)), of_class
 
 
-def _ball(position: Position, privacy: PrivacyConfig) -> BallLaw:
+def _ball(position: Position, privacy: PrivacyConfig) -> Ball:
     rate = 1.0 if privacy.unit == "device" else position.sampling_rate
-    return BallLaw(rate, privacy.adjacency)
+    return Ball(rate, privacy.adjacency, 2 * privacy.clipping_norm, position.unit)
 
 
-@dataclass(frozen=True)
-class Exposures:
-    """t_1…t_5 of G's rule, each a number."""
+class Exposures(NamedTuple):
+    """t_1…t_5 of G's rule, by the keys of `ExposuresConfig`."""
 
     uplinks: int
     downlinks: int
@@ -195,16 +195,14 @@ class Exposures:
 def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     """How many messages are caught: as declared, or each of the schedule; an `InputError` where
     they are more than there are, or of one kind of uplinks."""
-    local, rounds = sum(top == 1 for plan in plans for top in plan.layers), len(plans)
+    local, rounds = sum(plan.layers.count(1) for plan in plans), len(plans)
     scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
-    said = privacy.exposures.model_dump()
-    for key, count in vars(scheduled).items():
-        if said[key] is not None and said[key] > count:
-            problem = f"is more than the schedule has, {count}; null means all of them"
-            raise InputError(f"privacy.exposures.{key}", said[key], problem)
-    result = Exposures(
-        **{key: count if said[key] is None else said[key] for key, count in vars(scheduled).items()}
-    )
+    said = privacy.exposures.model_dump(exclude_none=True)
+    for key, count in said.items():
+        if count > (there := getattr(scheduled, key)):
+            problem = f"is more than the schedule has, {there}; null means all of them"
+            raise InputError(f"privacy.exposures.{key}", count, problem)
+    result = scheduled._replace(**said)
     if result.cloud_rounds > result.uplinks:
         problem = (
             f"is more than the uplinks that are caught, {result.uplinks}, of which they are some"
