@@ -45,8 +45,7 @@ class ModuleCosts:
         flops: (n,), with those of the gradient in the input, except for md1, whose input is data.
         numbers: (n,) parameters, and running means and variances of batch norm.
         outputs: (n,) numbers of a record that the module gives.
-        head_flops: (n − 1,).
-        head_numbers: (n − 1,).
+        head_flops, head_numbers: (n − 1,).
         small_flops: FLOPs of the small network that FedGKT's clients have behind md1; NaN where
             that is not counted.
     """
@@ -84,12 +83,8 @@ class TierCosts:
 
 
 def tier_costs(costs: ModuleCosts, n_tiers: int, whole_model: bool = False) -> TierCosts:
-    """The last M tiers of all (D Table 11).
-
-    Args:
-        whole_model: one tier more, beyond D, in which the client trains everything, sends
-            nothing but its model, and needs no head.
-    """
+    """The last M tiers of all (D Table 11). The `whole_model` is one tier more, beyond D, in which
+    the client trains everything, sends nothing but its model, and needs no head."""
     n_cuts = len(costs.head_flops)
     if not 1 <= n_tiers <= n_cuts:
         raise ValueError(f"1 to {n_cuts} tiers, not {n_tiers}")
@@ -126,11 +121,9 @@ def splitfed_costs(costs: ModuleCosts) -> TierCosts:
 
 
 def fedgkt_costs(costs: ModuleCosts, epochs: int = 1) -> TierCosts:
-    """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020).
-
-    A client trains for some epochs, then passes over its records once more for what it sends:
-    activations, labels and scores, and is sent scores. No model travels.
-    """
+    """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020). A
+    client trains, passes over its records once more for what it sends (activations, labels and
+    scores), and is sent scores. No model travels."""
     client = epochs * (costs.flops[0] + costs.small_flops)
     client += _FORWARD_OF_FIRST * costs.flops[0] + _FORWARD * costs.small_flops
     sent = BYTES_PER_NUMBER * (costs.outputs[0] + 2 * costs.outputs[-1]) + LABEL_BYTES
@@ -250,11 +243,9 @@ def slowness(cpus: np.ndarray) -> np.ndarray:
 
 
 def draw_profiles(config: ClockConfig, n_clients: int, rounds: int, seed: int) -> np.ndarray:
-    """The profile, by its place in the list, of every client in every round.
-
-    At the start each profile has its share of the clients, in their order; at every switch a
-    share of the clients draws one anew, uniformly (D Sec. 4.1): (R, K) int64.
-    """
+    """The profile of every client in every round, by its place in the list: (R, K) int64. At the
+    start each profile has its share of the clients, in their order; at every switch a share of the
+    clients draws one anew, uniformly (D Sec. 4.1)."""
     n_profiles = len(config.profiles)
     present = np.arange(n_clients) * n_profiles // n_clients
     n_switching = round(config.switch_share * n_clients)

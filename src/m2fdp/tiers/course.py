@@ -87,15 +87,9 @@ def clock_costs(clock: ClockConfig, trained: ModuleCosts) -> ModuleCosts:
 def plan_course(
     config: Config, way: Way, trained: ModuleCosts, sizes: np.ndarray, present: np.ndarray
 ) -> TierCourse:
-    """The course of a run in epochs.
-
-    A profile and the noise are those of a client, whatever trains; one seed has one world.
-
-    Args:
-        trained: modules of the model that is trained.
-        sizes: int64 (K,), the clients' records.
-        present: bool (R, K), who takes part.
-    """
+    """The course of a run in epochs: of the `trained` model's modules, the numbers of the clients'
+    records, int64 (K,), and who takes part, bool (R, K). Profiles and noise are the seed's,
+    whatever trains."""
     clock, tiering, resources = config.clock, config.tiering, config.resources
     training, (rounds, n_clients) = config.training, present.shape
     # An epoch more computes, and sends activations, once more.
@@ -165,10 +159,8 @@ def plan_tree_tiers(
 
     Args:
         costs: tiers 1 … n of the model that is billed, and the whole of it.
-        network: nodes, whose `splits` says which devices may split; others have the whole model.
-        lock_step: which devices step together.
+        network: its `splits` say which devices may split; others have the whole model.
         minibatches: float64 (N_L,), the expected records of a device's local step.
-        plans: the rounds t = 1…T.
     """
     n_devices, rounds = len(minibatches), len(plans)
     order = generator(seed, "profile-order").permutation(n_devices)
@@ -205,9 +197,7 @@ def plan_tree_tiers(
 def tree_course(
     tiers: TreeTiers, links: Sequence[Links], plans: Sequence[RoundPlan], config: ResourcesConfig
 ) -> TierCourse:
-    """What the rounds cost, and what is told of them: devices, then servers' links, by those
-    of each network. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
-    """
+    """What the rounds cost, and what is told of them: devices, then the links of servers."""
     costs, logged = [], []
     for number, servers in enumerate(round_costs(links, plans, Links.servers)):
         took = tiers.took[number]
@@ -223,9 +213,8 @@ def _choices(
     tiering: TieringConfig, n_cuts: int, network: Network
 ) -> tuple[np.ndarray, np.ndarray]:
     """The tiers that each device may be in, bool (N_L, n + 1), and where it starts, (N_L,)."""
-    splits = np.zeros(network.tree.n_devices, dtype=bool)
-    if network.splits is not None:
-        splits = network.splits
+    nobody = np.zeros(network.tree.n_devices, dtype=bool)
+    splits = nobody if network.splits is None else network.splits
     fewest = n_cuts - min(tiering.tiers, n_cuts)  # cuts below the lowest of the M highest
     tiers = np.arange(1, n_cuts + 2)
     of_splits = (tiers > fewest) & ((tiers <= n_cuts) | tiering.whole_model)

@@ -51,14 +51,8 @@ class World:
 
 @dataclass(frozen=True)
 class TierPlan:
-    """All (R,) or (R, K).
-
-    Attributes:
-        tiers: 1 … M; -1 = absent.
-        seconds: what the round takes.
-        oracle: what it would take, had its times been known before.
-        baselines: what a round of each of `BASELINES` takes the same clients, by name.
-    """
+    """Tiers (R, K), 1 … M, -1 = absent; and what each round takes, (R,): by these tiers, had its
+    times been known before (`oracle`), and by each of `BASELINES` the same clients."""
 
     tiers: np.ndarray
     seconds: np.ndarray
@@ -96,15 +90,10 @@ def draw_world(
     )
 
 
-def plan_tiers(
-    tiering: TieringConfig, clock: ClockConfig, world: World, costs: ModuleCosts | None = None
-) -> TierPlan:
-    """The tiers of a run and the seconds of its rounds.
-
-    A server that is shared is billed, but not scheduled for: D's rule takes the server's time as
-    given. The model that is billed is the clock's own, unless `costs` are of another.
-    """
-    modules = costs or resnet_costs(clock.depth, clock.width)
+def plan_tiers(tiering: TieringConfig, clock: ClockConfig, world: World) -> TierPlan:
+    """The tiers of a run and the seconds of its rounds. A server that is shared is billed, but not
+    scheduled for: D's rule takes the server's time as given."""
+    modules = resnet_costs(clock.depth, clock.width)
     rounds = list(timed(DTFL, tiering, clock, modules, world))
     return TierPlan(
         np.array([tiers for tiers, _, _ in rounds]),

@@ -51,11 +51,9 @@ class LocalTraining:
 
 
 class FlatModule:
-    """The parameters of a module in one vector, and their gradients in another.
-
-    An optimizer steps it as a single parameter: tens of small tensors would cost it more time
-    than their gradients do. Filters lie in it as convolutions like them.
-    """
+    """The parameters of a module in one vector, and their gradients in another. An optimizer steps
+    it as a single parameter: tens of small tensors would cost it more time than their gradients
+    do. Filters lie in it as convolutions like them."""
 
     def __init__(self, module: nn.Module) -> None:
         parameters = list(module.parameters())
@@ -238,6 +236,11 @@ class EpochProcess:
         """(R, C, H, W), of all clients."""
         return self.simulation.shards.features
 
+    def records(self, client: int) -> tuple[Tensor, Tensor]:
+        """A client's features (n, C, H, W) and labels (n,)."""
+        rows = self.rows[client]
+        return self.features[rows], self.simulation.shards.labels[rows]
+
     def share(self, clients: np.ndarray, work: Work) -> None:
         """Call `work` with ranges of some clients, int64 (n,), in this process and others."""
         costs = self.sizes[clients].astype(np.float64)
@@ -270,11 +273,9 @@ class TierProcess(EpochProcess):
         return State(0, weights, Slots(server))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """Everybody who takes part trains from the global model; the mean is the next one.
-
-        Clients are summed in their order, so no result depends on the number of processes. Batch
-        norm's means and variances are averaged, and no server rule steps them.
-        """
+        """Everybody who takes part trains from the global model; the mean is the next one. Clients
+        are summed in their order, so no result depends on the number of processes. Batch norm's
+        means and variances are averaged, and no server rule steps them."""
         cuts, present = self.cuts[state.round], np.flatnonzero(self.present[state.round])
         weights = np.zeros(len(cuts))
         weights[present] = self.sizes[present] / self.sizes[present].sum()
@@ -312,9 +313,7 @@ class TierProcess(EpochProcess):
         draws = self.simulation.randomness.sampling, state.round + 1
         for place in part:
             number = int(clients[place])
-            rows = self.rows[number]
-            records = self.features[rows], self.simulation.shards.labels[rows]
             client = number, int(self.cuts[state.round, number])
             self.results[place] = self.trainer.update(
-                state.weights, records, client, step_size, draws
+                state.weights, self.records(number), client, step_size, draws
             )

@@ -32,14 +32,9 @@ _SLACK = 1e-12
 
 @dataclass(frozen=True)
 class SchedulerState:
-    """What has been observed of the clients.
-
-    Attributes:
-        means: (K, M) seconds of a round's own computing, by the tier that the client was in;
-            NaN where it never was.
-        rates: (K,) bytes a second, when last seen.
-        tiers: (K,) when last seen; 0 = never.
-    """
+    """What has been observed of the clients: mean seconds of a round's own computing (K, M), by the
+    tier that the client was in, NaN where it never was; and when last seen, bytes a second (K,) and
+    tiers (K,), 0 = never."""
 
     means: np.ndarray
     rates: np.ndarray
@@ -53,9 +48,8 @@ def schedule(
     allowed: np.ndarray,
     rounds: Iterable[Scheduled],
 ) -> Iterator[tuple[np.ndarray, RoundTimes]]:
-    """The clients' tiers (K,) round by round, -1 = absent, and all times of the round.
-
-    The scheduler sees what a server would: times and rates of rounds that are over.
+    """The clients' tiers (K,) round by round, -1 = absent, and all times of the round. A scheduler
+    sees what a server would: times and rates of rounds that are over.
 
     Args:
         start: int64 (K,), the tiers of clients of whom nothing is known.
@@ -119,11 +113,9 @@ def estimate(
     costs: TierCosts,
     records: np.ndarray,
 ) -> np.ndarray:
-    """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen.
-
-    Line 25 is printed with the size of the tier that the client was in; the data it would send
-    are meant.
-    """
+    """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen. In
+    line 25 the size of the tier that the client was in is printed, and the data that it would send
+    are meant."""
     rows = np.flatnonzero(state.tiers > 0)
     last = state.tiers[rows] - 1
     (of_client, of_server), client = profile, np.full_like(state.means, np.nan)
@@ -134,15 +126,12 @@ def estimate(
 
 
 def assign(estimates: np.ndarray, initial_tier: int | np.ndarray) -> np.ndarray:
-    """Tiers (K,) that make the slowest client as fast as can be (lines 31 to 34, D eq. 6).
+    """Tiers (K,) that make the slowest client as fast as can be (lines 31 to 34, D eq. 6), by
+    estimates (K, M). Clients of NaN start in the initial tier, one for all or (K,); none may be in
+    a tier of infinity.
 
     With exact estimates no other tiers are faster: the slowest client's best time bounds all, and
     is attained. Who has time left keeps as much of the model as it can.
-
-    Args:
-        estimates: (K, M); clients of NaN start in the initial tier, and none may be in a tier of
-            infinity.
-        initial_tier: one for all, or (K,).
     """
     tiers = np.full(len(estimates), initial_tier, dtype=np.int64)
     observed = ~np.isnan(estimates).any(axis=1)

@@ -172,9 +172,8 @@ def build_split_model(
     tiers: Sequence[int],
     small: bool = False,
 ) -> SplitModel:
-    """The configured model, to be cut.
-
-    The chain starts as the same model that is not cut does; heads have a stream of their own.
+    """The configured model, to be cut. The chain starts as the same model that is not cut does;
+    heads have a stream of their own.
 
     Args:
         seed: None = shapes only, without numbers.

@@ -52,11 +52,8 @@ SCORES = "scores"
 
 def distillation(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
     """T^2 KL(p || q), (B,), with p and q the softmax over T of what is taught and of the scores,
-    (B, C) both.
-
-    With the factor its gradient is about as long as the cross-entropy's, whatever T is (Hinton et
-    al. 2015). The factor is in the code of He et al., not in their formula.
-    """
+    (B, C) both. With the factor, which is in the code of He et al. and not in their formula, its
+    gradient is about as long as the cross-entropy's, whatever T is (Hinton et al. 2015)."""
     ours, teachers = ((values / temperature).log_softmax(1) for values in (scores, taught))
     return temperature**2 * (teachers.exp() * (teachers - ours)).sum(1)
 
@@ -80,11 +77,8 @@ class ClientNetwork(nn.Module):
 @dataclass(frozen=True, eq=False)
 class TransferModel(Model):
     """The numbers of the server, md2 to the last module, and then each client's, in one vector:
-    parameters, and batch norm's running means and variances.
-
-    As a `Model` it scores every record by some client's md1 and the server. Only structure and
-    initial numbers of the networks are used.
-    """
+    parameters, and batch norm's running means and variances. As a `Model` it scores every record by
+    some client's md1 and the server."""
 
     client: ClientNetwork = field(kw_only=True)
     server: nn.Module = field(kw_only=True)
@@ -231,11 +225,8 @@ def whole_batches(order: Tensor, size: int) -> list[Tensor]:
 
 
 class TransferProcess(EpochProcess):
-    """Clients and server teach each other.
-
-    A state's weights are the server's numbers and every client's; its slot `scores` has what the
-    server has sent of each record.
-    """
+    """Clients and server teach each other. A state's weights are the server's numbers and every
+    client's; its slot `scores` has what the server has sent of each record."""
 
     def __init__(
         self, simulation: Simulation, cuts: np.ndarray, settings: LocalTraining, workers: int
@@ -260,11 +251,9 @@ class TransferProcess(EpochProcess):
         return State(0, self.model.initial_vector().to(self.features), Slots({SCORES: scores}))
 
     def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """Everybody who takes part trains and sends, then the server trains and answers.
-
-        Who does not keeps its numbers, and the scores that it was sent. A tap hears nothing: no
-        model travels.
-        """
+        """Everybody who takes part trains and sends, then the server trains and answers. Who does
+        not keeps its numbers, and the scores that it was sent. A tap hears nothing: no model
+        travels."""
         number, labels = state.round + 1, self.simulation.shards.labels
         clients = np.flatnonzero(self.present[state.round])
         self.share(clients, partial(self._train, clients, state, plan.step_size))
@@ -283,17 +272,15 @@ class TransferProcess(EpochProcess):
 
     def _train(self, clients: np.ndarray, state: State, step_size: float, part: range) -> None:
         """Leave the numbers of some clients int64 (n,), and what they send, for the server."""
-        of_sent, labels = rows_of(self.sizes[clients]), self.simulation.shards.labels
-        sampling = self.simulation.randomness.sampling
+        of_sent, sampling = rows_of(self.sizes[clients]), self.simulation.randomness.sampling
         # The server has answered whoever has taken part before.
         answered = self.present[: state.round].sum(axis=0) > 0
         for place in part:
             client, sent = int(clients[place]), of_sent[place]
-            rows = self.rows[client]
-            taught = state.slots.server[SCORES][rows] if answered[client] else None
+            scores = state.slots.server[SCORES][self.rows[client]] if answered[client] else None
             self.numbers[place], self.sent[sent], self.scores[sent] = self.client.train_client(
                 state.weights[self.model.client_place(client)],
-                (self.features[rows], labels[rows], taught),
+                (*self.records(client), scores),
                 step_size,
                 sampling.generator("tier-batches", state.round + 1, client),
             )
