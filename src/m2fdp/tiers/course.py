@@ -34,7 +34,7 @@ from m2fdp.tiers.clock import (
     round_times,
 )
 from m2fdp.tiers.config import TRAINED, ClockConfig, PlateauConfig, TieringConfig
-from m2fdp.tiers.plan import World, oracle_of, seconds_of, timed
+from m2fdp.tiers.plan import oracle_of, seconds_of, timed, world_of
 from m2fdp.tiers.scheduler import ABSENT, Scheduled, schedule
 from m2fdp.tiers.ways import Way
 
@@ -91,15 +91,10 @@ def plan_course(
     records, int64 (K,), and who takes part, bool (R, K). Profiles and noise are the seed's,
     whatever trains."""
     clock, tiering, resources = config.clock, config.tiering, config.resources
-    training, (rounds, n_clients) = config.training, present.shape
+    training = config.training
     # An epoch more computes, and sends activations, once more.
     epochs = training.local_epochs if way.averaged else 1
-    world = World(
-        sizes * float(epochs),
-        draw_profiles(clock, n_clients, rounds, config.seed),
-        draw_noise(clock.noise, n_clients, rounds, config.seed),
-        present,
-    )
+    world = world_of(clock, config.seed, sizes * float(epochs), present)
     modules = clock_costs(clock, trained)
     of_tiers = way.costs(modules, clock, tiering, training.local_epochs)
     oracle = seconds_of(way, oracle_of(tiering), clock, modules, world) if way.tiered else None

@@ -82,12 +82,14 @@ def draw_world(
     for number in range(rounds) if share < 1.0 else ():
         draws = generator(seed, "clock-participants", number)
         present[number, draws.choice(clients, max(1, round(share * clients)), replace=False)] = True
-    return World(
-        np.full(clients, config.records / clients),
-        draw_profiles(config, clients, rounds, seed),
-        draw_noise(config.noise, clients, rounds, seed),
-        present,
-    )
+    return world_of(config, seed, np.full(clients, config.records / clients), present)
+
+
+def world_of(config: ClockConfig, seed: int, records: np.ndarray, present: np.ndarray) -> World:
+    """Profiles and noise of clients with so many records (K,), who take part (R, K)."""
+    rounds, clients = present.shape
+    profiles = draw_profiles(config, clients, rounds, seed)
+    return World(records, profiles, draw_noise(config.noise, clients, rounds, seed), present)
 
 
 def plan_tiers(tiering: TieringConfig, clock: ClockConfig, world: World) -> TierPlan:

@@ -33,12 +33,10 @@ def _of_threat(run: Request) -> Iterator[InputError]:
                 "super-nodes by turns (topology.super_nodes.kind: elected) and read its messages "
                 "un-noised; let devices add the noise, or use fixed"
             )
-            refused = (
-                ("threat.distrusted", kind)
-                if kind in named
-                else ("algorithm", run.config.algorithm)
+            by_algorithm = "algorithm", run.config.algorithm
+            yield InputError(
+                *(("threat.distrusted", kind) if kind in named else by_algorithm), text
             )
-            yield InputError(*refused, text)
     if SUPER_NODES in named and not run.network.members_serve:
         text = "are elected ones (topology.super_nodes.kind: elected); fixed ones are servers"
         yield InputError("threat.distrusted", SUPER_NODES, text)

@@ -49,18 +49,17 @@ def with_elections(plan: Plan, config: Config) -> Plan:
     too_many = colluding > (on_line - 1) / 3  # H Sec. IV-A
     if too_many.any():
         zone = int(np.argmax(too_many))
-        raise InputError(
-            "threat.colluding",
-            colluding,
+        problem = (
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
-            f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3",
+            f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3"
         )
+        raise InputError("threat.colluding", colluding, problem)
     return replace(plan, network=replace(network, members_serve=True))
 
 
 def zone_read_in_clear(network: Network) -> str | None:
-    """The name of a zone whose elected super-nodes read something of its devices without noise;
-    None where there is none, or nobody is elected."""
+    """The name of a zone whose elected super-nodes read something of its devices without noise, if
+    there is one."""
     if not network.members_serve:
         return None
     tree = network.tree
@@ -79,11 +78,8 @@ def _hidden(network: Network) -> bool:
 
 @dataclass(frozen=True)
 class ByTurns(Account):
-    """The account of an observer that sees more in some rounds, counted as if in all.
-
-    Attributes:
-        otherwise: the deviation in all other rounds.
-    """
+    """The account of an observer that sees more in some rounds, counted as if in all, and else
+    behind the deviation `otherwise`."""
 
     otherwise: float
 
