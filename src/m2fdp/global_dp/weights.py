@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import fsum, log, sqrt
-from typing import NamedTuple
 
 import numpy as np
 
@@ -182,7 +181,8 @@ def _ball(position: Position, privacy: PrivacyConfig) -> Ball:
     return Ball(rate, privacy.adjacency, 2 * privacy.clipping_norm, position.unit)
 
 
-class Exposures(NamedTuple):
+@dataclass(frozen=True)
+class Exposures:
     """t_1…t_5 of G's rule, by the keys of `ExposuresConfig`."""
 
     uplinks: int
@@ -202,7 +202,7 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
         if count > (there := getattr(scheduled, key)):
             problem = f"is more than the schedule has, {there}; null means all of them"
             raise InputError(f"privacy.exposures.{key}", count, problem)
-    result = scheduled._replace(**said)
+    result = replace(scheduled, **said)
     if result.cloud_rounds > result.uplinks:
         problem = (
             f"is more than the uplinks that are caught, {result.uplinks}, of which they are some"

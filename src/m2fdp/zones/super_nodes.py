@@ -5,7 +5,7 @@ take part is the server for a round. So the zone trusts its own devices with its
 (H Sec. III-A), each of them in turn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,9 @@ import numpy as np
 from m2fdp.core.algorithms.base import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature, always
+from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.premises import Position, Premises
 from m2fdp.core.privacy.releases import (
     WORDS,
@@ -33,6 +36,7 @@ from m2fdp.core.privacy.sight import (
     Reading,
 )
 from m2fdp.core.topology.network import Network, heads_of
+from m2fdp.zones.room import SUPER_NODES as ELECTED
 
 
 def with_elections(plan: Plan, config: Config) -> Plan:
@@ -132,3 +136,36 @@ SUPER_NODES = Kind(
     bound_with=SIBLINGS,
     line=_line,
 )
+
+
+FACTS = (
+    replace(
+        a.FIXED_SERVERS,
+        key="topology.super_nodes.kind",
+        remedy="fixed",
+        holds=lambda run: not run.network.members_serve,
+    ),
+)
+
+
+def _of_threat(run: Request) -> Iterator[InputError]:
+    """Who serves by turns reads in clear, and is not distrusted where nobody is elected."""
+    named = set(run.config.threat.distrusted)
+    zone = zone_read_in_clear(run.network) if run.plan.private else None
+    bound = {SIBLINGS, ELECTED} & (run.plan.distrusts | named)
+    for kind in sorted(bound, key=lambda kind: (kind not in named, kind)):
+        if zone is not None:
+            text = (
+                f"can't be protected from ({kind}) in zone {zone}, whose devices are its "
+                "super-nodes by turns (topology.super_nodes.kind: elected) and read its messages "
+                "un-noised; let devices add the noise, or use fixed"
+            )
+            by_algorithm = "algorithm", run.config.algorithm
+            refused = ("threat.distrusted", kind) if kind in named else by_algorithm
+            yield InputError(*refused, text)
+    if ELECTED in named and not run.network.members_serve:
+        text = "are elected ones (topology.super_nodes.kind: elected); fixed ones are servers"
+        yield InputError("threat.distrusted", ELECTED, text)
+
+
+FEATURES = (Feature("threat, in zones", always, values=_of_threat),)
