@@ -150,11 +150,11 @@ def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCo
         if number == 1 and small is not None:
             small_flops = _step_flops(small.heads["1"], features)[0]
     numbers, head_numbers = (
-        [count_numbers(each) for each in modules]
+        np.array([count_numbers(each) for each in modules])
         for modules in (model.modules, model.heads.values())
     )
-    counts = map(np.array, (flops, numbers, outputs, head_flops, head_numbers))
-    return ModuleCosts(*counts, small_flops)
+    by_module = np.array(flops), numbers, np.array(outputs)
+    return ModuleCosts(*by_module, np.array(head_flops), head_numbers, small_flops)
 
 
 @cache
