@@ -1,9 +1,10 @@
 """`weights`, G's (Long et al.): whole models are clipped to C, and noised on the way up and down.
 
 A device takes plain gradient steps, clips its model to norm C and adds noise to its message. An
-edge server adds noise to its message and to its broadcasts, the cloud to its broadcasts. Noise is
-in the model's own unit, for any step size. `m2fdp.global_dp.releases` says what each release is
-worth. The tree has two tiers: G has no other.
+edge server adds noise to its message and to its broadcasts, the cloud to its broadcasts. Where an
+edge server is trusted, its devices add nothing: the server does. Noise is in the model's own unit,
+for any step size. `m2fdp.global_dp.releases` says what each release is worth. The tree has two
+tiers: G has no other.
 
 G's rule (eqs 4.1 to 4.11), `calibration: paper`, assumes that one of m records moves a model by
 2C/m. It moves one by 2C. Deviations come as float64 (N_l, 2), of a global and a local aggregation.
@@ -16,8 +17,10 @@ from math import fsum, log, sqrt
 
 import numpy as np
 
+from m2fdp.core.algorithms.base import Algorithm, Given, Plan
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.accounting import Composition
 from m2fdp.core.privacy.mechanisms.base import (
     Clipping,
@@ -33,7 +36,7 @@ from m2fdp.core.privacy.releases import Laws, Release
 from m2fdp.core.privacy.sight import KINDS, NOTHING
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network
+from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.global_dp.releases import Ball, ModelLines, ModelNoise
 
 
@@ -291,3 +294,31 @@ def _all(network: Network) -> np.ndarray:
 
 
 WEIGHTS = Weights()
+
+
+def _plan(given: Given) -> Plan:
+    *_, devices = noise_plan(given.tree, given.trust)
+    servers = [np.ones(given.tree.n_nodes(layer)) for layer in range(given.tree.depth)]
+    network = Network(given.tree, given.trust, (*servers, devices))
+    return Plan(network, given.schedule, private=True)
+
+
+GLOBAL_DP = Algorithm(
+    "global_dp", "Global DP (G)", "method", _plan, mechanisms=frozenset({"weights"})
+)
+
+
+def drowned(assembly: Assembly) -> list[str]:
+    """A line where the noise of a message is longer than a clipped model."""
+    mechanism = assembly.calibration.mechanism
+    norm = mechanism.clipping.model_norm
+    if norm is None:
+        return []
+    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
+    length = of_message * assembly.model.n_parameters**0.5
+    if length <= norm:
+        return []
+    return [
+        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
+        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
+    ]
