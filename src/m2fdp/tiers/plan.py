@@ -139,31 +139,27 @@ def times_table(config: Config, n_clients: int) -> pd.DataFrame:
     """Seconds of a round of each profile in each tier, in both units, without noise, of K clients
     who hold equally many records: a row each. FedAvg's stands after the tiers', as tier 0."""
     tiering, clock = config.tiering, config.clock
-    costs, rows = resnet_costs(clock.depth, clock.width), []
+    costs, units = resnet_costs(clock.depth, clock.width), []
     cuts = tier_costs(costs, tiering.tiers, tiering.whole_model).modules
     tiers = costs_of_cuts(costs, np.append(cuts, len(costs.flops)))
-    profiles = np.arange(len(clock.profiles))
+    (cpus, rates), profiles = np.array(clock.profiles).T, np.arange(len(clock.profiles))
     for unit in UNITS:
         in_unit = clock.model_copy(update={"rate_unit": unit})
         clients = clients_of(in_unit, np.full(len(profiles), clock.records / n_clients), profiles)
         times = round_times(tiers, clients, in_unit)
-        for place, (cpus, rate) in enumerate(clock.profiles):
-            for column, tier in enumerate([*range(1, len(cuts) + 1), 0]):
-                at = place, column
-                rows.append(
-                    {
-                        "model": clock.model,
-                        "rate_unit": unit,
-                        "cpus": cpus,
-                        "rate": rate,
-                        "tier": tier,
-                        "client_s": times.client[at],
-                        "server_s": times.server[at],
-                        "communication_s": times.communication[at],
-                        "round_s": times.parallel()[at],
-                    }
-                )
-    return pd.DataFrame(rows)
+        of_unit = {
+            "model": clock.model,
+            "rate_unit": unit,
+            "cpus": np.repeat(cpus, tiers.n_tiers),
+            "rate": np.repeat(rates, tiers.n_tiers),
+            "tier": np.tile([*range(1, tiers.n_tiers), 0], len(profiles)),
+            "client_s": times.client.ravel(),
+            "server_s": times.server.ravel(),
+            "communication_s": times.communication.ravel(),
+            "round_s": times.parallel().ravel(),
+        }
+        units.append(pd.DataFrame(of_unit))
+    return pd.concat(units, ignore_index=True)
 
 
 def rounds_table(plan: TierPlan, config: Config) -> pd.DataFrame:

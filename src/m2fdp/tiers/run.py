@@ -119,8 +119,7 @@ class Tiered(Billed):
         nobody trusts, if asked, drawn once a record by randomised response."""
         simulation, privacy = super().simulated(simulation), self.config.privacy
         if self.splits is not None:
-            splits = Splits(self.splits.tiers, privacy.client_share, privacy.activation_clip)
-            simulation = simulation.having(splits)
+            simulation = simulation.having(Splits(self.splits.tiers, privacy.client_share))
         exposed, shards = exposed_splits(self.run_plan.networks[0]), simulation.shards
         if privacy.labels == "public" or not exposed.any():
             return simulation

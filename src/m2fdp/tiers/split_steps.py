@@ -27,6 +27,7 @@ from m2fdp.core.engine.sequential import SequentialBackend, channels_last
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.privacy.mechanisms.base import ClientNoise
+from m2fdp.tiers.config import SplitPrivacy
 from m2fdp.tiers.split_models import Part, SplitModel, trained_tensors
 
 # Called with what a server that nobody trusts receives of a device in a step: the device, its
@@ -43,12 +44,10 @@ class Splits:
         tiers: int64 (T, N_L), 1 … n_tiers of each device in each round; one more is the whole
             model, on the device; below 1 = it does not take part.
         client_share: beta.
-        activation_clip: C_z.
     """
 
     tiers: np.ndarray
     client_share: float
-    activation_clip: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +192,7 @@ class SplitRound(Round):
             rows = slice(int(sent.offsets[unit]), int(sent.offsets[unit + 1]))
             clipped = values[rows].flatten(1)
             if len(clipped):
-                clipped = clip_rows(clipped, self.splits.activation_clip, flat_clip)
+                clipped = clip_rows(clipped, SplitPrivacy.activation_clip, flat_clip)
                 stream = streams.generator("activation-noise", number, step, device)
                 drawn = standard_normals(stream, np.arange(len(clipped)), clipped.cpu()).to(clipped)
                 drawn *= self.client_noise.activations[device]
