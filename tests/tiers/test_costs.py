@@ -26,20 +26,18 @@ ACTIVATION_BYTES = [65_536, 262_144, 262_144, 131_072, 131_072, 65_536, 65_536]
 HEADS = [170, 650, 650, 1_290, 1_290, 2_570, 2_570]
 
 
-@pytest.mark.parametrize("depth", [56, 110])
-def test_modules_are_ds(depth):
+@pytest.mark.parametrize(
+    ("depth", "numbers", "flops"),
+    [(56, 591_322 + 8_992, 522.40), (110, 1_147_738 + 17_056, 1_003.70)],
+)
+def test_modules_and_whole_models_are_ds(depth, numbers, flops):
     costs = resnet_costs(depth, 16)
     assert costs.numbers.tolist() == np.add(PARAMETERS[depth], BUFFERS[depth]).tolist()
     assert (4 * costs.outputs[:-1]).tolist() == ACTIVATION_BYTES
     assert costs.head_numbers.tolist() == HEADS
     assert costs.flops / MEGA == pytest.approx(MEGA_FLOPS[depth], abs=0.005)
-
-
-def test_the_whole_models_are_ds():
-    for depth, numbers, flops in ((56, 591_322 + 8_992, 522.40), (110, 1_147_738 + 17_056, 1003.7)):
-        costs = resnet_costs(depth, 16)
-        assert costs.numbers.sum() == numbers
-        assert costs.flops.sum() / MEGA == pytest.approx(flops, abs=0.005)
+    assert costs.numbers.sum() == numbers
+    assert costs.flops.sum() / MEGA == pytest.approx(flops, abs=0.005)
 
 
 def test_flops_are_those_counted_by_hand():

@@ -66,8 +66,7 @@ def test_absent_clients_cost_nothing_and_have_no_tier():
 def test_an_epoch_more_computes_and_sends_activations_once_more():
     """FedAvg's second epoch costs the slowest client what it computes: 0.1 CPU is 7.35 times 1."""
     one, two = course(FEDAVG), course(FEDAVG, **{"training.local_epochs": 2})
-    flops = resnet_costs(56, 16).flops.sum()
-    computing = 5000 * flops * (250 / 34) / 150e9
+    computing = 5000 * resnet_costs(56, 16).flops.sum() * (250 / 34) / 150e9
     assert two.costs[0].delay_s - one.costs[0].delay_s == pytest.approx(computing)
 
 

@@ -18,8 +18,8 @@ def test_what_was_measured_is_met_and_between_it_is_monotone():
     assert (np.diff(slowness(np.geomspace(0.1, 4, 50))) < 0).all()
     beyond = slowness(np.array([0.05, 8.0]))
     assert beyond == pytest.approx([500 / 34, 8 / 34])
-    middle = slowness(np.array([np.sqrt(2.0)]))
-    assert middle == pytest.approx(np.sqrt(20 / 34))  # halfway between 1 and 2, by logarithms
+    # Halfway between 1 and 2, by logarithms.
+    assert slowness(np.array([np.sqrt(2.0)])) == pytest.approx(np.sqrt(20 / 34))
 
 
 @given(
