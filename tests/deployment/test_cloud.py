@@ -1,7 +1,5 @@
 """The cloud: rounds that go on after it was killed, and a folder that evaluation takes."""
 
-from dataclasses import replace
-
 import mlflow
 import pandas as pd
 import pytest
@@ -10,10 +8,12 @@ from tests.deployment.trees import REHEARSAL, Nodes, planned, tree_of
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.engine.training import SILENT
-from m2fdp.deployment.cloud import TreeOfNodes, promised, reference, run_rounds, write_run
 from m2fdp.deployment.links import to_bytes
 from m2fdp.deployment.node_plan import ChildrenError
+from m2fdp.deployment.nodes import Server
 from m2fdp.deployment.plan import recompute
+from m2fdp.deployment.process import promised, run_rounds, write_run
+from m2fdp.deployment.rehearsed import reference
 
 PARAMS = (
     "--params=topology.fanouts=2|2,training.rounds=3,privacy.mechanism=upload,"
@@ -21,14 +21,16 @@ PARAMS = (
 )
 
 
-def tree_with_records(*changes) -> TreeOfNodes:
-    """The rounds of nodes whose cloud holds the digits' test records."""
+def cloud_with_records(*changes) -> Server:
+    """The cloud of nodes, which holds the digits' test records."""
     experiment, plan = planned(REHEARSAL, *changes)
     rows = experiment.held_out
     held_out = experiment.dataset.images[rows], experiment.dataset.labels[rows]
-    nodes = Nodes(experiment, plan, recompute(plan, held_out), None, guarded=False).open_all()
-    process = nodes.recomputed.experiment.process()
-    return TreeOfNodes(nodes.cloud, process, lambda round_: None)
+    return Nodes(experiment, plan, recompute(plan, held_out), None, guarded=False).open_all().cloud
+
+
+def trained_by(cloud, folder, begin=lambda round_: None):
+    return run_rounds(cloud, begin, folder, SILENT)
 
 
 def weights_of(trained):
@@ -36,8 +38,7 @@ def weights_of(trained):
 
 
 def test_rounds_are_evaluated_on_the_cloud_s_records(tmp_path):
-    tree = tree_with_records()
-    trained = run_rounds(tree, tmp_path, SILENT)
+    trained = trained_by(cloud_with_records(), tmp_path)
     experiment, _ = planned(REHEARSAL)
     weights, _ = reference(experiment)
     assert torch.equal(weights_of(trained), weights)
@@ -49,8 +50,8 @@ def test_rounds_are_evaluated_on_the_cloud_s_records(tmp_path):
 
 
 def test_a_cloud_that_was_killed_goes_on_where_it_was(tmp_path):
-    tree = tree_with_records()
-    whole = run_rounds(tree, tmp_path / "whole", SILENT)
+    cloud = cloud_with_records()
+    whole = trained_by(cloud, tmp_path / "whole")
     asked = []
 
     def dies_at_the_third(round_):
@@ -59,27 +60,25 @@ def test_a_cloud_that_was_killed_goes_on_where_it_was(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_rounds(replace(tree, begin=dies_at_the_third), tmp_path / "cut", SILENT)
-    again = run_rounds(replace(tree, begin=asked.append), tmp_path / "cut", SILENT)
+        trained_by(cloud, tmp_path / "cut", dies_at_the_third)
+    again = trained_by(cloud, tmp_path / "cut", asked.append)
     assert asked == [1, 2, 3, 3]
     assert torch.equal(weights_of(again), weights_of(whole))
     pd.testing.assert_frame_equal(again.metrics, whole.metrics)
-    other = tree_with_records({"seed": 1})
     asked.clear()
-    run_rounds(replace(other, begin=asked.append), tmp_path / "cut", SILENT)
+    trained_by(cloud_with_records({"seed": 1}), tmp_path / "cut", asked.append)
     assert asked == [1, 2, 3], "another plan's checkpoints are none of this run"
 
 
 def test_a_refusal_ends_the_run(tmp_path):
-    tree = tree_with_records()
-    child = tree.server.links.children[0]
-    child.compute = lambda question: to_bytes(torch.zeros(1, 3))
+    cloud = cloud_with_records()
+    cloud.links.children[0].compute = lambda question: to_bytes(torch.zeros(1, 3))
     with pytest.raises(ChildrenError):
-        run_rounds(tree, tmp_path, SILENT)
+        trained_by(cloud, tmp_path)
 
 
 def test_a_run_says_whom_its_promise_rests_on():
-    node = tree_with_records().server.node
+    node = cloud_with_records().node
     summary = promised(node)
     assert summary["epsilon_verified"] == pytest.approx(4.0, rel=1e-3)
     rests = "\n".join(summary["assumptions"])
@@ -92,9 +91,8 @@ def test_a_run_says_whom_its_promise_rests_on():
 
 @pytest.mark.full
 def test_evaluation_takes_the_cloud_s_folder(project, kedro_run):
-    tree = tree_with_records()
-    trained = run_rounds(tree, project / "state", SILENT)
-    write_run(tree.server.node, trained, project)
+    cloud = cloud_with_records()
+    write_run(cloud.node, trained_by(cloud, project / "state"), project)
     kedro_run("--pipelines=data,evaluation", PARAMS, code=0)
     card = (project / "data/08_reporting/single/privacy_card.md").read_text()
     assert "noise is added by those who have signed" in card and "a rehearsal" in card

@@ -22,12 +22,12 @@ from tests.deployment.relay import Relay
 from tests.deployment.trees import configured
 
 from m2fdp.deployment import keys
-from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.grpc_links import GrpcLinks
 from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
 from m2fdp.deployment.plan import PublicPlan
+from m2fdp.deployment.rehearsed import reference
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 ROUNDS, PATIENCE = 40, 4.0

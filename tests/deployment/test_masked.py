@@ -11,11 +11,10 @@ from tests.deployment.trees import REHEARSAL, guarded_tree, identity, planned, t
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import masked, masked_messages
-from m2fdp.deployment.cloud import promised
 from m2fdp.deployment.links import STEPS, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked_messages import pack, unpack
 from m2fdp.deployment.node_plan import ChildrenError
-from m2fdp.deployment.process import told_of
+from m2fdp.deployment.process import promised, told_of
 from m2fdp.secure_aggregation import keys
 from m2fdp.secure_aggregation.active import text_of_keys
 from m2fdp.secure_aggregation.messages import UnmaskRequest

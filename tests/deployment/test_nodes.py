@@ -11,10 +11,10 @@ from m2fdp.core.config import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.errors import InputError
-from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.links import Place, Question, to_bytes
 from m2fdp.deployment.node_plan import ChildrenError, spans
 from m2fdp.deployment.plan import make_plan, recompute
+from m2fdp.deployment.rehearsed import reference, simulated
 from m2fdp.experiment import Experiment
 
 DEEP = {"topology.fanouts": [2, 3, 2], "topology.trust.ratios": [0.5, 0.5]}

@@ -8,9 +8,9 @@ import torch
 from tests.deployment.trees import configured
 
 from m2fdp.core.errors import InputError
-from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.process import open_node, run_cloud, run_device, run_server
+from m2fdp.deployment.rehearsed import reference
 
 SMALL = {"training.rounds": 2, "deployment.rehearsal": True, "deployment.patience_s": 30}
 

@@ -12,14 +12,13 @@ from tests.builders import digits
 
 from m2fdp.core.config import load_config
 from m2fdp.deployment import keys
-from m2fdp.deployment.cloud import simulated
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
-from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
-from m2fdp.deployment.nodes import Device, Server
+from m2fdp.deployment.nodes import Device, Server, answering
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
 from m2fdp.experiment import Experiment
 
@@ -130,9 +129,6 @@ class Wire:
                 yield reply
             elif question is not None:
                 yield Missing(self.names[number])
-
-    def end(self, reason):
-        pass
 
 
 @dataclass

@@ -31,7 +31,7 @@ import grpc  # noqa: E402
 from m2fdp.core.errors import InputError  # noqa: E402
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply  # noqa: E402
+from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply, Tell
 
 _METHOD = "/m2fdp.Tree/Join"
 _VERSION = b"2"
@@ -45,7 +45,6 @@ _FAREWELL = 10.0
 _RETRY = 0.5
 # A number that no question has.
 _NONE = -1
-Tell = Callable[[str], None]
 
 
 @dataclass

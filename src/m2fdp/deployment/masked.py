@@ -14,7 +14,6 @@ The protocol itself is `m2fdp.secure_aggregation`'s, in the variant for servers 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor
 
 from m2fdp.deployment import keys
 from m2fdp.deployment import masked_messages as messages
-from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.messages import (
@@ -59,26 +58,6 @@ def survivors_counted_on(node: NodePlan, group: Group) -> int:
     if recomputed.settings.on_missing != "skip":
         return group.n_members
     return quorum(group, recomputed.experiment.config.threat.colluding)
-
-
-class Worker(Protocol):
-    """What makes models: a device, or a server."""
-
-    def compute(self, question: Question) -> Tensor:
-        """What it sends, (1, M)."""
-
-    def message(self, question: Question) -> tuple[Tensor, Tensor]:
-        """The model (1, M) that the question's steps end in, and what is added to it before it is
-        sent."""
-
-
-def answering(
-    node: NodePlan, identity: keys.Identity, worker: Worker, keeper: Keeper
-) -> Callable[[Question], bytes]:
-    """What a node answers with: its message, or the steps of a sum that hides it."""
-    if node.masked:
-        return MaskingChild(node, identity, worker.message, keeper).answer
-    return lambda question: to_bytes(worker.compute(question))
 
 
 class MaskingChild:

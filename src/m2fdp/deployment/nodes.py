@@ -29,6 +29,7 @@ from m2fdp.core.engine.process import shared_tensor
 from m2fdp.core.engine.rules import refuse_too_long
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
+from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import (
     Links,
     Missing,
@@ -39,7 +40,7 @@ from m2fdp.deployment.links import (
     from_bytes,
     to_bytes,
 )
-from m2fdp.deployment.masked import Asking, masked_sum
+from m2fdp.deployment.masked import Asking, MaskingChild, masked_sum
 from m2fdp.deployment.node_plan import (
     SEED_BYTES,
     ChildrenError,
@@ -271,3 +272,12 @@ class Server:
         if vector.shape != question.vector.shape or not vector.isfinite().all():
             raise ChildrenError("a child's answer is no vector of finite numbers of the model")
         return vector
+
+
+def answering(
+    node: NodePlan, identity: Identity, worker: Device | Server, keeper: Keeper
+) -> Callable[[Question], bytes]:
+    """What a node answers with: its message, or the steps of a sum that hides it."""
+    if node.masked:
+        return MaskingChild(node, identity, worker.message, keeper).answer
+    return lambda question: to_bytes(worker.compute(question))

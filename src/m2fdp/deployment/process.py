@@ -1,28 +1,44 @@
-"""One process of a tree: a node with its keys, its state, its links, and a line a round."""
+"""One process of a tree: a node with its keys, its state, its links, and a line a round. The cloud
+asks for round after round, and leaves the folder of a run."""
 
+import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from m2fdp.checkpoints.files import Checkpoint, load_latest, save
+from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
-from m2fdp.core.engine.training import Listener, RoundRecord
+from m2fdp.core.engine.process import State as Reached
+from m2fdp.core.engine.process import Tap
+from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
+from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
-from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
+from m2fdp.core.experiment import promise
+from m2fdp.core.experiment.results import Trained
+from m2fdp.core.files import replacing
+from m2fdp.core.privacy import verdict
+from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
-from m2fdp.deployment.links import Answer, Question, Refusal
-from m2fdp.deployment.masked import Worker, answering, sum_terms, survivors_counted_on
+from m2fdp.deployment.links import Answer, Place, Question, Refusal, Tell, to_bytes
+from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
-from m2fdp.deployment.nodes import Device, Server
+from m2fdp.deployment.nodes import Device, Server, answering
 from m2fdp.deployment.plan import load_plan, own_inputs, recompute
+from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
 from m2fdp.sources.arrays import read_records
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
-Tell = Callable[[str], None]
+# Of a list of names, so many are told.
+_NAMED = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +149,7 @@ def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
 
 
 def _serve(
-    opened: Opened, guard: Guard, worker: Worker, more: Callable[[int], str]
+    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
 ) -> tuple[str, list[str]]:
     """Answer the parent until the run is over; returns why it is over, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
@@ -170,7 +186,6 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     missing, seconds_of = list[str](), list[float]()
     links, guard = _parent(opened, listen)
     server = Server(node, links, guard, missing.append)
-    tree = TreeOfNodes(server, node.recomputed.experiment.process(), guard.begin)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
         seconds_of.append(seconds)
@@ -184,8 +199,8 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
 
     ended, as_planned = None, False
     try:
-        listener = Listener(on_round, on_evaluation)
-        trained = run_rounds(tree, opened.state.folder / "checkpoints", listener)
+        folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
+        trained = run_rounds(server, guard.begin, folder, listener)
         guard.seal()
         write_run(node, trained, out)
         ended, as_planned = f"the run is over: {trained.rounds} rounds", True
@@ -209,6 +224,95 @@ def _without(missing: list[str]) -> str:
     line = f", without {', '.join(dict.fromkeys(missing))}" if missing else ""
     missing.clear()
     return line
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TreeOfNodes(TreeProcess):
+    """The rounds of a run, asked of the cloud's children. The same run in one process, over no
+    records, has the model, the rules, and what evaluates."""
+
+    server: Server
+    begin: Callable[[int], None]  # called before a round
+
+    def round(self, state: Reached, plan: RoundPlan, tap: Tap | None = None) -> Reached:
+        """One round. Nobody can listen; a child that refuses is a `ChildrenError`."""
+        number = state.round + 1
+        self.begin(number)
+        place = Place(number, 1, len(plan.layers), "model")
+        asked = Question(self.server.node.plan.digest, place, to_bytes(state.weights[None]))
+        model = self.server.broadcast(asked)
+        rule, slots = self.simulation.rules.server, state.slots
+        weights, server = rule.step(state.weights, model[0], slots.server)
+        return Reached(number, weights, replace(slots, server=server))
+
+
+def run_rounds(
+    server: Server, begin: Callable[[int], None], folder: Path, listener: Listener
+) -> Trained:
+    """All rounds that are left, each kept in a folder before the next begins; a `ChildrenError` or
+    `InputError` where a child refuses, or the model diverges."""
+    experiment, run = server.node.recomputed.experiment, server.node.plan.digest.hex()
+    checkpoint, _ = load_latest(folder)
+    start = checkpoint.progress if checkpoint is not None and checkpoint.run == run else None
+    process = TreeOfNodes(**vars(experiment.process()), server=server, begin=begin)
+
+    def keep(progress: Progress) -> None:
+        save(folder, Checkpoint(progress, run, {}))
+
+    return experiment.train(listener, start, Checkpointing(1, keep), process)
+
+
+def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
+    """Model, metrics and ledger where a run of the simulator has them, below a project's folder."""
+    experiment = node.recomputed.experiment
+    config, cell = simulated(experiment.config), experiment.config.cell
+    model, reports = folder / "data/06_models" / cell, folder / "data/08_reporting" / cell
+    with replacing(model / "model.pt") as file:
+        torch.save(dict(trained.state_dict), file)
+    _write_json(model / "configuration.json", essentials(config))
+    rests_on = tuple(promise.conditions(experiment))
+    private = experiment.calibration.mechanism.private
+    # Their records are nobody's to compare.
+    digest = verdict.run_digest(config)
+    verdict.keep(model, verdict.Verdict(digest, "", private, rests_on))
+    for path, table in (
+        (folder / "data/07_model_output" / cell / "round_metrics.csv", trained.metrics),
+        (reports / "privacy_ledger.csv", experiment.ledger()),
+        (reports / "epsilon_over_rounds.csv", experiment.epsilon_over_rounds()),
+    ):
+        with replacing(path) as file:
+            table.to_csv(file, index=False)
+    _write_json(reports / "privacy_summary.json", promised(node))
+
+
+def promised(node: NodePlan) -> dict[str, Any]:
+    """What the run promises, and whom it rests on."""
+    experiment, plan = node.recomputed.experiment, node.plan
+    summary = experiment.summary()
+    rests = []
+    if adding := list(plan.content["noise"]):
+        named, others = ", ".join(adding[:_NAMED]), len(adding) - _NAMED
+        rest = f" and {others} others" if others > 0 else ""
+        rests.append(f"noise is added by those who have signed that they add it: {named}{rest}")
+    if node.recomputed.network.sums.layers:
+        colluding = experiment.config.threat.colluding
+        rests.append(
+            "senders believe no server about keys or survivors: one that lies reads no sender by "
+            f"itself while at most {colluding} of them collude with it"
+        )
+    if plan.release is not None:
+        rests.append("a rehearsal: noise is drawn from the seed, and whoever knows it subtracts it")
+    else:
+        rests.append("what floating-point noise tells by its least digits is not met")
+    nodes = [name for names in node.recomputed.network.tree.names for name in names]
+    deployed = {"nodes": len(nodes), "plan": plan.digest.hex(), "rehearsal": bool(plan.release)}
+    assumptions = [*summary.get("assumptions", ()), *rests]
+    return summary | {"assumptions": assumptions, "deployed": deployed}
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write_text(json.dumps(content, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def told_of(node: NodePlan) -> Iterator[str]:
