@@ -11,20 +11,17 @@
 The protocol itself is `m2fdp.secure_aggregation`'s, in the variant for servers that lie (`active`).
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from torch import Tensor
 
 from m2fdp.deployment import keys
 from m2fdp.deployment import masked_messages as messages
 from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal
-from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError, keystream
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.messages import (
     BelowThreshold,
@@ -37,8 +34,6 @@ from m2fdp.secure_aggregation.messages import (
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.protocol import Member, Server
 from m2fdp.secure_aggregation.terms import Group, Input, Terms
-
-_SEED_BYTES = 32
 
 
 def sum_terms(node: NodePlan, layer: int, members: np.ndarray, place: Place) -> Terms:
@@ -137,13 +132,7 @@ class MaskingChild:
 
     def _entropy(self, place: Place) -> Callable[[int], bytes]:
         """All that it draws for one sum: ChaCha20's keystream of a seed, which is kept."""
-        name = f"seed-{place.first}"
-        seed = self._keeper.kept(place.round, name)
-        if seed is None:
-            seed = os.urandom(_SEED_BYTES)
-            self._keeper.keep(place.round, name, seed, waits=False)
-        stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
-        return lambda size: stream.update(bytes(size))
+        return keystream(self._keeper.entropy(place.round, f"seed-{place.first}", waits=False))
 
     def _roster(self, content: bytes) -> tuple[Roster, Mapping[int, bytes]]:
         """Keys and signatures of the plan's children; others' certificates are refused."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -25,8 +25,8 @@ from m2fdp.core.streams import KeyedStreams, Randomness
 from m2fdp.deployment.links import STEPS, Kind, Place, Question
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 
-_ONE = np.zeros(1, dtype=np.int64)
-SEED_BYTES = 32
+# The row of the one model that a node has.
+ONE_ROW = np.zeros(1, dtype=np.int64)
 
 
 class RefusedError(Exception):
@@ -198,7 +198,7 @@ def message_noise(node: NodePlan, noise: RoundNoise, place: Place, like: Tensor)
     """What a node adds to a message (1, M) as it leaves it."""
     added = node.deviations.sent(node.top(place))
     drawn = torch.zeros_like(like)
-    noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, _ONE)
+    noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, ONE_ROW)
     return drawn
 
 
@@ -230,20 +230,35 @@ class Keeper:
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
 
+    def entropy(self, round_: int, name: str, waits: bool = True) -> bytes:
+        """256 bits of a name in a round: those that were kept, or new ones, which then are."""
+        seed = self.kept(round_, name)
+        if seed is None:
+            seed = new_seed()
+            self.keep(round_, name, seed, waits)
+        return seed
+
     def seed(self, question: Question) -> bytes:
         """What all draws for a question are made of: entropy that is safe before anything is drawn,
         so that a device that is started again draws the same, and for any other question other
         numbers."""
-        round_ = question.place.round
-        seed = self.kept(round_, "seed")
-        if seed is None:
-            seed = os.urandom(SEED_BYTES)
-            self.keep(round_, "seed", seed)
-        return blake2b(question.digest, digest_size=SEED_BYTES, key=seed).digest()
+        seed = self.entropy(question.place.round, "seed")
+        return blake2b(question.digest, digest_size=_KEY_BYTES, key=seed).digest()
 
 
 _WORD = 8
 _KEY_BYTES = 32
+
+
+def new_seed() -> bytes:
+    """256 bits of the operating system's entropy."""
+    return os.urandom(_KEY_BYTES)
+
+
+def keystream(key: bytes) -> Callable[[int], bytes]:
+    """ChaCha20's stream of a key of 256 bits: a function that gives the next so many bytes."""
+    cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return lambda size: cipher.update(bytes(size))
 
 
 @dataclass(frozen=True)
@@ -269,7 +284,7 @@ class _Keystream:
     """What the library asks of a generator and of its bits."""
 
     def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._next = keystream(key)
 
     @property
     def bit_generator(self) -> _Keystream:
@@ -280,7 +295,7 @@ class _Keystream:
 
     def random_raw(self, size: int) -> np.ndarray:
         """The next words, uint64 (size,)."""
-        return np.frombuffer(self._cipher.update(bytes(_WORD * size)), np.uint64)
+        return np.frombuffer(self._next(_WORD * size), np.uint64)
 
     def random(self, size: int) -> np.ndarray:
         """Uniform numbers in [0, 1), float64 (size,), as NumPy makes them of words."""

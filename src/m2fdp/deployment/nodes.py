@@ -5,7 +5,6 @@ a run of nodes whose draws repeat ends in the bytes of a simulated one, in which
 noise of its own and servers add up gradients by device.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -42,15 +41,14 @@ from m2fdp.deployment.links import (
 )
 from m2fdp.deployment.masked import Asking, MaskingChild, masked_sum
 from m2fdp.deployment.node_plan import (
-    SEED_BYTES,
+    ONE_ROW,
     ChildrenError,
     Keeper,
     NodePlan,
     message_noise,
+    new_seed,
     spans,
 )
-
-_ONE = np.zeros(1, dtype=np.int64)
 
 
 class Device:
@@ -74,10 +72,10 @@ class Device:
             features.device,
             experiment.plan.rules.clip_factor,
         )
-        lock_step = mechanism.lock_step
+        lock_step, self._head = mechanism.lock_step, np.array([[node.depth, 0]])
         self._protection = Protection(
             mechanism.clipping,
-            LockStep(np.array([[node.depth, 0]]), _ONE, lock_step.weights[j : j + 1]),
+            LockStep(self._head, ONE_ROW, lock_step.weights[j : j + 1]),
             mechanism.noise,
             mechanism.private,
         )
@@ -92,7 +90,7 @@ class Device:
         """What it sends, (1, M)."""
         if question.place.kind == "gradient":
             (batches,) = self._minibatches(question.place, self._draws(question))
-            units = Units(_ONE, self._share)
+            units = Units(ONE_ROW, self._share)
             vector = question.vector.clone()
             return unit_gradients(self._backend, self.node.clip(), batches, vector, units)
         vector, noise = self.message(question)
@@ -109,7 +107,7 @@ class Device:
         eta = node.step_size(place.round)
 
         def add_noise(step: int, models: Tensor) -> None:
-            noise.add(step, "step-noise", node.depth, deviation, models, _ONE)
+            noise.add(step, "step-noise", node.depth, deviation, models, ONE_ROW)
 
         rules = StepRules(
             rule,
@@ -133,14 +131,9 @@ class Device:
 
     def _minibatches(self, place: Place, draws: Randomness) -> Sequence[Minibatches]:
         steps = len(self.node.rounds[place.round - 1].layers)
+        alone = np.ones(1, dtype=bool)
         learners = Learners(
-            np.ones(1, dtype=bool),
-            _ONE,
-            np.array([[self.node.depth, 0]]),
-            {self.node.depth: range(1)},
-            _ONE,
-            _ONE,
-            np.ones(1),
+            alone, ONE_ROW, self._head, {self.node.depth: range(1)}, ONE_ROW, ONE_ROW, np.ones(1)
         )
         drawn = draw_minibatches(
             learners,
@@ -148,7 +141,7 @@ class Device:
             self._shards,
             draws.sampling,
             place.round,
-            [learners.present] * steps,
+            [alone] * steps,
             self._first_record,
         )
         return drawn[place.first - 1 : place.last]
@@ -234,13 +227,13 @@ class Server:
             return from_bytes(kept)
         model, scales = make(), np.array([deviation])
         if deviation:
-            self._noise(place.round).add(step, purpose, self.node.layer, scales, model, _ONE)
+            self._noise(place.round).add(step, purpose, self.node.layer, scales, model, ONE_ROW)
             self.keeper.keep(place.round, name, to_bytes(model))
         return model
 
     def _noise(self, round_: int) -> RoundNoise:
         """New draws at each call: a noised model is kept before anything follows from it."""
-        return self.node.noise(self.node.randomness(os.urandom(SEED_BYTES)), round_)
+        return self.node.noise(self.node.randomness(new_seed()), round_)
 
     def _added_up(self, question: Question, weights: Tensor | None) -> Tensor:
         """The children's answers (1, M), weighed and added in the tree's order, or their sum."""
