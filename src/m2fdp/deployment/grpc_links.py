@@ -165,14 +165,8 @@ class _Seat:
 
 
 class GrpcLinks:
-    """A parent's end (`Links`): a server that its children dial.
-
-    Args:
-        children: the names, in the tree's order.
-        plan: SHA-256 of the plan.
-        check: what is wrong with the statement of an answer, by child and its certificate.
-        tell: what to call with a line.
-    """
+    """A parent's end (`Links`): a server that its children, in the tree's order, dial. `check` says
+    what is wrong with the statement of an answer, by child and its certificate."""
 
     def __init__(
         self,
@@ -217,7 +211,8 @@ class GrpcLinks:
             seat.ask(_NONE, [])
 
     def end(self, reason: str | None) -> None:
-        """See `Links`. Children have a while to hear it, those too that have yet to come."""
+        """Tell all children that the run is over; None = that it is not, and this node will be
+        back. They have a while to hear it, those too that have yet to come."""
         for seat in self._seats.values():
             seat.end(reason)
         deadline = time.monotonic() + (0 if reason is None else self.farewell_s)
@@ -296,12 +291,8 @@ class GrpcLinks:
 
 
 class GrpcLink:
-    """A child's end: it dials, and answers until the run is over.
-
-    Args:
-        parent: its name, which its certificate must have.
-        plan: SHA-256 of the plan.
-    """
+    """A child's end: it dials, and answers until the run is over. The parent's certificate must
+    have its name."""
 
     def __init__(
         self, parent: str, address: str, identity: Identity, plan: bytes, settings: DeploymentConfig

@@ -142,7 +142,7 @@ class MaskingChild:
             if number >= len(self.node.siblings):
                 raise KeyRefused(number, "no child of this node's parent in the plan")
             name = tree.names[self.node.layer][self.node.siblings[number]]
-            if not keys.issued(certificate, self._identity.authority, name):
+            if keys.fault(certificate, self._identity.authority, name) is not None:
                 raise KeyRefused(number, f"not with a certificate of {name} by the authority")
             self._certificates[number] = certificate
             public.append(shown)
@@ -212,20 +212,9 @@ class Asking:
         return content
 
 
-def masked_sum(asking: Asking) -> Tensor | None:
-    """What the children put in, added up: (M,); None = too few are left, and the run goes on. A
-    child that refuses, breaks the protocol, or is missed is a `ChildrenError`."""
-    node = asking.node
-    try:
-        return _masked_sum(asking)
-    except BelowThreshold as lost:
-        asking.on_missing(f"the sum of {lost.alive} senders")
-        return None
-    except ProtocolError as error:
-        raise ChildrenError(f"the sum of {node.name}: {error}") from None
-
-
-def _masked_sum(asking: Asking) -> Tensor:
+def masked_sum(asking: Asking) -> Tensor:
+    """What the children put in, added up: (M,). It raises `BelowThreshold` where too few are left,
+    `ProtocolError` where a child breaks the protocol, `ChildrenError` where one refuses."""
     node, place = asking.node, asking.question.place
     members = np.flatnonzero(node.recomputed.network.tree.parents[node.layer] == node.index)
     terms = sum_terms(node, node.layer + 1, members, place)

@@ -49,6 +49,7 @@ from m2fdp.deployment.node_plan import (
     new_seed,
     spans,
 )
+from m2fdp.secure_aggregation.messages import BelowThreshold, ProtocolError
 
 
 class Device:
@@ -241,8 +242,13 @@ class Server:
         if self.node.adds_masked:
             total.add_(question.vector)
             asking = Asking(self.node, self.links, question, self.keeper, self._on_missing)
-            values = masked_sum(asking)
-            return total if values is None else total.add_(values)
+            try:
+                total.add_(masked_sum(asking))
+            except BelowThreshold as lost:  # the run goes on as if nobody had moved
+                self._on_missing(f"the sum of {lost.alive} senders")
+            except ProtocolError as error:
+                raise ChildrenError(f"the sum of {self.node.name}: {error}") from None
+            return total
         lacking = 0.0
         for number, reply in enumerate(self.links.ask([question] * len(self.node.children))):
             weight = None if weights is None else weights[number]
