@@ -57,14 +57,11 @@ _PLANNED: dict[str, tuple[Experiment, PublicPlan]] = {}
 def planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
     """The simulator's experiment and the nodes' plan, made once for each of the changes."""
     if str(changes) not in _PLANNED:
-        _PLANNED[str(changes)] = _planned(*changes)
+        experiment = experiment_of(*changes)
+        release = experiment.simulation().randomness.noise.release
+        plan = make_plan(configured(*changes), facts_of(experiment), release)
+        _PLANNED[str(changes)] = experiment, plan
     return _PLANNED[str(changes)]
-
-
-def _planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
-    experiment = experiment_of(*changes)
-    release = experiment.simulation().randomness.noise.release
-    return experiment, make_plan(configured(*changes), facts_of(experiment), release)
 
 
 @cache
