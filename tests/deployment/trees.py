@@ -197,12 +197,15 @@ class Nodes:
     def cloud(self) -> Server:
         return self.servers[self.experiment.network.tree.names[0][0]]
 
+    def question(self, weights: torch.Tensor, number: int = 1, last: int = 4) -> Question:
+        """A round's first for models, from weights (M,)."""
+        place = Place(number, 1, last, "model")
+        return Question(self.plan.digest, place, to_bytes(weights[None]))
+
     def round(self, number: int, weights: torch.Tensor) -> torch.Tensor:
         """One of the cloud's, (M,)."""
-        node = self.cloud.node
-        steps = len(node.rounds[number - 1].layers)
-        place = Place(number, 1, steps, "model")
-        return self.cloud.broadcast(Question(self.plan.digest, place, to_bytes(weights[None])))[0]
+        steps = len(self.cloud.node.rounds[number - 1].layers)
+        return self.cloud.broadcast(self.question(weights, number, steps))[0]
 
     def run(self) -> torch.Tensor:
         """All rounds; the weights (M,) that they end in."""
