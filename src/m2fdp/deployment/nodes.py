@@ -110,21 +110,15 @@ class Device:
         def add_noise(step: int, models: Tensor) -> None:
             noise.add(step, "step-noise", node.depth, deviation, models, ONE_ROW)
 
-        rules = StepRules(
-            rule,
-            eta,
-            node.clip(),
-            partial(self._descend, eta),
-            add_noise,
-            longest=node.recomputed.experiment.rules.longest(eta),
-        )
+        def descend(step: int, batches: Minibatches, models: Tensor) -> None:
+            gradient_step(self._backend, node.clip(), eta, batches, models)
+
+        longest = node.recomputed.experiment.rules.longest(eta)
+        rules = StepRules(rule, eta, node.clip(), descend, add_noise, longest=longest)
         anchors = question.vector if rule.anchored else None
         local_steps(rules, models, anchors, self._minibatches(place, draws), place.first)
         vector = models.clone()
         return vector, message_noise(node, noise, place, vector)
-
-    def _descend(self, eta: float, step: int, batches: Minibatches, models: Tensor) -> None:
-        gradient_step(self._backend, self.node.clip(), eta, batches, models)
 
     def _draws(self, question: Question) -> Randomness:
         """The same whenever the question is asked."""

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,8 @@ def open_node(
     rehearsal: bool = False,
 ) -> Opened:
     """A node of a plan, once all that it can know of the plan holds; an `InputError` otherwise.
-
-    Args:
-        device: whether it is to be one.
-        data: the cloud's held-out records.
-        state: the folder of its state; None = `state/NAME` beside the plan.
-        rehearsal: whether its operator takes part in rehearsals.
-    """
+    `data` are the cloud's held-out records; its state is in `state/NAME` beside the plan, or in
+    another folder; `rehearsal` says that its operator takes part in one."""
     set_exact_arithmetic()
     identity = read_identity(name, keys)
     signed = load_plan(plan, identity.authority)
@@ -92,14 +88,11 @@ def open_node(
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
-    """Answer until the run is over; why it is.
+    """Answer until the run is over; why it is. `data` is a file `.npz` of its records; `budget` is
+    the epsilon that it may spend in all, earlier runs of this state among them; servers that it
+    trusts may be sent what no noise is added to.
 
     What its operator does not allow is refused when the parent asks, so that the parent knows.
-
-    Args:
-        data: its records, a file `.npz`.
-        budget: epsilon that it may spend in all, earlier runs of this state among them.
-        trusts: servers that may be sent what no noise is added to.
     """
     node = opened.node
     records = read_records("--data", data, opened.node.plan.facts.classes)
@@ -117,21 +110,18 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
 
 def run_server(opened: Opened, listen: str | None) -> str:
     """Ask the children whenever the parent asks, until the run is over; why it is."""
-    missing, ended = list[str](), None
-    links, guard = _parent(opened, listen)
-    try:
+    missing = list[str]()
+    with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
         ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
-    except InputError as error:
-        ended = str(error)
-        raise
-    finally:
         links.end(ended)
     return ended
 
 
-def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
-    """Links to a server's children, and the guard that has what they say."""
+@contextmanager
+def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Guard]]:
+    """Links to a server's children, and the guard that has what they say. By an error that it can't
+    mend the run is over for them, too; by any other they wait until it is back."""
     node, settings = opened.node, opened.node.recomputed.settings
     below = Below(node, opened.state)
     # A server must have answered before its parent's patience ends.
@@ -145,7 +135,11 @@ def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
         below.check,
         opened.tell,
     )
-    return links, Guard(node, opened.state, opened.identity, below=below)
+    try:
+        yield links, Guard(node, opened.state, opened.identity, below=below)
+    except BaseException as error:
+        links.end(str(error) if isinstance(error, InputError) else None)
+        raise
 
 
 def _serve(
@@ -184,8 +178,6 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     that of the plan."""
     node, tell = opened.node, opened.tell
     missing, seconds_of = list[str](), list[float]()
-    links, guard = _parent(opened, listen)
-    server = Server(node, links, guard, missing.append)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
         seconds_of.append(seconds)
@@ -197,19 +189,16 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
-    ended, as_planned = None, False
-    try:
+    with _parent(opened, listen) as (links, guard):
+        server = Server(node, links, guard, missing.append)
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
-        trained = run_rounds(server, guard.begin, folder, listener)
-        guard.seal()
-        write_run(node, trained, out)
-        ended, as_planned = f"the run is over: {trained.rounds} rounds", True
-    except ChildrenError as error:
-        ended = f"the run is stopped: {error}"
-    except InputError as error:
-        ended = str(error)
-        raise
-    finally:
+        try:
+            trained = run_rounds(server, guard.begin, folder, listener)
+            guard.seal()
+            write_run(node, trained, out)
+            ended, as_planned = f"the run is over: {trained.rounds} rounds", True
+        except ChildrenError as error:
+            ended, as_planned = f"the run is stopped: {error}", False
         links.end(ended)
     later = sorted(seconds_of[1:]) or [math.nan]
     tell(
