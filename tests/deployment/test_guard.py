@@ -49,22 +49,16 @@ def refused(nodes, words, *question, **changes):
     return reply
 
 
-def test_the_same_question_gets_the_same_bytes(nodes):
+def test_the_same_question_gets_the_same_bytes_and_another_is_refused_for_ever(nodes):
     first = answered(nodes)
     device = nodes.of[DEVICE]
     assert answered(nodes).content == first.content
+    refused(nodes, "would be a second release", value=0.1)
     nodes.again(DEVICE)
+    refused(nodes, "would be a second release", value=0.1)
     again = answered(nodes)
     assert (again.content, again.statement) == (first.content, first.statement)
     assert device.compute(question_of(nodes)) == first.content, "it has one draw for a question"
-
-
-def test_another_question_for_the_same_place_is_refused_for_ever(nodes):
-    answered(nodes)
-    refused(nodes, "would be a second release", value=0.1)
-    nodes.again(DEVICE)
-    refused(nodes, "would be a second release", value=0.1)
-    assert isinstance(answered(nodes), Answer)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +142,11 @@ def killed_at_work(nodes):
     return drawn[0]
 
 
-def test_a_device_that_is_killed_at_work_draws_the_same_again(nodes):
+def test_a_device_that_is_killed_at_work_draws_the_same_again_for_this_question_alone(nodes):
     """Of draws anew each crash would show a bit; ten of them were worth epsilon 8.5 behind 4."""
     first, second = killed_at_work(nodes), killed_at_work(nodes)
     assert spent(nodes) == [1], "it is on the disk"
+    refused(nodes, "was begun for another question", value=0.1)
     assert first == second == answered(nodes).content
     assert spent(nodes) == [1]
 
@@ -173,12 +168,6 @@ def test_a_cloud_that_is_started_again_makes_the_same_of_a_round(tmp_path):
     nodes.again("cloud")
     assert torch.equal(nodes.round(1, start), first)
     assert nodes.cloud.node.deviations.broadcast > 0
-
-
-def test_what_a_crash_has_begun_is_not_begun_with_another_question(nodes):
-    killed_at_work(nodes)
-    refused(nodes, "was begun for another question", value=0.1)
-    assert isinstance(answered(nodes), Answer)
 
 
 def test_what_a_crash_has_begun_is_refused_once_its_draws_are_not_kept(nodes):
