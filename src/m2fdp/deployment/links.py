@@ -52,15 +52,10 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a parent asks a child.
+    """What a parent asks a child: its content is the model to start from, as `to_bytes` has it; or,
+    after the first step of a sum that hides its terms, what `masked_messages` makes."""
 
-    Attributes:
-        plan: SHA-256 of the plan.
-        content: the model to start from, as `to_bytes` has it; or, after the first step of a sum
-            that hides its terms, what `masked_messages` makes.
-    """
-
-    plan: bytes
+    plan: bytes  # SHA-256 of it
     place: Place
     content: bytes
 
@@ -100,12 +95,8 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a child answers.
-
-    Attributes:
-        content: the vector (1, M), as `to_bytes` has it, or what `masked_messages` makes.
-        statement: its signed line, UTF-8.
-    """
+    """What a child answers: the vector (1, M), as `to_bytes` has it, or what `masked_messages`
+    makes; with its signed line, UTF-8."""
 
     content: bytes
     statement: bytes

@@ -216,8 +216,7 @@ def masked_sum(asking: Asking) -> Tensor:
     """What the children put in, added up: (M,). It raises `BelowThreshold` where too few are left,
     `ProtocolError` where a child breaks the protocol, `ChildrenError` where one refuses."""
     node, place = asking.node, asking.question.place
-    members = np.flatnonzero(node.recomputed.network.tree.parents[node.layer] == node.index)
-    terms = sum_terms(node, node.layer + 1, members, place)
+    terms = sum_terms(node, node.layer + 1, node.members, place)
     group, server = terms.group, Server(terms)
     least = survivors_counted_on(node, group)
 

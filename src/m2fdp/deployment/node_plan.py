@@ -60,13 +60,18 @@ class NodePlan:
         return tree.names[self.layer - 1][tree.parents[self.layer - 1][self.index]]
 
     @cached_property
+    def members(self) -> np.ndarray:
+        """Its children, by index in the tree's order: int64 (n,)."""
+        parents = self.recomputed.network.tree.parents
+        return np.flatnonzero(parents[self.layer] == self.index)
+
+    @cached_property
     def children(self) -> tuple[str, ...]:
         """By name, in the tree's order."""
-        tree = self.recomputed.network.tree
         if self.layer == self.depth:
             return ()
-        found = np.flatnonzero(tree.parents[self.layer] == self.index)
-        return tuple(tree.names[self.layer + 1][child] for child in found)
+        names = self.recomputed.network.tree.names[self.layer + 1]
+        return tuple(names[child] for child in self.members)
 
     @cached_property
     def siblings(self) -> np.ndarray:
@@ -77,8 +82,7 @@ class NodePlan:
     @cached_property
     def weights(self) -> Tensor:
         """rho of the children, float32 (n, 1, 1)."""
-        network = self.recomputed.network
-        rho = network.weights[self.layer][network.tree.parents[self.layer] == self.index]
+        rho = self.recomputed.network.weights[self.layer][self.members]
         return torch.as_tensor(rho).to(torch.float32)[:, None, None]
 
     @property
@@ -116,10 +120,9 @@ class NodePlan:
 
     @cached_property
     def gives(self) -> Kind:
-        tree, heads = self.recomputed.network.tree, self.mechanism.lock_step
-        below = tree.ancestors[self.layer] == self.index
-        (head_layer,) = np.unique(heads.nodes[heads.group_of[below], 0].min())
-        return "gradient" if head_layer < self.layer else "model"
+        heads = self.mechanism.lock_step
+        below = self.recomputed.network.tree.ancestors[self.layer] == self.index
+        return "gradient" if heads.nodes[heads.group_of[below], 0].min() < self.layer else "model"
 
     def places(self, round_: int) -> tuple[Place, ...]:
         """All questions of a round that the plan has for it, in order."""
@@ -127,12 +130,8 @@ class NodePlan:
         if self.gives == "gradient":
             return tuple(Place(round_, k, k, "gradient") for k in range(1, len(layers) + 1))
         kinds: Sequence[Kind] = STEPS if self.masked else ("model",)
-        asked_by = self.layer - 1
-        return tuple(
-            Place(round_, *span, kind)
-            for span in spans(layers, 1, len(layers), asked_by)
-            for kind in kinds
-        )
+        asked = spans(layers, 1, len(layers), self.layer - 1)
+        return tuple(Place(round_, *span, kind) for span in asked for kind in kinds)
 
     def top(self, place: Place) -> int | None:
         """The layer that models travel up to after a question's steps; None = they do not."""
