@@ -180,8 +180,7 @@ class GrpcLinks:
     ) -> None:
         self._seats = {name: _Seat(name) for name in children}
         self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
-        self.patience, self.farewell_s = settings.patience_s, _FAREWELL
-        self.traffic, self._asked = Traffic(), 0
+        self.traffic, self._asked, self.farewell_s = Traffic(), 0, _FAREWELL
         threads = ThreadPoolExecutor(len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
         handler = grpc.stream_stream_rpc_method_handler(self._join)
@@ -224,7 +223,7 @@ class GrpcLinks:
 
     def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew."""
-        patience, told, heard = self.patience, 0, asked
+        patience, told, heard = self._settings.patience_s, 0, asked
         content, context = bytearray(), None
         while True:
             waited = time.monotonic() - heard

@@ -109,7 +109,7 @@ class NodePlan:
 
     def adds(self, place: Place, child: str | None = None) -> float:
         """The deviation of the noise in an answer that is this node's own, or a child's."""
-        noise = self.deviations if child is None else self.plan.deviations(child)
+        noise = self.plan.deviations(child or self.name)
         return noise.in_answer(self.top(place)) if place.gives else 0.0
 
     @cached_property

@@ -6,6 +6,7 @@ noise of its own and servers add up gradients by device.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -56,10 +57,8 @@ class Device:
     """A device with its records, (D, C, H, W) and int64 (D,), and where the seed of its draws is
     kept."""
 
-    def __init__(
-        self, node: NodePlan, features: Tensor, labels: Tensor, keeper: Keeper | None = None
-    ) -> None:
-        self.node, self._keeper = node, keeper or Keeper()
+    def __init__(self, node: NodePlan, features: Tensor, labels: Tensor, keeper: Keeper) -> None:
+        self.node, self._keeper = node, keeper
         experiment, mechanism = node.recomputed.experiment, node.mechanism
         sizes, rates = experiment.samples.sizes, experiment.sampling_rates
         j = node.index
@@ -74,12 +73,8 @@ class Device:
             experiment.plan.rules.clip_factor,
         )
         lock_step, self._head = mechanism.lock_step, np.array([[node.depth, 0]])
-        self._protection = Protection(
-            mechanism.clipping,
-            LockStep(self._head, ONE_ROW, lock_step.weights[j : j + 1]),
-            mechanism.noise,
-            mechanism.private,
-        )
+        alone = LockStep(self._head, ONE_ROW, lock_step.weights[j : j + 1])
+        self._protection: Protection = replace(mechanism, lock_step=alone)
         shared = node.gives == "gradient" and mechanism.clipping.batch_norm is not None
         self._share = lock_step.weights[j : j + 1] if shared else np.ones(1)
         # Convolutions round by where their filters lie: as in the simulator's memory.
@@ -153,14 +148,9 @@ class Server:
     """
 
     def __init__(
-        self,
-        node: NodePlan,
-        links: Links,
-        keeper: Keeper | None = None,
-        on_missing: Callable[[str], None] = lambda child: None,
+        self, node: NodePlan, links: Links, keeper: Keeper, on_missing: Callable[[str], None]
     ) -> None:
-        self.node, self.links, self._on_missing = node, links, on_missing
-        self.keeper = keeper or Keeper()
+        self.node, self.links, self.keeper, self._on_missing = node, links, keeper, on_missing
 
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M)."""
