@@ -51,10 +51,8 @@ def run_ray_tasks(
     on_loss: Callable[[int], None],
     cores: int = 1,
 ) -> Generator[tuple[int, Any], None, None]:
-    """What `m2fdp.studies.worker.run_tasks` does, on the connected cluster.
-
-    A task whose worker or node dies is tried once more. Leaving the iterator early, by an
-    exception too, cancels all tasks.
+    """What `m2fdp.studies.worker.run_tasks` does, on the connected cluster. Leaving the iterator
+    early, by an exception too, cancels all tasks.
 
     Args:
         workers: how many tasks at a time, at most; None = as many as the cluster has cores for.
