@@ -85,24 +85,18 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
 
 @dataclass(eq=False)
 class _Seat:
-    """A child, there or not, and what it is asked.
-
-    Attributes:
-        number: the question's, from 0; `_NONE` = nothing is asked.
-        context: the connection that counts, the latest.
-        inbox: parts of the answer that nobody has taken yet, each with its connection; one at most.
-        ended: why the run is over, once it is; and whether the child has been told.
-    """
+    """A child, there or not, and what it is asked."""
 
     name: str
     changed: Condition = field(default_factory=Condition)
-    number: int = _NONE
+    number: int = _NONE  # the question's; `_NONE` = nothing is asked
     question: list[bytes] = field(default_factory=list)
-    context: Any = None
+    context: Any = None  # the connection that counts, the latest
     certificate: bytes = b""
+    # A part of the answer that nobody has taken yet, with its connection; one at most.
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
-    ended: str | None = None
-    told: bool = False
+    ended: str | None = None  # why the run is over, once it is
+    told: bool = False  # that it is
 
     def take(self, context: Any, certificate: bytes) -> None:
         """A process of the child's is there; one that was there before is sent away."""

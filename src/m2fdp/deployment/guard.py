@@ -81,9 +81,8 @@ class Guard(Keeper):
     """The only way to what a node computes.
 
     Args:
-        budget: epsilon that a device may spend in all, over all runs that its state has seen; None
-            = a server, which has no records.
-        below: the lines of its children.
+        budget: epsilon that a device may spend in all, over all runs that its state has seen.
+        below: the lines of a server's children.
         trusts: servers that a device may send un-noised messages to; None = whom the plan says.
     """
 

@@ -27,11 +27,7 @@ _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """A node's own keys.
-
-    Attributes:
-        key, certificate, authority: in PEM.
-    """
+    """A node's own keys, in PEM."""
 
     name: str
     key: bytes

@@ -167,13 +167,8 @@ class MaskingChild:
 
 @dataclass(frozen=True, eq=False)
 class Asking:
-    """A parent that asks its children for a sum.
-
-    Attributes:
-        question: what each would be asked for its model.
-        keeper: where it keeps what it decides, before any child hears it.
-        on_missing: what to call with the name of who, or what, is done without.
-    """
+    """A parent that asks its children for a sum, where each would be asked a question for its
+    model. It keeps what it decides before any child hears it."""
 
     node: NodePlan
     links: Links

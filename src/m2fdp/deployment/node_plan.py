@@ -108,9 +108,10 @@ class NodePlan:
         return self.plan.deviations(self.name)
 
     def adds(self, place: Place, child: str | None = None) -> float:
-        """The deviation of the noise in an answer that is this node's own, or a child's."""
+        """The deviation of the noise in an answer that is this node's own, or a child's; of several
+        local steps, of each."""
         noise = self.plan.deviations(child or self.name)
-        return noise.in_answer(self.top(place)) if place.gives else 0.0
+        return (noise.step or noise.sent(self.top(place))) if place.gives else 0.0
 
     @cached_property
     def is_head(self) -> bool:

@@ -140,12 +140,8 @@ class Device:
 class Server:
     """A server above others, or above devices; the cloud is one, too. It raises `ChildrenError`
     where a child refuses, and `TooLongError` where a model that it has noised is too long to go on.
-
-    Args:
-        keeper: where noised models are kept before children read them: a server that is started
-            again hands down the same bytes.
-        on_missing: what to call with the name of a child that is done without.
-    """
+    Noised models are kept before children read them: a server that is started again hands down the
+    same bytes. `on_missing` is told of a child that is done without."""
 
     def __init__(
         self, node: NodePlan, links: Links, keeper: Keeper, on_missing: Callable[[str], None]

@@ -61,10 +61,6 @@ class Deviations:
         """What is added to what it sends when models travel up to a layer."""
         return self.local_message if top else self.message
 
-    def in_answer(self, top: int | None) -> float:
-        """What an answer holds of it: of local steps, each."""
-        return self.step or self.sent(top)
-
 
 @dataclass(frozen=True, eq=False)
 class PublicPlan:
