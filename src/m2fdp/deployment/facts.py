@@ -18,18 +18,11 @@ from m2fdp.core.yaml_files import read_block
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the nodes in public.
+    """What is known of the nodes in public."""
 
-    Attributes:
-        addresses: HOST:PORT of each server, where its children reach it.
-        records: how many training records each device has.
-        shape: (C, H, W) of an image.
-        classes: how many there are.
-    """
-
-    addresses: Mapping[str, str]
-    records: Mapping[str, int]
-    shape: tuple[int, int, int]
+    addresses: Mapping[str, str]  # HOST:PORT of each server, where its children reach it
+    records: Mapping[str, int]  # of each device, how many to train on
+    shape: tuple[int, int, int]  # (C, H, W) of an image
     classes: int
 
 

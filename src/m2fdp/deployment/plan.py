@@ -49,28 +49,17 @@ _ALWAYS = frozenset({"servers", "cloud"})
 
 @dataclass(frozen=True)
 class Deviations:
-    """The noise that one node adds, in the unit of the mechanism's (`Noise`).
+    """The noise that one node adds, in the unit of the mechanism's (`Noise`)."""
 
-    Attributes:
-        step: what is added at every local step, as the head of a lock-step group.
-        message: what is added to what it sends up at a global aggregation.
-        local_message: the same at a local one.
-        broadcast: what is added to what it hands down after a local aggregation; the cloud, at
-            a round's end.
-    """
-
-    step: float = 0.0
-    message: float = 0.0
-    local_message: float = 0.0
+    step: float = 0.0  # at every local step, as the head of a lock-step group
+    message: float = 0.0  # to what it sends up at a global aggregation
+    local_message: float = 0.0  # the same at a local one
+    # To what it hands down after a local aggregation; the cloud, at a round's end.
     broadcast: float = 0.0
 
     def sent(self, top: int | None) -> float:
         """What is added to what it sends when models travel up to a layer."""
         return self.local_message if top else self.message
-
-    def in_answer(self, top: int | None) -> float:
-        """What an answer holds of it: of local steps, each."""
-        return self.step or self.sent(top)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,14 +154,16 @@ class Recomputed:
 
     def noise(self) -> dict[str, Deviations]:
         """The noise of every node that adds some."""
-        mechanism, names = self.experiment.calibration.mechanism, self.network.tree.names
-        noise, found = mechanism.noise, {}
-        of_head = {tuple(head): noise.steps[g] for g, head in enumerate(mechanism.lock_step.nodes)}
-        for layer, of_layer in enumerate(names):
-            for index, name in enumerate(of_layer):
+        mechanism, found = self.experiment.calibration.mechanism, {}
+        noise, heads = mechanism.noise, mechanism.lock_step.nodes
+        of_head = {tuple(head): step for head, step in zip(heads, noise.steps, strict=True)}
+        for layer, names in enumerate(self.network.tree.names):
+            for index, name in enumerate(names):
                 step = float(of_head.get((layer, index), 0.0))
-                found[name] = Deviations(step, *_sent(noise, layer, index))
-        return {name: noises for name, noises in found.items() if noises != Deviations()}
+                own = _noise_of(noise, layer, index, step)
+                if own != Deviations():
+                    found[name] = own
+        return found
 
     def readers_in_clear(self, device: int) -> tuple[str, ...]:
         """Servers that are sent what a device's records give, before noise is added to it."""
@@ -189,12 +180,12 @@ class Recomputed:
         return tuple(readers)
 
 
-def _sent(noise: Noise, layer: int, index: int) -> tuple[float, float, float]:
+def _noise_of(noise: Noise, layer: int, index: int, step: float) -> Deviations:
     message, local = noise.messages[layer][index], noise.sent(1)[layer][index]
     if layer == 0:
-        return 0.0, 0.0, float(message)
+        return Deviations(step, broadcast=float(message))
     below = noise.broadcasts[layer][index] if layer < len(noise.broadcasts) else 0.0
-    return float(message), float(local), float(below)
+    return Deviations(step, float(message), float(local), float(below))
 
 
 def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
