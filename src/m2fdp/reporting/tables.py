@@ -230,6 +230,12 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     return lines[lines["position"].isin(chosen)].reset_index(drop=True)
 
 
+def shown_of(ledger: pd.DataFrame, lines: pd.DataFrame, mark: str) -> str:
+    """The end of a title, behind a mark: how many positions are shown, if not all."""
+    n_shown, n_all = lines["position"].nunique(), ledger["position"].nunique()
+    return f"{mark} the {n_shown} of {n_all} positions that lose most" if n_shown < n_all else ""
+
+
 def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str) -> None:
     """Refuse a table with two rows that are equal in some columns.
 
@@ -246,11 +252,8 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
     worst = worst_positions(ledger, PRINTED_POSITIONS)
     title = f"Privacy ledger at δ = {ledger['delta'].iloc[0]:g} ({ledger['adjacency'].iloc[0]})"
-    n_shown, n_all = worst["position"].nunique(), ledger["position"].nunique()
-    if n_shown < n_all:
-        title += f", the {n_shown} of {n_all} positions that lose most"
     numbers = ("distrusted", "releases", "noise", "ε")
-    result = new_table(title, ["observer"], numbers, digits=7)
+    result = new_table(title + shown_of(ledger, worst, ","), ["observer"], numbers, digits=7)
     for place, lines in worst.groupby("position", sort=False):
         result.add_row(Text(f"{place} (devices: {lines['devices'].max():,})", "bold"))
         for line in lines.to_dict("records"):
