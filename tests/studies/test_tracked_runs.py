@@ -58,7 +58,7 @@ def test_runs_have_their_last_metrics_and_their_tags():
 
 def test_history_has_every_evaluated_round():
     ids = [log_run("m2fdp", 1), log_run("hfl", 0, (0.9,))]
-    history = load_history(ids)
+    history = load_history(load_runs(ids))
     assert list(history.columns) == list(HISTORY_COLUMNS)
     assert history[["algorithm", "seed", "round", "accuracy"]].to_numpy().tolist() == [
         ["m2fdp", 1, 5, 0.5],
@@ -77,7 +77,7 @@ def test_of_a_metric_logged_twice_in_a_round_the_later_counts_and_what_is_no_num
     earlier, later = (Metric("accuracy", value, time, 5) for value, time in ((0.6, 1), (0.7, 2)))
     no_number = Metric("loss", math.nan, 9, 10)
     mlflow.MlflowClient().log_batch(run_id, metrics=[later, earlier, no_number])
-    history = load_history([run_id])
+    history = load_history(load_runs([run_id]))
     assert (history["accuracy"].tolist(), history["round"].tolist()) == ([0.7], [5])
 
 
@@ -88,7 +88,7 @@ def test_the_history_is_read_by_one_query(monkeypatch):
         raise AssertionError("one read a run and metric")
 
     monkeypatch.setattr(mlflow.MlflowClient, "get_metric_history", refuse)
-    assert len(load_history(ids)) == 4
+    assert len(load_history(load_runs(ids))) == 4
 
 
 def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
@@ -101,7 +101,7 @@ def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
         "s_trusted": [8, 2, 2],
         "s_untrusted": [8, 4, 0],
     }
-    assert list(load_history([controlled])["round"]) == [5, 10]  # evaluated ones only
+    assert list(load_history(load_runs([controlled]))["round"]) == [5, 10]  # evaluated ones only
     none, columns = load_decisions([without]), ["local_steps", "s_trusted", "s_untrusted"]
     assert none.empty and list(none) == ["run_id", "round", *columns]
 
@@ -143,7 +143,7 @@ def test_only_finished_runs_with_an_accuracy_count_and_of_equal_ones_the_latest(
     finished = log_run(seed=0)
     others = [log_run(seed=1, status="FAILED"), log_run(seed=2, accuracies=())]
     assert load_runs([*others, finished]).index.tolist() == [finished]
-    for load, ids in ((load_runs, others), (load_history, []), (differing, others)):
+    for load, ids in ((load_runs, others), (load_runs, []), (differing, others)):
         with pytest.raises(InputError, match="no finished run.*kedro study quickstart"):
             load(ids)
     ids = [log_run(seed=3, accuracies=(accuracy,)) for accuracy in (0.6, 0.7)]
@@ -180,7 +180,8 @@ def test_varied_parameters_are_columns_numbers_where_they_can_be():
     varied = ("algorithm", "seed", "privacy.epsilon", "topology.trust.ratios", "training.batch")
     settings = [(0.5, [0.5], None), (4.0, [1.0], 8)]
     ids = [log_run(**dict(zip(varied[2:], values, strict=True))) for values in settings]
-    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates(varied[2])):
+    runs = load_runs(ids, varied)
+    for frame in (runs, load_history(runs).drop_duplicates(varied[2])):
         assert list(frame.columns[-3:]) == list(varied[2:])
         assert frame["privacy.epsilon"].tolist() == [0.5, 4.0]
         assert frame["topology.trust.ratios"].tolist() == ["[0.5]", "[1.0]"]
@@ -192,17 +193,17 @@ def test_what_is_chosen_for_each_seed_may_differ_between_seeds_and_nothing_else(
     ids = [log_run(seed=seed, **{"training.learning_rate": seed + 1.0}) for seed in (0, 1)]
     with pytest.raises(InputError, match=r"training\.learning_rate"):
         load_runs(ids)
-    for load in (load_runs, load_history):
-        assert set(load(ids, (), ["training.learning_rate"])["seed"]) == {0, 1}
-        with pytest.raises(InputError, match=r"training\.learning_rate"):
-            load(ids, (), ["training.rounds"])
+    assert set(load_runs(ids, (), ["training.learning_rate"])["seed"]) == {0, 1}
+    with pytest.raises(InputError, match=r"training\.learning_rate"):
+        load_runs(ids, (), ["training.rounds"])
 
 
 @pytest.mark.parametrize("tag", ["arm", "version"])
 def test_arms_and_versions_stand_for_what_their_runs_share(tag):
     values = {"1": {"training.rounds": 60}, "2": {"training.rounds": 80}}
     ids = [log_run(**{tag: name}, **params) for name, params in values.items()]
-    for frame in (load_runs(ids, (tag, "seed")), load_history(ids, (tag,)).drop_duplicates(tag)):
+    runs = load_runs(ids, (tag, "seed"))
+    for frame in (runs, load_history(runs).drop_duplicates(tag)):
         assert frame.columns[-1] == tag
         assert frame[tag].tolist() == ["1", "2"]  # a name, even where it reads as a number
     mixed = [*ids, log_run(seed=1, **{tag: "1"}, **values["2"])]
@@ -214,7 +215,7 @@ def test_arms_and_versions_stand_for_what_their_runs_share(tag):
 def test_the_frames_are_what_reports_take():
     ids = [log_run(name, seed) for name in ("hfl", "m2fdp") for seed in (0, 1)]
     assert comparison_table(load_runs(ids))["seeds"].tolist() == [2, 2]
-    assert len(comparison(load_history(ids)).axes[0].lines) == 2
+    assert len(comparison(load_history(load_runs(ids))).axes[0].lines) == 2
 
 
 def test_expected_runs_have_the_columns_of_the_finished_ones():

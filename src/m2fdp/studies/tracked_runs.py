@@ -112,7 +112,7 @@ def tracked_record(
     """
     ids = list(names)
     runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
-    history, known = _history(runs), load_metrics(ids)
+    history, known = load_history(runs), load_metrics(ids)
     measured = measure_runs(runs, history, load_decisions(ids), study.target_accuracy, known)
     shown = {*measures_of(study), *(name for name in OWN if measured[name].notna().any())}
     kept = [name for name in measured if name in runs or name in shown]
@@ -196,16 +196,9 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({key for runs in by_algorithm.values() for key in _apart(runs)}))
 
 
-def load_history(
-    run_ids: Iterable[str], varied: Sequence[str] = (), by_seed: Collection[str] = ()
-) -> pd.DataFrame:
-    """The evaluated rounds of the runs that `load_runs` returns, one row a run and round:
-    `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and columns of `varied`."""
-    return _history(load_runs(run_ids, varied, by_seed))
-
-
-def _history(runs: pd.DataFrame) -> pd.DataFrame:
-    """The evaluated rounds of rows of `load_runs`, in their order."""
+def load_history(runs: pd.DataFrame) -> pd.DataFrame:
+    """The evaluated rounds of rows of `load_runs`, in their order, one row a run and round:
+    `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and what tells runs apart."""
     swept = swept_columns(runs.columns, RUN_COLUMNS)
     rounds = _by_round(list(runs.index), (*names_of(EVALUATED), *OWN))
     history = runs[["algorithm", "seed", *swept]].reset_index().merge(rounds, on="run_id")
