@@ -146,7 +146,7 @@ def two_versions(reason: str) -> pd.DataFrame:
         *trend_runs((1.0, 0.0), (2.0, 0.0), version="verified"),
     ]
     claims = parse(GAIN | {"reason": reason}, TREND | {"versions": ["verified"]})
-    return judge(claims, pd.DataFrame(rows, columns=dict.fromkeys(k for r in rows for k in r)))
+    return judge(claims, frame(*rows), ["paper", "verified"])
 
 
 def test_markdown():

@@ -5,15 +5,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from m2fdp.claims import measures
 from m2fdp.claims.frames import ARM, comparable, swept_columns
 from m2fdp.claims.intervals import summarise
 from m2fdp.core.metrics import ACCURACY, DELAY
-
-_LEAST_EVALUATIONS = 3
 
 
 def measure_runs(
@@ -87,13 +84,8 @@ def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
 def _volatility(history: pd.DataFrame) -> pd.Series:
     last = history.groupby("run_id")["round"].transform("max")
     late = history[2 * history["round"] > last]
-    return late.groupby("run_id")[ACCURACY.name].agg(_std_of_differences)
-
-
-def _std_of_differences(accuracies: pd.Series) -> float:
-    if len(accuracies) < _LEAST_EVALUATIONS:
-        return math.nan
-    return float(np.std(np.diff(accuracies), ddof=1))
+    # NaN without two differences.
+    return late.groupby("run_id")[ACCURACY.name].agg(lambda x: x.diff().iloc[1:].std())
 
 
 def _nodes(fanouts: object, above: int = 0) -> float:

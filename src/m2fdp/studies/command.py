@@ -27,9 +27,8 @@ from m2fdp.studies import grid, search
 from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order, part_of, read_study
-from m2fdp.studies.procedures import verified_targets
 from m2fdp.studies.report import Findings, findings
-from m2fdp.studies.search import Candidate, Tried
+from m2fdp.studies.search import Candidate, Tried, verified_targets
 from m2fdp.studies.search_report import whole_table
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study, Version
 
 if TYPE_CHECKING:
-    from m2fdp.studies.procedures import Counting
+    from m2fdp.selection.accounting import Targets
 
 SEED = "seed"
 MAX_RUNS = 10_000
@@ -41,8 +41,9 @@ class Setting:
     base: Mapping[str, Any]  # the parameters of the environment, nested
     last: Mapping[str, Any]  # parameters that override all others: a scale's
     extra: Mapping[str, Any]  # the command line's, nested; never of a key that varies
-    # What runs of a counted search may spend; None = that of runs that are Gaussian in all.
-    counting: Counting | None = None
+    # From the runs of a counted search, the released ones and the search's share to what they may
+    # spend; None = that of runs that are Gaussian in all, for which no data are read.
+    counting: Callable[[Sequence[Config], Sequence[Config], float], Targets] | None = None
 
 
 @dataclass(frozen=True)

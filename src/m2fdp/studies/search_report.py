@@ -12,8 +12,7 @@ from m2fdp.claims.measures import MEASURES
 from m2fdp.core.formatting import counted, lowest, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.studies.grid import Cell, choice_of
-from m2fdp.studies.procedures import procedure_of
-from m2fdp.studies.search import Candidate
+from m2fdp.studies.search import Candidate, procedure_of
 from m2fdp.studies.study import Study
 
 _OF_OWN_RECORDS = (
