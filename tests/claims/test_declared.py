@@ -50,21 +50,11 @@ def test_claims_that_cannot_be_meant(wrong, message):
     ],
 )
 def test_unknown_names_are_refused_before_any_run(claim, message):
-    columns = ("arm", "version", "seed", "seed_count")
+    columns, arms = ("arm", "version", "seed", "seed_count"), {"arm": ("D5", "p1_0.5", "hfl_dp")}
     with pytest.raises(InputError) as refused:
-        check_claims(
-            parse(claim),
-            columns,
-            versions=("paper", "verified"),
-            values={"arm": ("D5", "p1_0.5", "hfl_dp")},
-        )
+        check_claims(parse(claim), columns, versions=("paper", "verified"), values=arms)
     assert message in str(refused.value)
     assert f"claim {claim['claim']!r}" in str(refused.value)
-
-
-def test_measures_that_a_study_lacks_are_refused():
-    with pytest.raises(InputError, match="energy_to_target.*none of accuracy$"):
-        check_claims(parse(SAVING), ("arm",), measures=("accuracy",))
 
 
 @pytest.mark.parametrize("size", ["devices", "zones"])
@@ -75,6 +65,8 @@ def test_a_trend_over_the_size_of_the_network_needs_fanouts_that_vary(size):
         check_claims(claims, ("arm", "control.alpha_1"))
 
 
-def test_claims_in_the_same_words_are_refused():
+def test_claims_in_the_same_words_and_measures_that_a_study_lacks_are_refused():
+    with pytest.raises(InputError, match="energy_to_target.*none of accuracy$"):
+        check_claims(parse(SAVING), ("arm",), measures=("accuracy",))
     with pytest.raises(InputError, match="is there 2 times"):
         check_claims(parse(GAIN, GAIN), ("arm",))

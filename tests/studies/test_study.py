@@ -30,8 +30,7 @@ def test_an_environments_file_holds_only_what_differs(tmp_path):
     assert mine.parameters == {"seed": 1, "model.name": "cnn12"}
     assert (list(mine.arms), mine.grid) == (["a"], {"seed": [3]})
 
-
-def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
+    # Numbers may be written as powers of ten.
     write(tmp_path, "title: t\nparameters: {privacy.delta: 1e-5}\n")
     assert load_study(tmp_path, "tiny").parameters == {"privacy.delta": 1e-5}
 
@@ -57,10 +56,8 @@ versions:
 
 
 def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
-    write(
-        tmp_path,
-        "title: t\narms: {a: {label: A, algorithm: hfl, over: {seed: [1]}, space: few}}\n" + SEARCH,
-    )
+    arms = "{a: {label: A, algorithm: hfl, over: {seed: [1]}, space: few}}"
+    write(tmp_path, f"title: t\narms: {arms}\n{SEARCH}")
     arm = load_study(tmp_path, "tiny").arms["a"]
     assert (arm.parameters, arm.label, arm.over) == ({"algorithm": "hfl"}, "A", {"seed": [1]})
     assert arm.space == "few"
