@@ -163,9 +163,10 @@ def test_comparison_draws_mean_and_sample_std_over_seeds():
     assert (by_round.get_xlabel(), by_energy.get_xlabel()) == ("round", "energy so far (J)")
 
 
-def test_comparison_shows_what_each_line_ends_with():
+def test_comparison_shows_what_each_line_ends_with_and_averages_rounds_that_all_seeds_evaluated():
     later = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
-    *_, ends = figures.comparison(later).axes
+    by_round, _, ends = figures.comparison(later).axes
+    assert by_round.lines[1].get_xdata().tolist() == [1, 2]
     assert [label.get_text() for label in ends.get_yticklabels()] == ["HFL (no DP)", "M²FDP"]
     last = later.query("algorithm == 'm2fdp'").groupby("seed")["accuracy"].last().mean()
     assert [text.get_text() for text in ends.texts] == ["0.900", f"{last:.3f}"]
@@ -194,12 +195,6 @@ def test_what_varies_makes_lines_of_its_own(column, values, labels):
     drawn = runs[(runs["algorithm"] == "m2fdp") | (runs[column] == values[-1])]
     varied = [f"M²FDP, {label} (n = 2)" for label in labels]
     assert legend(figures.comparison(drawn)) == ["HFL (no DP) (n = 1)", *varied]
-
-
-def test_only_rounds_that_all_seeds_evaluated_are_averaged():
-    shorter = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
-    m2fdp = figures.comparison(shorter).axes[0].lines[1]
-    assert m2fdp.get_xdata().tolist() == [1, 2]
 
 
 def test_runs_that_would_be_mixed_up_and_none_at_all_are_refused():

@@ -3,7 +3,6 @@
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.grid import choice_of, points
 from m2fdp.studies.study import Study, load_study, scaled
 
 
@@ -105,14 +104,6 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, parts):
     line = str(error.value)
     assert "\n" not in line
     assert all(part in line for part in parts.split(" … ")), line
-
-
-def test_an_arm_may_be_searched_in_some_versions_only(tmp_path):
-    write(tmp_path, "title: t\narms: {a: {space: few}}\n" + SEARCH + "  plain: {}\n")
-    study = load_study(tmp_path, "tiny")
-    choices = [choice_of(study, point) for point in points(study)]
-    assert [point.version for point in points(study)] == ["tuned", "plain"]
-    assert choices[0] is not None and choices[1] is None
 
 
 def test_a_scale_shrinks_grid_and_search(tmp_path):

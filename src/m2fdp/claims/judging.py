@@ -72,12 +72,8 @@ def judge(
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    A threshold holds if the whole 95 % interval (`Summary.interval`) of the values, or of their
-    differences seed by seed, lies beyond it, fails if the whole interval lies on the other side,
-    and is open otherwise. A trend holds if the interval of the last value's differences from the
-    first lies in the claimed direction, fails if it lies in the other one, or if that of any step
-    from one value to the next does (all steps' together at 95 %, after Bonferroni), and is open
-    otherwise. One seed, and a tie, are open.
+    A threshold is judged by `against_bounds`, on the values or on their differences seed by seed, a
+    trend by `rising`. One seed, and a tie, are open.
 
     Args:
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where

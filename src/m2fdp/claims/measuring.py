@@ -39,9 +39,8 @@ def measure_runs(
         rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
             reaches `target_accuracy`, NaN if none does; only with a target.
         seconds_per_round: simulated, the mean over all rounds.
-        local_steps, s_trusted, s_untrusted: mean of K and of the devices that take part below a
-            node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
-            without a controller.
+        local_steps, s_trusted, s_untrusted: means over the rounds for which (P) chose them, all but
+            the first; NaN without a controller.
         devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
         all others of `tracked`: see `m2fdp.zones.table.zones_table` and
             `m2fdp.adversaries.attacks`; NaN without zones or an attack.

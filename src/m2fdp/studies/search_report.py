@@ -144,17 +144,12 @@ def whole_table(
 
     Rows whose search is counted name observers; others have one, of whomever the study distrusts.
     """
-    rows = pd.DataFrame(
-        [row for cell in cells for row in _rows(study, cell, tried, guarantees)],
-        columns=[*_OF_PROCEDURE, "epsilon_released", "epsilon", "guarantee_released", "guarantee"],
-    )
-    groups = rows.groupby(_OF_PROCEDURE, sort=False, dropna=False)
-    return groups.agg(
-        epsilon_released=("epsilon_released", "max"),
-        epsilon=("epsilon", "max"),
-        guarantee_released=("guarantee_released", lowest),
-        guarantee=("guarantee", lowest),
-    ).reset_index()
+    over_seeds: dict[str, Any] = {"epsilon_released": "max", "epsilon": "max"}
+    over_seeds |= {"guarantee_released": lowest, "guarantee": lowest}
+    rows = [row for cell in cells for row in _rows(study, cell, tried, guarantees)]
+    table = pd.DataFrame(rows, columns=[*_OF_PROCEDURE, *over_seeds])
+    groups = table.groupby(_OF_PROCEDURE, sort=False, dropna=False)
+    return groups.agg(over_seeds).reset_index()
 
 
 def _rows(
