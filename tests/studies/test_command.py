@@ -614,7 +614,7 @@ def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(
 
 @pytest.mark.full
 def test_a_sweep_needs_no_file_and_goes_on(project, kedro_study):
-    sweep = ["--over=algorithm=hfl|m2fdp", "--params=training.rounds=2,training.batch_size=null"]
+    sweep = ["--over=algorithm=hfl_dp|m2fdp", "--params=training.rounds=2,training.batch_size=null"]
     kedro_study("", *sweep, "--over=privacy.epsilon=2", "--seeds=1", code=0, name="sweep")
     wider = kedro_study(
         "", *sweep, "--over=privacy.epsilon=2|4", "--seeds=1", "--resume", code=0, name="sweep"

@@ -202,7 +202,7 @@ class Choice:
 def choice_of(study: Study, point: Point) -> Choice | None:
     """What chooses the schedule of the point's cell; None where nothing does."""
     arm, version = study.arms.get(point.arm or ""), study.versions.get(point.version or "")
-    search = version and version.search
+    search = None if version is None else version.search
     if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
         return None
     space, counted = search.spaces[arm.space], search.counted
