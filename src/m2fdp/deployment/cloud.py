@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
+from m2fdp.checkpoints.verdict import Verdict, run_digest
+from m2fdp.checkpoints.verdict import keep as keep_verdict
 from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.process import Execution, Process, Simulation, Slots, State, Tap
 from m2fdp.core.engine.round import Round
@@ -20,8 +22,6 @@ from m2fdp.core.engine.training import Checkpointing, Listener, Progress
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing
-from m2fdp.core.privacy.verdict import Verdict, run_digest
-from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.links import Place, Question, to_bytes

@@ -45,7 +45,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -155,9 +155,11 @@ class Account:
         """The laws of a round for somebody who is never told who takes part."""
         return laws
 
-    def most_joined(self, rounds: int) -> int:
-        """The most rounds, of the first so many, that any device joins, as far as is known."""
-        return rounds
+    def promised(
+        self, lines: Sequence[Release], rounds: int, unit: Unit
+    ) -> tuple[dict[str, Any], list[str]]:
+        """What the summary of a run with these lines adds: values by name, and assumptions."""
+        return {}, []
 
     def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
         """What the observer of a line is shown, by each way to count it; each is an upper bound."""
