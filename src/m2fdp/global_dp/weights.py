@@ -19,7 +19,7 @@ import numpy as np
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.mechanisms.base import (
+from m2fdp.core.privacy.mechanisms import (
     Clipping,
     LockStep,
     Mechanism,
