@@ -81,9 +81,9 @@ class AlikeRounds:
     """Rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: laws of the releases of one round.
+        laws: of the releases of one round.
         times: how many rounds count.
-        deviation: deviation of the noise that the observer can't subtract.
+        deviation: of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all.
     """
 
@@ -99,9 +99,9 @@ class Past:
     """The first rounds of a run.
 
     Attributes:
-        total: how many rounds.
+        total: how many.
         counted: how often each plan has occurred in them.
-        rounds_of: the rounds of each plan in the whole run, counted from 0, ascending.
+        rounds_of: the rounds of each plan in the whole run, from 0, ascending.
     """
 
     total: int
@@ -131,16 +131,16 @@ class Account:
 
     @property
     def noises(self) -> tuple[float, ...]:
-        """The account's own deviations, beside the line's; then its rounds are not alike."""
+        """Its own deviations, beside the line's; then its rounds are not alike."""
         return ()
 
     @property
     def by_laws(self) -> bool:
-        """Whether what is shown are the line's laws; else the account has releases of its own."""
+        """Whether the line's laws are shown; else the account has releases of its own."""
         return True
 
     def behind(self, remaining: Callable[[float], float]) -> Account:
-        """The account with each of its own deviations replaced."""
+        """With each of its own deviations replaced."""
         return self
 
     def alone(self) -> Account:
@@ -184,12 +184,10 @@ class Release:
     """One line of the ledger: what one kind of observer learns of the records of one position.
 
     Attributes:
-        position: whose records.
         kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
-        observer: who, in words.
-        sees: what, in words.
-        deviation: deviation of the noise that the observer can't subtract, in the unit of the
-            position's laws; 0 for messages in clear.
+        observer, sees: who sees what, in words.
+        deviation: of the noise that the observer can't subtract, in the unit of the position's
+            laws; 0 for messages in clear.
         assumption: what the line rests on.
         elsewhere: position and deviation in the second and the further networks of the run.
         account: how the rounds are counted.
@@ -217,10 +215,9 @@ class Release:
 
     def behind(self, remaining: Callable[[Position, float], float]) -> Release:
         """The line with each of its deviations replaced."""
-        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
-        own_deviation = remaining(self.position, self.deviation)
+        (own, *others) = ((at, remaining(at, noise)) for at, noise in self.views)
         account = self.account.behind(partial(remaining, self.position))
-        return replace(self, deviation=own_deviation, elsewhere=others, account=account)
+        return replace(self, deviation=own[1], elsewhere=tuple(others), account=account)
 
     def alone(self) -> Release:
         """The line of somebody who knows all noise but that on the device's own path."""
@@ -268,8 +265,7 @@ def line_of(
 ) -> Release:
     """The line of an observer; the mechanism tells, by `line`, what a round shows it."""
     by_turns = reading.row.line
-    made: Release = by_turns(premises, position, reading, line) if by_turns else line(reading)
-    return made
+    return by_turns(premises, position, reading, line) if by_turns else line(reading)
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:

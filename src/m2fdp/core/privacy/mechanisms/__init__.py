@@ -27,9 +27,9 @@ class Clipping:
     Attributes:
         divide_by: the size that divides the clipped sum: the `drawn` minibatch's (J eq. 6), or the
             `expected` one, which is public and the same for neighbours.
-        record_norm: bound of each record's gradient; batch_norm is that of the minibatch gradient.
-        update_norm: bound of a device's update between two synchronisations, in units of eta.
-        model_norm: bound of a device's whole model, before it is sent.
+        record_norm, batch_norm: of each record's gradient; of the minibatch gradient.
+        update_norm: of a device's update between two synchronisations, in units of eta.
+        model_norm: of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
     """
 
@@ -42,7 +42,7 @@ class Clipping:
 
     @property
     def of_models(self) -> bool:
-        """Whether a whole model is clipped and noised; noise is then in the model's own unit."""
+        """Whether a whole model is clipped, and noised in the model's own unit."""
         return self.model_norm is not None
 
 
@@ -53,8 +53,8 @@ class LockStep:
     Attributes:
         nodes: int64 (G, 2), the (layer, index) of each group's node: the devices' head, or the
             reader of the sum of heads that share their noise.
-        group_of: int64 (N_L,), each device's group.
-        weights: float64 (N_L,), the product of rho on the path from the device to that node.
+        group_of: int64 (N_L,).
+        weights: float64 (N_L,), the product of rho on the path from each device to that node.
     """
 
     nodes: np.ndarray
@@ -105,7 +105,7 @@ class Noise:
             "local_messages": self.local_messages or (),
             # A field of 0.20 that digests of checkpoints still tell.
             "": (np.array([]),),
-            "clients": () if clients is None else (clients.gradients, clients.activations),
+            "clients": (clients.gradients, clients.activations) if clients else (),
         }
 
     @property
@@ -129,8 +129,7 @@ class Noise:
         return self.messages if top == 0 else self.local_messages or self.messages
 
     def covers(self, tree: Tree, top: int) -> np.ndarray:
-        """Whether each server's broadcast after a local aggregation follows from noised models
-        alone: bool (N_top,)."""
+        """Bool (N_top,): a broadcast after a local aggregation follows from noised models alone."""
         sent = self.sent(top)
         noised = sent[tree.depth] > 0
         for layer in range(tree.depth - 1, top - 1, -1):
@@ -146,8 +145,7 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Protection:
-    """What nodes need to know of a mechanism whose noise is decided, and whether they clip and
-    noise at all (`private`)."""
+    """A mechanism whose noise is decided, and whether nodes clip and noise at all (`private`)."""
 
     clipping: Clipping
     lock_step: LockStep
@@ -199,11 +197,10 @@ class Mechanism(Protocol):
         part of its full noise.
 
         A head's full noise protects the most exposed record below it from somebody who sees its
-        every release. Any other node's is as large against what a record moves its message by.
-        Above a head it is the head's deviation times the weight of the head's message there. Below
-        a head it is the head's deviation over the weight of the node's message in the head's; where
-        noise is at every step, no message is sent there. The largest over all heads on the paths
-        through the node counts.
+        every release. Any other node's is as large against what a record moves its message by: the
+        head's deviation times the weight of the head's message in the node's, or, below the head,
+        over the weight of the node's message in the head's. Where noise is at every step, no
+        message is sent below a head. The largest over all heads on paths through the node counts.
 
         Args:
             protecting: float64 (N_L,), the noise of its head that protects each device's records.
@@ -240,8 +237,7 @@ class Mechanism(Protocol):
     def releases(
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
     ) -> list[Release]:
-        """Who sees what of whose records: the lines of the ledger, position by position. For noise
-        and units see `m2fdp.core.privacy.ledger.build_ledger`."""
+        """The lines of the ledger, position by position. For noise and units see `build_ledger`."""
 
     def assumptions(self, privacy: PrivacyConfig) -> list[str]:
         """What epsilon rests on, besides what it rests on under any mechanism."""
@@ -258,14 +254,9 @@ MECHANISMS: Catalogue[Mechanism] = Catalogue(
 
 
 def get_mechanism(name: str) -> Mechanism:
-    """The mechanism of that name, or the user's own of a name `package.module:NAME`.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The mechanism of that name, or the user's own of a name `package.module:NAME`."""
     if own_code.is_own(name):
-        own: Mechanism = own_code.load("privacy.mechanism", name, Mechanism)
-        return own
+        return own_code.load("privacy.mechanism", name, Mechanism)
     if name not in MECHANISMS:
         valid = among(name, [*MECHANISMS, own_code.FORM])
         raise InputError("privacy.mechanism", name, f"is unknown; valid are {valid}")

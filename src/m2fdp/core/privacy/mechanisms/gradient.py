@@ -116,7 +116,6 @@ class Gradient(Mechanism):
 
 
 def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
-    """The lines of one position."""
     # Where steps are summed, every one of them must end in the sum: members that share their
     # noise never act on a part of it, others may until the next global aggregation.
     every_step = None not in premises.tops
