@@ -24,7 +24,7 @@ from m2fdp.core.privacy.mechanisms import (
     LockStep,
     Mechanism,
     Noise,
-    refuse_first,
+    refuse_if,
     silence,
 )
 from m2fdp.core.privacy.positions import Position, positions
@@ -50,7 +50,7 @@ class Weights(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
+        refuse_if(
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,

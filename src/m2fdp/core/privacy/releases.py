@@ -49,21 +49,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.sight import (
-    BELOW,
-    BESIDE,
-    COLLUDING,
-    ELSEWHERE,
-    NOBODY,
-    SERVERS,
-    TOGETHER,
-    Kind,
-    Reading,
-    rows,
-)
+from m2fdp.core.privacy.sight import BELOW, BESIDE, COLLUDING, ELSEWHERE, NOBODY, SERVERS, TOGETHER
 from m2fdp.core.schedule.rounds import RoundPlan
 
 # Messages that are read as a sum only are this to others.
@@ -226,7 +216,7 @@ class Release:
     @property
     def joins_unseen(self) -> bool:
         """Whether the position's devices join rounds by chance and the observer can't tell when."""
-        row = rows().get(self.kind)
+        row = sight.rows().get(self.kind)
         if row is None or row.told or not self.position.unnoticed:
             return False
         return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
@@ -244,7 +234,7 @@ def drawn_at_heads(position: Position, view: View, drew: str) -> float:
     return position.mean.get(known, position.mean[NOBODY])
 
 
-def unsubtractable(premises: Premises, position: Position, view: View, row: Kind) -> float:
+def unsubtractable(premises: Premises, position: Position, view: View, row: sight.Kind) -> float:
     """The deviation of all noise that a kind of observer can't subtract, by the one rule."""
     last = premises.last_release(position.head_layer)
     heads = drawn_at_heads(position, view, row.drew)
@@ -261,7 +251,10 @@ def unsubtractable(premises: Premises, position: Position, view: View, row: Kind
 
 
 def line_of(
-    premises: Premises, position: Position, reading: Reading, line: Callable[[Reading], Release]
+    premises: Premises,
+    position: Position,
+    reading: sight.Reading,
+    line: Callable[[sight.Reading], Release],
 ) -> Release:
     """The line of an observer; the mechanism tells, by `line`, what a round shows it."""
     by_turns = reading.row.line
@@ -270,12 +263,12 @@ def line_of(
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of somebody who reads messages without noise."""
-    return Release(position, kind, rows()[kind].words, sees, 0.0, "–", laws)
+    return Release(position, kind, sight.rows()[kind].words, sees, 0.0, "–", laws)
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
     """The line of somebody who hears masked words."""
-    return Release(position, kind, rows()[kind].words, WORDS, inf, _MASKED, laws)
+    return Release(position, kind, sight.rows()[kind].words, WORDS, inf, _MASKED, laws)
 
 
 def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:

@@ -263,7 +263,7 @@ def get_mechanism(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
-def refuse_first(*cases: tuple[bool, str]) -> None:
+def refuse_if(*cases: tuple[bool, str]) -> None:
     """Raise the first case that applies of what the block `privacy` can't be."""
     for wrong, message in cases:
         if wrong:

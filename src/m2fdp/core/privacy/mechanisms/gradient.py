@@ -13,27 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import Composition, subsampled
-from m2fdp.core.privacy.mechanisms import (
-    Clipping,
-    LockStep,
-    Mechanism,
-    Noise,
-    refuse_first,
-    silence,
-)
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, refuse_if, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import (
-    Laws,
-    Release,
-    View,
-    drawn_at_heads,
-    in_clear,
-    in_words,
-    line_of,
-    trusted_above,
-)
+from m2fdp.core.privacy.releases import Laws, Release, View
 from m2fdp.core.privacy.sight import TO_TRUSTED, Reading, readings, rows
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -55,7 +40,7 @@ class Gradient(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
+        refuse_if(
             (
                 privacy.calibration == "paper",
                 "calibration: paper is not defined for mechanism: gradient; use accountant",
@@ -128,24 +113,24 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
     def line(reading: Reading) -> Release:
         kind, row = reading.kind, reading.row
         if row.up == TO_TRUSTED:
-            return trusted_above(position, kind, "clipped gradients", laws)
+            return releases.trusted_above(position, kind, "clipped gradients", laws)
         if reading.at == "words":
-            return in_words(position, kind, laws)
+            return releases.in_words(position, kind, laws)
         if reading.at == "below":
-            return in_clear(position, kind, _BELOW_THE_HEAD, laws)
+            return releases.in_clear(position, kind, _BELOW_THE_HEAD, laws)
         by_turns = row.line is not None and reading.at != "head"
         return Release(
             position,
             kind,
             row.words,
             "what follows from every step's noised gradient",
-            drawn_at_heads(position, peer_view if by_turns else view, row.drew),
+            releases.drawn_at_heads(position, peer_view if by_turns else view, row.drew),
             "as if every noised gradient were seen",
             laws,
         )
 
     made = {
-        each.kind: line_of(premises, position, each, line)
+        each.kind: releases.line_of(premises, position, each, line)
         for each in readings(premises, position)
         if not (position.is_device and each.row.up == TO_TRUSTED)
     }

@@ -14,27 +14,12 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
-from m2fdp.core.privacy.mechanisms import (
-    Clipping,
-    LockStep,
-    Mechanism,
-    Noise,
-    refuse_first,
-    silence,
-)
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, refuse_if, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import (
-    Laws,
-    Release,
-    View,
-    in_clear,
-    in_words,
-    line_of,
-    trusted_above,
-    unsubtractable,
-)
+from m2fdp.core.privacy.releases import Laws, Release, View
 from m2fdp.core.privacy.sight import BESIDE, COLLUDING, TO_TRUSTED, Reading, readings
 from m2fdp.core.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -63,7 +48,7 @@ class Upload(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
+        refuse_if(
             (
                 privacy.adjacency == "replace_one",
                 "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
@@ -140,7 +125,7 @@ class Upload(Mechanism):
     ) -> list[Release]:
         """Who sees which message at the end of a window."""
         return [
-            line_of(premises, position, reading, partial(_line, premises, position, laws))
+            releases.line_of(premises, position, reading, partial(_line, premises, position, laws))
             for position in positions(premises, noise, units)
             for reading in readings(premises, position)
             if reading.exists
@@ -156,18 +141,18 @@ def _line(premises: Premises, position: Position, laws: Laws, reading: Reading) 
     """The line of an observer."""
     kind, row, sent = reading.kind, reading.row, reading.at == "head"
     if row.up == TO_TRUSTED and reading.at == "below":
-        return trusted_above(position, kind, "un-noised models", laws)
+        return releases.trusted_above(position, kind, "un-noised models", laws)
     if reading.at == "words":
-        return in_words(position, kind, laws)
+        return releases.in_words(position, kind, laws)
     if reading.at in _IN_CLEAR:
-        return in_clear(position, kind, _IN_CLEAR[reading.at], laws)
+        return releases.in_clear(position, kind, _IN_CLEAR[reading.at], laws)
     received: View = "mean" if position.summed else "message"
     sees, rests = _sees(position, received if sent else None)
     if row.drew == COLLUDING and position.head_layer > 0:
         sees, rests = "the noised models, or their sums, at every release", "–"
     if row.drew == BESIDE and position.is_device:
         rests = _ALONE
-    deviation = unsubtractable(premises, position, received if sent else "mean", row)
+    deviation = releases.unsubtractable(premises, position, received if sent else "mean", row)
     return Release(position, kind, reading.observer, sees, deviation, rests, laws)
 
 
