@@ -263,6 +263,12 @@ def get_mechanism(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
+NOT_REPLACED = (
+    "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
+    "use add_remove"
+)
+
+
 def refuse_if(*cases: tuple[bool, str]) -> None:
     """Raise the first case that applies of what the block `privacy` can't be."""
     for wrong, message in cases:

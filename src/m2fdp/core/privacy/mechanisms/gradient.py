@@ -1,10 +1,9 @@
 """`gradient`: each record's gradient is clipped and every local step is noised, by the head.
 
 A device below an untrusted parent noises its own steps. A trusted server that noises its messages
-steps together with all devices below it, as one learner with their data. It averages their clipped
-gradients, adds noise, and steps. Only then does anything leave it, up or down. Since all that
-leaves a head follows from its noised steps, everybody's v is the head's step, one release a step.
-A message's noise is not there at every step, so that it is credited to nobody.
+steps together with all devices below it, as one learner: it averages their clipped gradients, adds
+noise, and steps. Since all that leaves a head follows from its noised steps, everybody's v is the
+head's step. A message's noise is not there at every step, so that it is credited to nobody.
 """
 
 from collections.abc import Sequence
@@ -13,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
-from m2fdp.core.privacy import releases
+from m2fdp.core.privacy import mechanisms, releases
 from m2fdp.core.privacy.accounting import Composition, subsampled
-from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, refuse_if, silence
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Laws, Release, View
@@ -40,15 +39,14 @@ class Gradient(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_if(
+        mechanisms.refuse_if(
             (
                 privacy.calibration == "paper",
                 "calibration: paper is not defined for mechanism: gradient; use accountant",
             ),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
-                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
-                "use add_remove",
+                mechanisms.NOT_REPLACED,
             ),
         )
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy import releases
+from m2fdp.core.privacy import mechanisms, releases
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
-from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, refuse_if, silence
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Laws, Release, View
@@ -48,12 +48,8 @@ class Upload(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_if(
-            (
-                privacy.adjacency == "replace_one",
-                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
-                "use add_remove",
-            ),
+        mechanisms.refuse_if(
+            (privacy.adjacency == "replace_one", mechanisms.NOT_REPLACED),
             (
                 privacy.calibration == "paper" and privacy.unit == "device",
                 "calibration: paper knows records, clipped minibatches and uplinks only",
@@ -75,10 +71,9 @@ class Upload(Mechanism):
 
     def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
-        privacy = premises.privacy
         # Two minibatch gradients of norm G are at most 2G apart.
-        factor = 2.0 if privacy.unit == "record" else 1.0
-        return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
+        factor = 2.0 if premises.privacy.unit == "record" else 1.0
+        return np.full(len(premises.sizes), premises.privacy.clipping_norm * factor)
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         """J Prop. 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon. By J Lemma 1, Delta is
@@ -123,7 +118,6 @@ class Upload(Mechanism):
     def releases(
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
     ) -> list[Release]:
-        """Who sees which message at the end of a window."""
         return [
             releases.line_of(premises, position, reading, partial(_line, premises, position, laws))
             for position in positions(premises, noise, units)
@@ -138,7 +132,6 @@ def _rounded_down(value: float) -> float:
 
 
 def _line(premises: Premises, position: Position, laws: Laws, reading: Reading) -> Release:
-    """The line of an observer."""
     kind, row, sent = reading.kind, reading.row, reading.at == "head"
     if row.up == TO_TRUSTED and reading.at == "below":
         return releases.trusted_above(position, kind, "un-noised models", laws)
@@ -157,11 +150,8 @@ def _line(premises: Premises, position: Position, laws: Laws, reading: Reading) 
 
 
 def _sees(position: Position, received: View | None) -> tuple[str, str]:
-    """What an observer sees, and what its line rests on.
-
-    Args:
-        received: v of an observer that the head's message is sent to; None = it is further away.
-    """
+    """What an observer sees, and what its line rests on; `received` is v of an observer that the
+    head's message is sent to, None = it is further away."""
     if received == "message":
         return "the noised model at every release", "–"
     if received == "mean":
