@@ -23,13 +23,8 @@ At = Literal["head", "further", "words", "below", "local"]
 
 @dataclass(frozen=True)
 class Message:
-    """What a node sends up.
-
-    Attributes:
-        to_cloud: whether the cloud reads it; else the sender's parent does.
-        trusted: whether this reader is trusted.
-        form: read alone, as a term of a sum, or as masked words, which nobody on the way reads.
-    """
+    """What a node sends up: whether the cloud reads it or else its parent, whether this reader is
+    trusted, and whether it is read alone, in a sum, or as masked words, by nobody on the way."""
 
     to_cloud: bool
     trusted: bool
@@ -97,9 +92,7 @@ class Kind:
 
     Attributes:
         words: its name, in words.
-        up: the messages on their way up that it reads.
-        handed: which broadcasts it is handed.
-        drew: whose noise it knows.
+        up, handed, drew: which messages it reads, which broadcasts, and whose noise it knows.
         told: whether it is told which devices join a round by chance.
         stood_for_by: kinds with lines that hold for it where it has none.
         bound_with: a kind that it is a case of: who distrusts that one distrusts it.
@@ -184,7 +177,7 @@ LINKS = frozenset({"uplinks", "downlinks"})
 
 @cache
 def rows() -> dict[str, Kind]:
-    """The table, read once, in the order of the ledger's lines: who is trusted stands last."""
+    """The table, in the order of the ledger's lines: who is trusted stands last."""
     return dict(sorted(KINDS.items(), key=lambda item: item[1].up == TO_TRUSTED))
 
 
@@ -235,7 +228,6 @@ class Reading:
 
     Attributes:
         observer: who, in words.
-        row: the row of the page's table.
         at: the head's own message; further on, in a mean or a broadcast; masked words; messages
             below the head; local aggregations below it.
         exists: whether the network has anybody of the kind, as far as is known.
