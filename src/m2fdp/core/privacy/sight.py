@@ -105,7 +105,7 @@ class Kind:
     up: str
     handed: str
     drew: str
-    told: bool
+    told: bool = False
     stood_for_by: tuple[str, ...] = ()
     bound_with: str = ""
     counted: bool = False
@@ -136,26 +136,20 @@ class Kind:
 KINDS: Catalogue[Kind] = Catalogue(
     "observers",
     {
-        "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS, told=False),
-        "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD, told=False),
+        "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS),
+        "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD),
         "siblings": Kind("devices of the same server", NOTHING, EVERY, BESIDE, told=True),
         "cousins": Kind(
             "devices of other servers below the same head",
             NOTHING,
             BETWEEN,
             BELOW,
-            told=False,
             bound_with="far_devices",
         ),
         "far_devices": Kind(
-            "devices elsewhere",
-            NOTHING,
-            GLOBAL,
-            ELSEWHERE,
-            told=False,
-            stood_for_by=("cousins", "siblings"),
+            "devices elsewhere", NOTHING, GLOBAL, ELSEWHERE, stood_for_by=("cousins", "siblings")
         ),
-        "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY, told=False),
+        "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY),
         "uplinks": Kind("eavesdropper on uplinks", ON_LINKS, NOTHING, NOBODY, told=True),
         "downlinks": Kind("eavesdropper on downlinks", NOTHING, EVERY, NOBODY, told=True),
         "colluders": Kind(
@@ -163,7 +157,6 @@ KINDS: Catalogue[Kind] = Catalogue(
             TO_ITS_READER,
             NOTHING,
             COLLUDING,
-            told=False,
         ),
         "trusted_servers": Kind(
             "the trusted servers above", TO_TRUSTED, GLOBAL, SERVERS, told=True
