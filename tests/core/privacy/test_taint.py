@@ -48,13 +48,24 @@ def test_windows_end_where_something_noised_is_shown(head_layer, expected):
     assert windows(ROUND, head_layer) == expected
 
 
-@pytest.mark.parametrize("sync, first", [(None, 1.0), (1, 1.5)])
-def test_two_steps_of_two_siblings(sync, first):
+@pytest.mark.parametrize(
+    ("sync", "pull", "first"),
+    [
+        (None, Steps(), 1.0),
+        (1, Steps(), 1.5),
+        (1, Steps(part=0.5, received=True), 1.5),
+        (1, Steps(part=0.5, received=False), 1.25),
+    ],
+)
+def test_two_steps_of_two_siblings(sync, pull, first):
     """Drawn at step 2 the release moves by 1/2; first drawn at step 1 by 1. If there is an
     un-noised synchronisation between, the average differs by 1/2 then and both siblings start from
-    it; in step 2 both may part by 1 more, so that the release moves by 3/2."""
+    it; in step 2 both may part by 1 more, so that the release moves by 3/2.
+
+    With half a pull both models keep a half of the 1/2, and get half of the centre's difference,
+    which is the same 1/2 if it is the model received and none if it is the round's first."""
     q = 0.3
-    law = record_law(Window((sync, None), 1), 1, (0.5,), q, Steps())
+    law = record_law(Window((sync, None), 1), 1, (0.5,), q, pull)
     assert dict(pairs_of(law)) == pytest.approx({first: q, 0.5: q * (1 - q), 0.0: (1 - q) ** 2})
 
 
@@ -80,17 +91,6 @@ def test_many_shifts_are_rounded_up_only(n, q):
 
 
 CENTERS = {"received": True, "global": False}
-
-
-def test_two_steps_two_siblings_with_a_synchronisation_between_and_half_a_pull():
-    """Drawn at step 1 the average differs by 1/2. In step 2 both models keep a half of that, both
-    get half of the centre's difference, which is the same 1/2 if it is the model received and none
-    if it is the round's first, and both part by 1 more. Drawn at step 2: 1/2."""
-    q, window = 0.3, Window((1, None), 1)
-    for received, first in ((True, 1.5), (False, 1.25)):
-        law = record_law(window, 1, (0.5,), q, Steps(part=0.5, received=received))
-        assert law.shifts == pytest.approx((0.0, 0.5, first))
-        assert law.probabilities == pytest.approx(((1 - q) ** 2, q * (1 - q), q))
 
 
 @pytest.mark.parametrize("part", [0.05, 0.1, 0.2, 0.5, 1.0])

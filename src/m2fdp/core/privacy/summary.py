@@ -48,12 +48,8 @@ CLASSES = (
 
 @dataclass(frozen=True)
 class Promised:
-    """What a room adds to what a run promises.
-
-    Attributes:
-        assumptions: sentences that epsilon rests on.
-        entries: values for JSON, by name.
-    """
+    """What a room adds to what a run promises: sentences that epsilon rests on, and values for JSON
+    by name."""
 
     assumptions: tuple[str, ...] = ()
     entries: Mapping[str, Any] = field(default_factory=dict)
@@ -71,19 +67,13 @@ def summary(
     privacy: PrivacyConfig,
     conditions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What a run promises, with every assumption the promise rests on, ready for JSON.
-
-    Infinite epsilons are the text "inf", which JSON has no number for.
-
-    Args:
-        conditions: see `conditions_of`.
-    """
+    """What a run promises, with every assumption it rests on, ready for JSON: infinite epsilons are
+    the text "inf". For conditions see `conditions_of`."""
     if not mechanism.private:
-        return {
-            "guarantee": "none",
-            "note": "no clipping and no noise: epsilon is infinite for everybody",
-        }
+        note = "no clipping and no noise: epsilon is infinite for everybody"
+        return {"guarantee": "none", "note": note}
     ledger, ways = mechanism.ledger, get_mechanism(privacy.mechanism)
+    by_observer = {kind: for_json(value) for kind, value in ledger.by_kind(rounds).items()}
     of_account, rests_on = ledger.lines[0].account.promised(ledger.lines, rounds, privacy.unit)
     guarantee = "conditional" if conditions else "verified"
     drift = "none, models are clipped" if ways.clipping(privacy).of_models else "worst_case"
@@ -106,9 +96,7 @@ def summary(
         "sampling": "poisson",
         **of_account,
         "distrusted": sorted(ledger.bound),
-        "epsilon_by_observer": {
-            kind: for_json(value) for kind, value in ledger.by_kind(rounds).items()
-        },
+        "epsilon_by_observer": by_observer,
         "assumptions": [
             *conditions,
             *_ASSUMED,

@@ -82,8 +82,8 @@ class Noise:
             at a round's end, float64 (N_l,) for layer l = 0…L.
         broadcasts: added by servers to broadcasts after local aggregations, (N_l,), l = 0…L-1.
         local_messages: `messages` that travel for a local aggregation; None = the same.
-        unit: unit of all deviations: the step size eta, or the model's own.
-        clients: deviations of devices that noise what they send of a model; None = nobody does.
+        unit: of all deviations: the step size eta, or the model's own.
+        clients: of devices that noise what they send of a model; None = nobody does.
     """
 
     steps: np.ndarray
@@ -182,11 +182,8 @@ class Mechanism(Protocol):
         """How far shift 1 of each device's laws moves its head's message, over eta: (N_L,)."""
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
-        """The papers' noise: deviations, for layer l = 0…L, float64 (N_l,).
-
-        Raises:
-            InputError: they have none for this mechanism.
-        """
+        """The papers' noise: deviations, for layer l = 0…L, float64 (N_l,); an `InputError` where
+        they have none for this mechanism."""
         text = f"calibration: paper is not defined for mechanism: {self.name}; use accountant"
         raise InputError("privacy", BLOCK, text)
 
@@ -285,9 +282,8 @@ def step_together(network: Network, plans: Sequence[RoundPlan] = ()) -> LockStep
     """Every head and all devices below it. Heads that share their noise step with the reader of
     their sum and all devices below it: none of them may act on a part of the noise.
 
-    Args:
-        plans: where each step of these rounds ends in the sum and nobody falls silent, heads have
-            no time to act, and are learners of their own.
+    Where each step of the rounds ends in the sum and nobody falls silent, heads have no time to
+    act, and are learners of their own.
     """
     tree, sums = network.tree, network.sums
     of_device = heads_of(network)
