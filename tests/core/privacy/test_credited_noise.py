@@ -121,9 +121,8 @@ def test_a_listener_hears_the_zones_sums_on_their_way_to_the_cloud(
 def test_separate_noise_meets_the_target_where_senders_may_be_missing(participants):
     """Whoever reads sums only counts on the noise of fewer than all of its senders."""
     changes = {"secure_aggregation.dropout": 0.3, "training.participants": participants}
-    experiment = experiment_of(
-        BASE, ZONES, changes, {"threat.distrusted": ["cloud", "far_devices"]}
-    )
+    changes |= {"threat.distrusted": ["cloud", "far_devices"]}
+    experiment = experiment_of(BASE, ZONES, changes)
     assert 7.9 < experiment.calibrate().mechanism.epsilon(10) <= 8.0
 
 

@@ -296,12 +296,14 @@ def check(run, ledger, offices, colluding, **position):
         assert shift <= known[kind] * (1 + 1e-6), kind
 
 
-@settings(
-    max_examples=1000,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+SEARCH = {
+    "deadline": None,
+    "derandomize": True,
+    "suppress_health_check": [HealthCheck.filter_too_much, HealthCheck.too_slow],
+}
+
+
+@settings(max_examples=1000, **SEARCH)
 @given(systems())
 def test_no_observer_learns_more_than_its_line_says(system):
     network, noise, schedule, owner, missing, colluding = system
@@ -386,12 +388,7 @@ def joined_systems(draw):
     return network, noise, schedule, owner, attendance, elected
 
 
-@settings(
-    max_examples=250,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+@settings(max_examples=250, **SEARCH)
 @given(joined_systems())
 def test_who_is_told_learns_no_more_than_the_line_says(system):
     network, noise, schedule, owner, attendance, elected = system
@@ -404,11 +401,8 @@ def test_who_is_told_learns_no_more_than_the_line_says(system):
         attendance = np.ones_like(attendance)
     privacy = PrivacyConfig(mechanism="upload", unit="device", epsilon=1, clipping_norm=1)
     ones, plans = np.ones(network.tree.n_devices), schedule.round_plans()
-    ledger = build_ledger(
-        Premises(network, np.ones(network.tree.n_devices), ones, plans, privacy, EVERYBODY),
-        noise,
-        moved_by_joining(network),
-    )
+    premises = Premises(network, ones, ones, plans, privacy, EVERYBODY)
+    ledger = build_ledger(premises, noise, moved_by_joining(network))
     offices = elections(network, attendance, np.random.default_rng(elected))
     ledger = of_those(ledger, attendance)
     ledger = in_office(ledger, offices) if offices else ledger

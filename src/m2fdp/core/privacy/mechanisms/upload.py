@@ -25,7 +25,6 @@ from m2fdp.core.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
-_ALONE = "siblings do not pool what they know of their own noises"
 # What carries no noise, by where it is read.
 _IN_CLEAR = {
     "below": "un-noised models on their way to the head",
@@ -139,27 +138,20 @@ def _line(premises: Premises, position: Position, laws: Laws, reading: Reading) 
         return releases.in_words(position, kind, laws)
     if reading.at in _IN_CLEAR:
         return releases.in_clear(position, kind, _IN_CLEAR[reading.at], laws)
-    received: View = "mean" if position.summed else "message"
-    sees, rests = _sees(position, received if sent else None)
+    view: View = "message" if sent and not position.summed else "mean"
+    sees = "the noised mean of the parent's children"
+    rests = "as if the parent's mean were seen at every release"
+    if sent:
+        what = "sum of noised models" if position.summed else "noised model"
+        sees, rests = f"the {what} at every release", "–"
+    elif position.head_layer == 0:
+        sees, rests = "the noised global model", "–"
     if row.drew == COLLUDING and position.head_layer > 0:
         sees, rests = "the noised models, or their sums, at every release", "–"
     if row.drew == BESIDE and position.is_device:
-        rests = _ALONE
-    deviation = releases.unsubtractable(premises, position, received if sent else "mean", row)
+        rests = "siblings do not pool what they know of their own noises"
+    deviation = releases.unsubtractable(premises, position, view, row)
     return Release(position, kind, reading.observer, sees, deviation, rests, laws)
-
-
-def _sees(position: Position, received: View | None) -> tuple[str, str]:
-    """What an observer sees, and what its line rests on; `received` is v of an observer that the
-    head's message is sent to, None = it is further away."""
-    if received == "message":
-        return "the noised model at every release", "–"
-    if received == "mean":
-        return "the sum of noised models at every release", "–"
-    if position.head_layer == 0:
-        return "the noised global model", "–"
-    rests = "as if the parent's mean were seen at every release"
-    return "the noised mean of the parent's children", rests
 
 
 UPLOAD = Upload()
