@@ -145,9 +145,9 @@ def of_those(
     for account in {line.account for line in ledger.lines}:
         if isinstance(account, ByChance):
             counted[account] = replace(account, attendance=replace(account.attendance, **known))
-    lines = []
-    for line in ledger.lines:
-        lines.append(replace(line, account=counted.get(line.account, line.account)))
+    lines = (
+        replace(line, account=counted.get(line.account, line.account)) for line in ledger.lines
+    )
     return replace(ledger, lines=tuple(lines))
 
 

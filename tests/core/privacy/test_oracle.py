@@ -275,9 +275,8 @@ def systems(draw):
     if sums.decode == "cloud":  # servers between can't read what they would aggregate
         local = {}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
-    owner = draw(st.integers(0, tree.n_devices - 1))
+    owner, missing = draw(st.integers(0, tree.n_devices - 1)), draw(st.integers(0, 2**32))
     network = Network(tree, trust, parts, rho=rho, sums=sums, members_serve=depth > 1)
-    missing = draw(st.integers(0, 2**32))
     return network, noise, schedule, owner, missing, draw(st.integers(0, 2))
 
 

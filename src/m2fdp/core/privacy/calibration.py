@@ -98,7 +98,7 @@ def no_privacy(
 
 
 def build_mechanism(premises: Premises) -> CalibratedMechanism:
-    """The configured mechanism for one network; for errors see `build_mechanisms`."""
+    """The configured mechanism for one network."""
     (mechanism,) = build_mechanisms([premises])
     return mechanism
 

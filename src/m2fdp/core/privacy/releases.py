@@ -68,11 +68,10 @@ Laws = Callable[[Position, RoundPlan], Composition]
 
 @dataclass(frozen=True)
 class AlikeRounds:
-    """Rounds of one plan, as an observer of a position is shown them.
+    """So many rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
         laws: of the releases of one round.
-        times: how many rounds count.
         deviation: of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all.
     """
@@ -86,13 +85,8 @@ class AlikeRounds:
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """The first rounds of a run.
-
-    Attributes:
-        total: how many.
-        counted: how often each plan has occurred in them.
-        rounds_of: the rounds of each plan in the whole run, from 0, ascending.
-    """
+    """The first rounds of a run: how many, how often each plan has occurred in them, and the rounds
+    of each plan in the whole run, from 0, ascending."""
 
     total: int
     counted: Mapping[RoundPlan, int]
@@ -101,7 +95,7 @@ class Past:
     unit: Unit
 
     def rounds(self, *plans: RoundPlan) -> np.ndarray:
-        """The rounds of these plans so far, ascending."""
+        """Of these plans so far, ascending."""
         its_rounds = np.sort(np.concatenate([self.rounds_of[plan] for plan in plans]))
         return its_rounds[: np.searchsorted(its_rounds, self.total)]
 
