@@ -30,8 +30,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.metrics import Metric
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.accounting import ShiftLaw, subsampled
-from m2fdp.core.privacy.mechanisms import Mechanism
-from m2fdp.core.privacy.mechanisms.base import Clipping, LockStep, Noise
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
 from m2fdp.core.privacy.mechanisms.upload import Upload
 from m2fdp.core.privacy.premises import Premises

@@ -19,7 +19,7 @@ from m2fdp.adversaries.run import tried_run
 from m2fdp.core.engine import backends, clipping, minibatches, noise, seams, sequential
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine.rules import ProximalStep, Rules
-from m2fdp.core.privacy.mechanisms.base import Clipping
+from m2fdp.core.privacy.mechanisms import Clipping
 
 BASE = {
     "topology.fanouts": [2, 2],

@@ -9,7 +9,7 @@ from tests.builders import experiment_of
 
 from m2fdp.adversaries.views import overhear
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.mechanisms.base import silence
+from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.privacy.premises import weights_up_to
 from m2fdp.core.topology.network import heads_of
 

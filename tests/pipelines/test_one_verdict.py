@@ -6,7 +6,7 @@ import pytest
 from tests.builders import experiment_of
 from tests.finished import SMALL, all_runs, report
 
-from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, kept
+from m2fdp.checkpoints.verdict import LOST, OTHER_RECORDS, VERDICT, kept
 from m2fdp.pipelines.data import assemble
 
 CELL = "data/06_models/single"

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from m2fdp.checkpoints import verdict
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
@@ -23,7 +24,6 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing
-from m2fdp.core.privacy import verdict
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard

@@ -22,12 +22,12 @@ from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.mechanisms.base import (
+from m2fdp.core.privacy.mechanisms import (
     Clipping,
     LockStep,
     Mechanism,
     Noise,
-    refuse_first,
+    refuse_if,
     silence,
 )
 from m2fdp.core.privacy.positions import Position, positions
@@ -53,7 +53,7 @@ class Weights(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
+        refuse_if(
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,

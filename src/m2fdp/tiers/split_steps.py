@@ -25,8 +25,7 @@ from m2fdp.core.engine.process import Simulation
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.sequential import SequentialBackend, channels_last
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.mechanisms import Clipping
-from m2fdp.core.privacy.mechanisms.base import ClientNoise
+from m2fdp.core.privacy.mechanisms import ClientNoise, Clipping
 from m2fdp.tiers.config import SplitPrivacy
 from m2fdp.tiers.split_models import Part, SplitModel, trained_tensors
 

@@ -124,16 +124,13 @@ def alive_in_sums(network, present, drawn, chance):
 def test_noise_of_a_zone_whose_sum_is_lost_protects_nobody():
     """Four zones of six below a trusted cloud: of one's own five of six are left, at least."""
     tree = tree_from_fanouts([4, 6])
-    trust = all_trusted(tree)
-    network = Network(tree, trust, noise_plan(tree, trust))
-    network = replace(network, sums=SecureSums(frozenset([2]), dropout=0.3))
-    deviations = [np.zeros(1), np.zeros(4), np.ones(24)]
-    of_one = 1 / 24**2
-    np.testing.assert_allclose(certain_inside(network, deviations, 0), 5 * of_one)
-    for_sure = replace(network, sums=replace(network.sums, dropout=0.0))
-    np.testing.assert_allclose(certain_inside(for_sure, deviations, 0), 24 * of_one)
+    sums = SecureSums(frozenset([2]), dropout=0.3)
+    network = Network(tree, all_trusted(tree), noise_plan(tree, all_trusted(tree)), sums=sums)
+    for_sure = replace(network, sums=replace(sums, dropout=0.0))
     three = replace(network, participants=4)  # of four three are left, each with weight 1/16
-    np.testing.assert_allclose(certain_inside(three, deviations, 0), 3 / 16**2)
+    deviations = [np.zeros(1), np.zeros(4), np.ones(24)]
+    for its, expected in ((network, 5 / 24**2), (for_sure, 24 / 24**2), (three, 3 / 16**2)):
+        np.testing.assert_allclose(certain_inside(its, deviations, 0), expected)
 
 
 @given(networks())

@@ -9,7 +9,7 @@ from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import some_of
 from m2fdp.core.privacy.rounding import ENFORCED, condition
-from m2fdp.core.privacy.summary import assumptions_of_classes, conditions_of, summary, warnings
+from m2fdp.core.privacy.summary import CLASSES, conditions_of, summary, warnings
 from m2fdp.core.rooms import brought
 
 
@@ -40,7 +40,7 @@ def summarise(assembly: Assembly) -> dict[str, Any]:
     held = {split: len(held_by_cloud(assembly.dealt, split)) for split in ("validation", "test")}
     by_devices = len(held_out(assembly.dealt, "validation")[0]) - held["validation"]
     rounded = assembly.rounding.least_move < inf and not assembly.begins_too_long
-    others = [ENFORCED] * rounded + assumptions_of_classes(config.dataset.name)
+    others = [ENFORCED] * rounded + [CLASSES] * (config.dataset.name == "npz")
     for of_room in brought("promised"):
         added = of_room(assembly)
         others += added.assumptions

@@ -18,6 +18,8 @@ from rich.console import Console
 from torch import Tensor
 
 from m2fdp.checkpoints.files import Checkpoint, clear, load_latest, save
+from m2fdp.checkpoints.verdict import Verdict, kept, run_digest
+from m2fdp.checkpoints.verdict import keep as keep_verdict
 from m2fdp.convergence.descent import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.execution import available_cores
@@ -25,8 +27,6 @@ from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundR
 from m2fdp.core.experiment import promise
 from m2fdp.core.formatting import EPSILON_NAMES, duration
 from m2fdp.core.metrics import SCORE, WALL
-from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
-from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.process import settle
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.cells import refusal
