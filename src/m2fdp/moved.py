@@ -6,10 +6,11 @@ from types import ModuleType
 
 _CORE = (
     "algorithms config data errors files formatting models own_code privacy "
-    "schedule streams topology yaml_files"
+    "schedule streams topology"
 )
 MOVED = {name: f"core.{name}" for name in _CORE.split()} | {
     "simulation": "core.engine",
+    "yaml_files": "given.yaml_files",
     "experiments": "core.experiment",
     "tiering": "tiers",
     "cluster": "processes",

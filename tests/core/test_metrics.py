@@ -11,9 +11,10 @@ from tests import own_metrics as theirs
 from tests.builders import digits, experiment_of
 
 import m2fdp
+from m2fdp import load_config
 from m2fdp.claims.measures import MEASURES, check_own_metrics
 from m2fdp.core import metrics
-from m2fdp.core.config import load_config, released
+from m2fdp.core.config import released
 from m2fdp.core.engine.training import Checkpointing, RoundRecord
 from m2fdp.core.errors import InputError
 

@@ -21,9 +21,8 @@ from pydantic.fields import FieldInfo
 from yaml import YAMLError
 
 from m2fdp.core.errors import did_you_mean
-from m2fdp.core.own_code import FORM, is_own
+from m2fdp.core.own_code import FORM, GIVEN, is_own
 from m2fdp.core.rooms import load, rooms
-from m2fdp.core.yaml_files import read_value
 
 # Products of some numbers must still be numbers in float32.
 SMALLEST, LARGEST = 1e-9, 1e9
@@ -54,7 +53,7 @@ def _split_bars(value: Any) -> Any:
     """A list may be a text, too: `0.5|1.0`, with brackets or without."""
     if isinstance(value, str) and value.startswith("["):
         with suppress(YAMLError):  # then it is one text, which its key's check refuses
-            value = read_value(value)
+            value = GIVEN["list"](value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         (value,) = value
     if isinstance(value, str):

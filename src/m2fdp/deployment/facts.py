@@ -13,7 +13,7 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.experiment.facts import Feature, always, refuse
 from m2fdp.core.experiment.request import DEPLOYMENT, Request
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import read_block
+from m2fdp.given.yaml_files import read_block
 
 
 @dataclass(frozen=True)

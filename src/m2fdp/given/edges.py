@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.yaml_files import read_yaml
+from m2fdp.given.yaml_files import read_yaml
 
 
 def read_edges(file: str | Path) -> list[tuple[str, str]]:

@@ -16,12 +16,12 @@ from mlflow.exceptions import MlflowException
 from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
 from m2fdp.checkpoints.own_sources import sources
 from m2fdp.core.config import Config, completed, essentials, own_names
-from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import promise
 from m2fdp.core.privacy import verdict
 from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
 from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
+from m2fdp.given.retired import RETIRED
 from m2fdp.pipelines import evaluation, privacy
 from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.mlflow_internals import UNKNOWN

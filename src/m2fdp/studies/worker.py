@@ -117,8 +117,8 @@ def _unfinished_run(job: Job) -> str | None:
         return None
     from kedro.framework.project import settings
 
-    from m2fdp.core.config import parse_config
     from m2fdp.core.errors import InputError
+    from m2fdp.given.loading import parse_config
     from m2fdp.pipelines.cells import find_unfinished
 
     loader = settings.CONFIG_LOADER_CLASS(

@@ -5,17 +5,10 @@ import json
 
 import pytest
 
-from m2fdp.core.config import (
-    Config,
-    essentials,
-    flatten,
-    later_defaults,
-    parse_config,
-    recorded,
-    released,
-)
-from m2fdp.core.config.retired import RETIRED, less_retired
+from m2fdp.core.config import Config, essentials, flatten, later_defaults, recorded, released
 from m2fdp.core.errors import InputError
+from m2fdp.given.loading import parse_config
+from m2fdp.given.retired import RETIRED, less_retired
 
 # Of conf/base at version 0.1.0 (commit 8512413): SHA-256 of the JSON text, keys sorted, as noise
 # and hashes of cells have them.

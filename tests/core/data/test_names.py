@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp import Experiment
-from m2fdp.core.config import load_config
+from m2fdp import Experiment, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import by_name, make_manifest
 from m2fdp.core.data.partitioners import CLOUD, Names

@@ -15,7 +15,8 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from m2fdp.core.config import DatasetConfig, load_config
+from m2fdp import load_config
+from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data import sources
 from m2fdp.core.data.dataset import features
 from m2fdp.core.data.sources import N_CLASSES, load_dataset

@@ -10,7 +10,7 @@ import numpy as np
 from m2fdp.core import own_code
 from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan, checked_plan
 from m2fdp.core.blocks import Block
-from m2fdp.core.config import Config, ServerConfig, parse_block
+from m2fdp.core.config import Config, ServerConfig
 from m2fdp.core.engine.rules import TakeAggregate, server_rule_of
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.rooms import Catalogue, brought
@@ -67,7 +67,8 @@ def parse_options(name: str, options: Mapping[str, Any]) -> Block:
     Raises:
         InputError: it has no such option, or not of that value.
     """
-    return parse_block(get_algorithm(name).options, options, "options")
+    block: Block = own_code.GIVEN["options"](get_algorithm(name).options, options, "options")
+    return block
 
 
 def build_plan(config: Config) -> Plan:

@@ -21,7 +21,6 @@ from m2fdp.core.config.keys import (
     TrainingConfig,
     TrustConfig,
 )
-from m2fdp.core.config.loading import load_config, overlaid, parse_block, parse_config
 from m2fdp.core.config.root import (
     Config,
     completed,
@@ -38,5 +37,5 @@ from m2fdp.core.config.root import (
 __all__ = ["DATASETS", "PIXELS", "SCHEMES", "Config", "DatasetConfig", "ModelConfig"]
 __all__ += ["PartitionConfig", "PrivacyConfig", "ResourcesConfig", "ServerConfig", "ThreatConfig"]
 __all__ += ["TopologyConfig", "TrainingConfig", "TrustConfig", "completed", "essentials"]
-__all__ += ["flatten", "later_defaults", "less_later", "load_config", "marked", "overlaid"]
-__all__ += ["own_names", "parse_block", "parse_config", "recorded", "released"]
+__all__ += ["flatten", "later_defaults", "less_later", "marked"]
+__all__ += ["own_names", "recorded", "released"]

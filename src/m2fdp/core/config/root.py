@@ -32,7 +32,6 @@ from m2fdp.core.config.keys import (
     TopologyConfig,
     TrainingConfig,
 )
-from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.rooms import brought
 
@@ -93,7 +92,7 @@ def recorded(config: Config) -> dict[str, Any]:
     A key that came after version 0.1.0, or whose block did (`SINCE`), is left out where it has its
     default. So noise streams, hashes of cells and saved configurations stay what they were when
     keys are added. Its default must then never change. A key that was removed since is there with
-    what every run has now (`m2fdp.core.config.retired`).
+    what every run has now (`Room.retired`).
     """
     return flatten(less_later(config.model_dump(mode="json"), config, Config()))
 
@@ -127,7 +126,7 @@ def less_later(
             kept[name] = dump[name]
             if isinstance(value, Block) and type(value) is type(usual):
                 kept[name] = less_later(dump[name], value, usual, f"{prefix}{name}.", is_later)
-        behind = ((key, gone) for key, gone in RETIRED.items() if gone.after == f"{prefix}{name}")
+        behind = ((key, gone) for key, gone in _retired().items() if gone.after == prefix + name)
         kept |= {key.removeprefix(prefix): gone.default for key, gone in behind}
     return kept
 
@@ -156,11 +155,16 @@ def released(config: Config) -> dict[str, Any]:
 
 
 @cache
+def _retired() -> dict[str, Any]:
+    return {key: gone for table in brought("retired") for key, gone in table.items()}
+
+
+@cache
 def marked(mark: str) -> tuple[str, ...]:
     """The dotted keys that bear a mark, or stand in a block that does; removed ones with the key
     behind which they are recorded."""
     keys = tuple(_marked(Config, mark, "", False))
-    return (*keys, *(key for key, gone in RETIRED.items() if gone.after in keys))
+    return (*keys, *(key for key, gone in _retired().items() if gone.after in keys))
 
 
 def _marked(block: type[Block], mark: str, prefix: str, all_of_it: bool) -> Iterator[str]:

@@ -11,9 +11,9 @@ from m2fdp.core.blocks import Block
 from m2fdp.core.engine.rules import GradientStep, adding, adds_up
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.request import Request
+from m2fdp.core.formatting import in_yaml
 from m2fdp.core.own_code import is_own
 from m2fdp.core.rooms import brought
-from m2fdp.core.yaml_files import in_yaml
 
 
 def always(run: Request) -> bool:

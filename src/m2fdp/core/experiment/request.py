@@ -18,10 +18,10 @@ from m2fdp.core.blocks import READ_BY, Block, marks_of
 from m2fdp.core.config import Config, PrivacyConfig, TrainingConfig
 from m2fdp.core.engine.rules import KeepingRule, keeping
 from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import in_yaml
 from m2fdp.core.privacy.mechanisms import Clipping, Mechanism, get_mechanism
 from m2fdp.core.rooms import brought
 from m2fdp.core.topology.network import Network
-from m2fdp.core.yaml_files import in_yaml
 
 # Those of a configuration's pipelines that an `Experiment` has methods for and that read keys that
 # nothing else does.
