@@ -160,3 +160,9 @@ def marks_of(field: FieldInfo) -> dict[str, Any]:
     extra = field.json_schema_extra
     of_block = field.annotation.marks if is_block(field.annotation) else {}
     return {**of_block, **(extra if isinstance(extra, dict) else {})}
+
+
+def readers_of(field: FieldInfo) -> tuple[str, ...]:
+    """The texts of who reads a key, or the block that it is."""
+    texts = marks_of(field).get(READ_BY, ())
+    return (texts,) if isinstance(texts, str) else tuple(texts)

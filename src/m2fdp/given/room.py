@@ -4,6 +4,8 @@ from m2fdp.core.rooms import Room
 
 ROOM = Room(
     given={
+        "code": "m2fdp.given.own_code:load",
+        "guard": "m2fdp.given.own_code:guarded",
         "options": "m2fdp.given.loading:parse_block",
         "list": "m2fdp.given.yaml_files:read_value",
         "dataset": "m2fdp.given.records:checked",

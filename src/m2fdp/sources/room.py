@@ -4,6 +4,7 @@ from m2fdp.core.rooms import Room
 
 ROOM = Room(
     datasets={
+        "digits": "m2fdp.sources.digits:digits",
         **dict.fromkeys(
             ("mnist", "fashion_mnist", "emnist_letters", "cifar10", "cifar100"),
             "m2fdp.sources.torchvision:read_torchvision",

@@ -17,10 +17,10 @@ import pytest
 
 from m2fdp import load_config
 from m2fdp.core.config import DatasetConfig
-from m2fdp.core.data import sources
 from m2fdp.core.data.dataset import features
 from m2fdp.core.data.sources import N_CLASSES, load_dataset
 from m2fdp.core.errors import InputError
+from m2fdp.sources import digits as digits_file
 from m2fdp.sources import synthetic
 from m2fdp.sources.torchvision import import_datasets
 
@@ -96,8 +96,8 @@ def test_digits_hold_every_fifth_record_out_wherever_scikit_learn_keeps_them(mon
     np.testing.assert_array_equal(digits.labels[1438:], original.target[is_test])
     np.testing.assert_array_equal(digits.images[:1438, ..., 0] * 16, original.images[~is_test])
     assert digits.images.max() == 1
-    sources._read_digits.cache_clear()
-    monkeypatch.setattr(sources, "_DIGITS", "nowhere.csv.gz")
+    digits_file._read_digits.cache_clear()
+    monkeypatch.setattr(digits_file, "_DIGITS", "nowhere.csv.gz")
     other = load_dataset(DatasetConfig())
     assert other.images.tobytes() == digits.images.tobytes()
     assert other.labels.tobytes() == digits.labels.tobytes()

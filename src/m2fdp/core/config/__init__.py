@@ -23,9 +23,11 @@ from m2fdp.core.config.keys import (
 )
 from m2fdp.core.config.root import (
     Config,
+    Key,
     completed,
     essentials,
     flatten,
+    keys_of,
     later_defaults,
     less_later,
     marked,
@@ -37,5 +39,5 @@ from m2fdp.core.config.root import (
 __all__ = ["DATASETS", "PIXELS", "SCHEMES", "Config", "DatasetConfig", "ModelConfig"]
 __all__ += ["PartitionConfig", "PrivacyConfig", "ResourcesConfig", "ServerConfig", "ThreatConfig"]
 __all__ += ["TopologyConfig", "TrainingConfig", "TrustConfig", "completed", "essentials"]
-__all__ += ["flatten", "later_defaults", "less_later", "marked"]
+__all__ += ["flatten", "Key", "keys_of", "later_defaults", "less_later", "marked"]
 __all__ += ["own_names", "recorded", "released"]

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Field, WithJsonSchema, model_validator
+from pydantic.fields import FieldInfo
 
 from m2fdp.core.blocks import (
     NO_RELEASE,
@@ -17,9 +18,9 @@ from m2fdp.core.blocks import (
     Name,
     Number,
     extended,
-    is_block,
     key,
     marks_of,
+    readers_of,
     spelled,
 )
 from m2fdp.core.config.keys import (
@@ -159,21 +160,41 @@ def _retired() -> dict[str, Any]:
     return {key: gone for table in brought("retired") for key, gone in table.items()}
 
 
+class Key(NamedTuple):
+    """A key of a configuration by its dotted name, with the fields of the blocks around it and its
+    own."""
+
+    name: str
+    value: Any
+    default: Any
+    fields: tuple[FieldInfo, ...]
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The texts of who reads it; none = every run."""
+        return tuple(reader for field in self.fields for reader in readers_of(field))
+
+
+def keys_of(
+    block: Block, usual: Block, prefix: str = "", around: tuple[FieldInfo, ...] = ()
+) -> Iterator[Key]:
+    """Every key of a block and of those inside it; `usual` is the same block with its defaults."""
+    for name, field in type(block).model_fields.items():
+        value, default = getattr(block, name), getattr(usual, name)
+        fields = (*around, field)
+        if isinstance(value, Block):
+            yield from keys_of(value, default, f"{prefix}{name}.", fields)
+        else:
+            yield Key(f"{prefix}{name}", value, default, fields)
+
+
 @cache
 def marked(mark: str) -> tuple[str, ...]:
     """The dotted keys that bear a mark, or stand in a block that does; removed ones with the key
     behind which they are recorded."""
-    keys = tuple(_marked(Config, mark, "", False))
+    every = keys_of(Config(), Config())
+    keys = [key.name for key in every if any(mark in marks_of(field) for field in key.fields)]
     return (*keys, *(key for key, gone in _retired().items() if gone.after in keys))
-
-
-def _marked(block: type[Block], mark: str, prefix: str, all_of_it: bool) -> Iterator[str]:
-    for name, field in block.model_fields.items():
-        has = all_of_it or mark in marks_of(field)
-        if is_block(field.annotation):
-            yield from _marked(field.annotation, mark, f"{prefix}{name}.", has)
-        elif has:
-            yield f"{prefix}{name}"
 
 
 def own_names(config: Config) -> dict[str, str]:

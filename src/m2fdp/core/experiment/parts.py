@@ -26,7 +26,7 @@ from m2fdp.core.engine.minibatches import Shards, sampling_rates
 from m2fdp.core.engine.rules import try_local_rule
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.metrics import Metric, own_metrics, try_out
+from m2fdp.core.metrics import Metric
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.own_code import GIVEN
@@ -231,9 +231,10 @@ class Parts:
         Raises:
             InputError: one does not make a finite number of the held-out records.
         """
-        metrics = own_metrics(self.config.training.metrics)
+        metrics: dict[str, Metric] = GIVEN["metrics"](self.config.training.metrics)
         if metrics:
-            try_out(metrics, self.dataset.labels[self.evaluated], self.dataset.n_classes)
+            labels = self.dataset.labels[self.evaluated]
+            GIVEN["metrics.trial"](metrics, labels, self.dataset.n_classes)
         return metrics
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:
