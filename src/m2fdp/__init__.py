@@ -22,8 +22,8 @@ __all__ = ["Experiment", "__version__", "load_config"]
 __version__ = version("m2fdp")
 
 _ROOMS = (
-    "adversaries control zones global_dp tiers scaffold chance secure_aggregation convergence "
-    "features nets own sources given processes checkpoints deployment reporting"
+    "costs adversaries control zones global_dp tiers scaffold chance secure_aggregation "
+    "convergence features nets own sources given processes checkpoints deployment reporting"
 )
 list_rooms(*(f"m2fdp.{room}" for room in _ROOMS.split()))
 sys.meta_path.append(Moved)

@@ -3,6 +3,7 @@
 from m2fdp.core.rooms import Room
 
 ROOM = Room(
+    blocks={"dataset": "m2fdp.sources.config:SyntheticKeys"},
     datasets={
         "digits": "m2fdp.sources.digits:digits",
         **dict.fromkeys(
@@ -11,5 +12,5 @@ ROOM = Room(
         ),
         "npz": "m2fdp.sources.arrays:read_npz",
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
-    }
+    },
 )

@@ -14,7 +14,6 @@ from m2fdp.core.config.keys import (
     ModelConfig,
     PartitionConfig,
     PrivacyConfig,
-    ResourcesConfig,
     ServerConfig,
     ThreatConfig,
     TopologyConfig,
@@ -37,7 +36,7 @@ from m2fdp.core.config.root import (
 )
 
 __all__ = ["DATASETS", "PIXELS", "SCHEMES", "Config", "DatasetConfig", "ModelConfig"]
-__all__ += ["PartitionConfig", "PrivacyConfig", "ResourcesConfig", "ServerConfig", "ThreatConfig"]
+__all__ += ["PartitionConfig", "PrivacyConfig", "ServerConfig", "ThreatConfig"]
 __all__ += ["TopologyConfig", "TrainingConfig", "TrustConfig", "completed", "essentials"]
 __all__ += ["flatten", "Key", "keys_of", "later_defaults", "less_later", "marked"]
 __all__ += ["own_names", "recorded", "released"]

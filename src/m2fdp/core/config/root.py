@@ -28,7 +28,6 @@ from m2fdp.core.config.keys import (
     ModelConfig,
     PartitionConfig,
     PrivacyConfig,
-    ResourcesConfig,
     ThreatConfig,
     TopologyConfig,
     TrainingConfig,
@@ -76,7 +75,6 @@ class Config(Extensible):
     training: TrainingConfig = TrainingConfig()
     privacy: PrivacyConfig = PrivacyConfig()
     threat: ThreatConfig = ThreatConfig()
-    resources: ResourcesConfig = ResourcesConfig()
 
     @model_validator(mode="after")
     def _validation_records(self) -> Self:
