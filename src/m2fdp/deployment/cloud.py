@@ -17,7 +17,6 @@ from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.process import Execution, Process, Simulation, Slots, State, Tap
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress
-from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing
 from m2fdp.core.privacy.verdict import Verdict, run_digest
@@ -98,7 +97,7 @@ def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
     with replacing(model / "model.pt") as file:
         torch.save(dict(trained.state_dict), file)
     _write_json(model / "configuration.json", essentials(config))
-    rests_on = tuple(promise.conditions(experiment))
+    rests_on = tuple(experiment.conditions())
     private = experiment.calibration.mechanism.private
     # Their records are nobody's to compare.
     keep_verdict(model, Verdict(run_digest(config), "", private, rests_on))

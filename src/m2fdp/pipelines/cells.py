@@ -17,7 +17,6 @@ from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
 from m2fdp.checkpoints.own_sources import sources
 from m2fdp.core.config import Config, completed, essentials, own_names
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import promise
 from m2fdp.core.privacy import verdict
 from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
 from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
@@ -192,7 +191,7 @@ class CellVerdict:
         if node.name == "train_model" and self._reads_summary:
             self._catalog.save(SUMMARY, inputs["prepared_experiment"].summary())
         if node.name == "summarise_privacy":
-            self._lower(promise.conditions(inputs["experiment"]))
+            self._lower(inputs["experiment"].conditions())
 
     def model_saved(self) -> None:
         """What was found of an earlier model goes with it."""

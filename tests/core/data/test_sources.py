@@ -395,7 +395,7 @@ def made(**keys):
     ("shape", "classes"), [([28, 28, 1], 10), ([32, 32, 3], 4), ([9, 12, 1], 26)]
 )
 def test_they_have_the_shape_and_classes_that_are_asked_for(monkeypatch, shape, classes):
-    monkeypatch.setattr(DatasetConfig, "classes", classes)
+    monkeypatch.setattr(synthetic, "_CLASSES", classes)
     data = made(shape=shape, records=600)
     assert data.images.shape == (700, *shape) and data.images.dtype == np.uint8
     assert (data.n_train, data.n_classes, data.name) == (600, classes, "synthetic")
@@ -407,7 +407,7 @@ def test_they_have_the_shape_and_classes_that_are_asked_for(monkeypatch, shape, 
 
 @pytest.mark.parametrize("shape", [[28, 28, 1], [32, 32, 3]])
 def test_their_classes_can_be_told_apart_but_not_by_a_prototype_alone(monkeypatch, shape):
-    monkeypatch.setattr(DatasetConfig, "classes", 5)
+    monkeypatch.setattr(synthetic, "_CLASSES", 5)
     data = made(shape=shape, records=3000)
     pixels = data.images.reshape(len(data.images), -1).astype(float)
     train, test = pixels[:3000], pixels[3000:]

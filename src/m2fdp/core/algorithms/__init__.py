@@ -5,8 +5,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from m2fdp.core import own_code
 from m2fdp.core.algorithms.base import Algorithm, Given, NoOptions, Plan, checked_plan
 from m2fdp.core.blocks import Block
@@ -85,9 +83,7 @@ def build_plan(config: Config) -> Plan:
     plan = _with_server_rule(_plan_of(config.algorithm, given), config.training.server)
     participants = _participants(config.training.participants, tree, trust, plan.network.tree)
     network = replace(plan.network, participants=participants) if participants else plan.network
-    # Nobody has the shards yet: here none is below the cap.
-    shards = np.full(network.tree.n_devices, np.inf)
-    network = joined_by_chance(network, config.training, shards)
+    network = joined_by_chance(network, config.training)
     plan = plan if network is plan.network else replace(plan, network=network)
     for with_part in brought("planned"):
         plan = with_part(plan, config)
