@@ -12,13 +12,7 @@ from torch import Tensor
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
-from m2fdp.core.data.manifest import (
-    DeviceSamples,
-    by_name,
-    held_out,
-    make_manifest,
-    shards_of,
-)
+from m2fdp.core.data.manifest import DeviceSamples, by_name, held_out, make_manifest, shards_of
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.execution import set_exact_arithmetic
