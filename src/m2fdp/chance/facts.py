@@ -1,11 +1,49 @@
 """What devices that join by chance need, and servers that weigh updates."""
 
+from dataclasses import replace
+
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.checks import Wrong
 from m2fdp.core.experiment.facts import Feature, always
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.topology.network import heads_of
+
+
+def joining(run: Request) -> object | None:
+    """The chance with which devices join a round, and by whose plan, if no key asks for it; None
+    where that is not left to chance."""
+    participation, asked = run.network.participation, run.training.participation
+    if participation is None or (participation.rate == 1.0 and asked is None):
+        return None
+    return asked or f"{participation.rate:g} {run.planned}"
+
+
+def weighing(run: Request) -> object | None:
+    """How updates are weighed that all devices send; None where they are not, or where devices
+    join by chance."""
+    if run.network.participation is None or joining(run) is not None:
+        return None
+    asked = run.training.estimator
+    return asked if asked != "mean" else run.planned
+
+
+FACTS = (
+    replace(
+        a.NOT_BY_CHANCE,
+        key="training.participation",
+        remedy="null",
+        holds=lambda run: joining(run) is None,
+        shown=joining,
+    ),
+    replace(
+        a.PLAIN_MEANS,
+        key="training.estimator",
+        remedy="mean",
+        holds=lambda run: weighing(run) is None,
+        shown=weighing,
+    ),
+)
 
 
 def of_estimator(run: Request) -> Wrong:
@@ -24,9 +62,9 @@ def of_chance(run: Request) -> Wrong:
         return
     heads, depth = heads_of(run.network)[:, 0], run.network.tree.depth
     lowest = heads[heads < depth].min(initial=depth)
-    chance = f"training.participation = {run.joining}"
-    if run.joining is None:
-        chance = f"training.estimator = {run.weighing}"
+    chance = f"training.participation = {joining(run)}"
+    if joining(run) is None:
+        chance = f"training.estimator = {weighing(run)}"
     for layer in sorted(layer for layer in run.plan.schedule.layers() if layer and layer >= lowest):
         text = (
             f"is not proven together with {chance} below servers that add the noise; use null, "
@@ -42,7 +80,7 @@ def _divides_by_weight(run: Request) -> bool:
 
 def _weighed(run: Request) -> object:
     asked = run.training.estimator
-    return asked if asked == "clipped" else run.weighing or run.joining
+    return asked if asked == "clipped" else weighing(run) or joining(run)
 
 
 # fmt: off

@@ -14,8 +14,7 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import by_name, make_manifest
 from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.builders import tree_from_edges
-from m2fdp.given.edges import read_edges
+from m2fdp.given.edges import read_edges, tree_from_edges
 from m2fdp.given.splits import check_manifest
 from m2fdp.pipelines.data import label_counts
 from m2fdp.pipelines.datasets import ManifestDataset

@@ -16,9 +16,10 @@ from m2fdp.core.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.summary import summary, warnings
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, sample_weights
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.given.loading import parse_config
 
 DELTA = 1e-5

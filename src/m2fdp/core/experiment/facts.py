@@ -133,6 +133,8 @@ def unless(text: str, key: str, value: object, remedy: str) -> Fact:
 WHOLE_MODELS = Fact("whole models in local steps")
 KNOWN_ROUNDS = Fact("rounds that are known before training")
 FIXED_SERVERS = Fact("servers that stay what they are")
+NOT_BY_CHANCE = Fact("devices that do not join by chance")
+PLAIN_MEANS = Fact("plain means of what devices send")
 SINGLE_MESSAGES = Fact("messages that are read one by one")
 SUMS_OF_SERVERS = Fact("sums whose members all come")
 NOBODY_SILENT = Fact("members of a sum that do not fall silent")
@@ -152,10 +154,6 @@ PRIVATE = Fact("an algorithm that clips and adds noise", "algorithm",
 
 # --- rounds, and who takes part ------------------------------------------------------------------
 
-NOT_BY_CHANCE = Fact("devices that do not join by chance", "training.participation", "null",
-    lambda run: run.joining is None, lambda run: run.joining)
-PLAIN_MEANS = Fact("plain means of what devices send", "training.estimator", "mean",
-    lambda run: run.weighing is None, lambda run: run.weighing)
 NOT_DRAWN = Fact("devices of which no fixed number is drawn", "training.participants", "null",
     lambda run: run.participants is None, lambda run: run.participants)
 HELD_BY_CLOUD = where("validation records that the cloud holds", "partition.held_out_by", "cloud")

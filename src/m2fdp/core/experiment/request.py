@@ -57,32 +57,15 @@ class Request:
         return self.plan.network
 
     @property
-    def joining(self) -> object | None:
-        """The chance with which devices join a round, and by whose plan, if no key asks for it;
-        None where that is not left to chance."""
-        participation, asked = self.network.participation, self.training.participation
-        if participation is None or (participation.rate == 1.0 and asked is None):
-            return None
-        return asked or f"{participation.rate:g} {self._planned}"
-
-    @property
-    def weighing(self) -> object | None:
-        """How updates are weighed that all devices send; None where they are not, or where devices
-        join by chance."""
-        if self.network.participation is None or self.joining is not None:
-            return None
-        asked = self.training.estimator
-        return asked if asked != "mean" else self._planned
-
-    @property
     def participants(self) -> object | None:
         """How many devices of a lowest server take part, or by whose plan; None where all may."""
         if self.network.participants is None:
             return None
-        return self.training.participants or self._planned
+        return self.training.participants or self.planned
 
     @property
-    def _planned(self) -> str:
+    def planned(self) -> str:
+        """Whose plan something is that no key asks for."""
         return f"(algorithm: {self.config.algorithm})"
 
     @cached_property
