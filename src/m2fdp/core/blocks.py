@@ -123,11 +123,8 @@ E = TypeVar("E", bound=Extensible)
 
 
 def extended(name: str) -> Callable[[type[E]], type[E]]:
-    """A decorator that gives a block the keys that rooms bring.
-
-    Args:
-        name: the block's, whose keys come after its own; empty = the root, which gets whole blocks.
-    """
+    """A decorator that gives the block of that name the keys that rooms bring, behind its own; the
+    root, whose name is empty, gets whole blocks."""
 
     def extend(block: type[E]) -> type[E]:
         told = [pair for room in rooms() for pair in room.blocks.items()]

@@ -107,11 +107,8 @@ def shown() -> tuple[Metric, ...]:
 
 
 def of_last(row: Mapping[str, Any] | pd.Series) -> dict[str, float]:
-    """What a run has reached, by the metrics' names.
-
-    Args:
-        row: the last evaluated round's; a metric of one's own may be absent.
-    """
+    """What a run has reached by its last evaluated round, by the metrics' names; a metric of one's
+    own may be absent."""
     return {name: float(row[name]) for name in names_of(shown()) if name in row}
 
 

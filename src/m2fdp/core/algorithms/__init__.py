@@ -29,16 +29,8 @@ ALGORITHMS: Catalogue[Algorithm] = Catalogue(
     },
 )
 
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "Given",
-    "NoOptions",
-    "Plan",
-    "build_plan",
-    "get_algorithm",
-    "parse_options",
-]
+__all__ = ["ALGORITHMS", "Algorithm", "Given", "NoOptions", "Plan", "build_plan"]
+__all__ += ["get_algorithm", "parse_options"]
 
 
 def get_algorithm(name: str) -> Algorithm:

@@ -29,7 +29,6 @@ class Given:
     Attributes:
         tree, trust, schedule: as configured.
         options: the configuration's `options`, as the algorithm's own block.
-        config: the whole configuration.
     """
 
     tree: Tree
@@ -68,8 +67,7 @@ class Algorithm:
     """An algorithm by name. Rooms have subclasses, with what they ask of theirs.
 
     Attributes:
-        name: its name in configurations.
-        title: its name in tables and figures.
+        name, title: its name in configurations, and in tables and figures.
         role: `method`, or `baseline` that methods are compared with.
         plan: the function from what is given to its plan.
         controllable: whether a controller may choose its rounds (`control.enabled`).
@@ -86,10 +84,7 @@ class Algorithm:
     mechanisms: frozenset[str] | None = None
 
     def check_private(self, name: str) -> None:
-        """Refuse private plans where the algorithm's rounds draw no noise.
-
-        Args:
-            name: the algorithm's name in the configuration, for errors.
+        """Refuse private plans of an algorithm, by its configured name, whose rounds draw no noise.
 
         Raises:
             InputError: they draw none.
@@ -100,16 +95,11 @@ _PARTS = {"network": Network, "schedule": Schedule, "private": bool, "rules": Ru
 
 
 def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
-    """The plan that an algorithm has made, once nothing speaks against it.
+    """The plan that an algorithm has made, once nothing speaks against it; its schedule tells the
+    pull of every proximal term.
 
     Checks read the plan, as the engine will run it, and never the configuration that it came from.
     The ledger takes its premises from the same objects.
-
-    Args:
-        name: the algorithm's name in the configuration, for errors.
-
-    Returns:
-        The plan, whose schedule tells the pull of every proximal term.
 
     Raises:
         InputError: a part can't be run, or noise leaves a device in clear or is not drawn.

@@ -111,12 +111,8 @@ def completed(recorded: Mapping[str, Any]) -> dict[str, Any]:
 def less_later(
     dump: dict[str, Any], block: Block, default: Block, prefix: str = "", later: bool = False
 ) -> dict[str, Any]:
-    """The dump of a block less what is later and equals its default, as `recorded` says.
-
-    Args:
-        prefix: the block's own dotted key with a dot behind it, if it has one.
-        later: whether the block as a whole came later.
-    """
+    """The dump of a block less what is later and equals its default, as `recorded` says; `prefix`
+    is the block's own dotted key with a dot behind it, and `later` whether all of it came later."""
     kept: dict[str, Any] = {}
     for name, field in type(block).model_fields.items():
         value, usual = getattr(block, name), getattr(default, name)

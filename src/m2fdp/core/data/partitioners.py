@@ -82,7 +82,6 @@ def partition(
     Args:
         labels: (n,), the labels of the training records, in 0…n_classes-1.
         edges: (n_devices,), the edge server above each device.
-        names: the devices' and servers' names; None = nobody has named them.
 
     Raises:
         InputError: a device would hold nothing, or not as many classes as asked for, or own code

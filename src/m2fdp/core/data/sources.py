@@ -19,10 +19,8 @@ DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
 
 
 def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dataset:
-    """The data set that the configuration names, training records first.
-
-    Args:
-        unpack_root: folder for unpacked archives where the root may not be written to.
+    """The data set that the configuration names, training records first. Archives are unpacked in
+    another folder where the root may not be written to.
 
     Raises:
         InputError: files are missing, damaged or not as named, or own code makes no data set.

@@ -119,11 +119,7 @@ class Assembly(Parts):
         return Premises(network, *devices, self.scheduled.rounds, config.privacy, threat)
 
     def ledger_behind(self, noise: Sequence[np.ndarray]) -> Ledger:
-        """The ledger of a run of one network, were its noise of other deviations.
-
-        Args:
-            noise: deviations by layer, as `build_ledger` takes them.
-        """
+        """The ledger of a run of one network, were its noise of other deviations, by layer."""
         (network, *_), privacy = self.scheduled.networks, self.config.privacy
         premises = self._premises(network)
         units = get_mechanism(privacy.mechanism).units(premises) * moved_by_joining(network)
@@ -222,11 +218,8 @@ class Assembly(Parts):
         Files may change under one configuration: were the noise of the run before used again, the
         difference of the two models would be that of the records, in clear. If devices hold records
         out, the configuration keys minibatches too. The runs of a counted search have one seed, and
-        compose as counted only if they share no chance of being drawn.
-
-        Args:
-            held_out: int64 (n,), the records that the model is evaluated on. Step sizes that wait
-                for a better accuracy follow from them, and a score of them is a release.
+        compose as counted only if they share no chance of being drawn. Of the held-out records,
+        int64 (n,), step sizes follow that wait for a better accuracy, and a score is a release.
         """
         config, network, shards, inputs = self.config, self.network, self.samples, self.inputs
         by_devices = config.partition.held_out_by == "devices"
@@ -251,10 +244,7 @@ class Assembly(Parts):
         return simulation
 
     def process(self, simulation: Simulation | None = None, sites: Any = None) -> Process:
-        """How the rounds are computed.
-
-        Args:
-            sites: who computes them, block by block; None = processes of this machine.
+        """How the rounds are computed, by processes of this machine or, block by block, by sites.
 
         Raises:
             InputError: there are sites, and rounds can't be cut into blocks.

@@ -114,13 +114,7 @@ def features_of_runs() -> tuple[Feature, ...]:
 
 
 def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> Plan:
-    """Everything that can be found wrong without looking at data.
-
-    Args:
-        pipelines: see `Request`.
-
-    Returns:
-        The algorithm's plan, which whoever goes on with the configuration takes.
+    """The algorithm's plan, once nothing is wrong that can be found without looking at data.
 
     Raises:
         InputError: naming the key, its value and what would be valid.

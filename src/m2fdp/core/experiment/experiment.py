@@ -78,13 +78,7 @@ class PlainExperiment(Promising):
         checkpointing: Checkpointing | None = None,
         process: Process | None = None,
     ) -> Trained:
-        """Train the rounds that the budget affords.
-
-        Args:
-            listener: what to call while training goes on.
-            start: what the run has reached before.
-            checkpointing: how to keep what it reaches.
-            process: instead of `process()`, such as that of another simulation.
+        """Train the rounds that the budget affords, from a start that the run has reached before.
 
         Raises:
             InputError: there are no records to test on, the model has diverged, or rounding it

@@ -21,10 +21,6 @@ def always(run: Request) -> bool:
     return True
 
 
-def _none_wrong(run: Request) -> Iterator[InputError]:
-    yield from ()
-
-
 @dataclass(frozen=True)
 class Fact:
     """What a run is, unless one key breaks it.
@@ -65,7 +61,7 @@ class Feature:
     otherwise: str = ""
     key: str = ""
     shown: Callable[[Request], object] | None = None
-    values: Callable[[Request], Iterator[InputError]] = _none_wrong
+    values: Callable[[Request], Iterable[InputError]] = lambda run: ()
 
 
 def refuse(features: Iterable[Feature], run: Request) -> None:

@@ -37,7 +37,6 @@ class Parts:
     """A configuration with its records, split and network, each made when first asked for.
 
     Attributes:
-        config: configuration of the run.
         given_dataset: data set in the place of the configured one.
         given_manifest: split in the place of the configured one, with the columns of
             `m2fdp.core.data.manifest.make_manifest`.
@@ -81,11 +80,7 @@ class Parts:
         self, dataset: Dataset, on_chunk: Callable[[int, int], None] = lambda done, total: None
     ) -> Dataset:
         """The data set with what models take for its images: pixels, over the image's length if
-        so configured.
-
-        Args:
-            on_chunk: a function called with how many records are done, of how many.
-        """
+        so configured. `on_chunk` hears how many records are done, of how many."""
         set_exact_arithmetic()
         return of_unit_norm(dataset) if self.config.dataset.scale == "unit_norm" else dataset
 
@@ -133,10 +128,8 @@ class Parts:
         return manifest, lines
 
     def check_split(self, sizes: np.ndarray) -> None:
-        """What can be found wrong once the records are dealt, before anything is written.
-
-        Args:
-            sizes: int64 (N_L,), D_j.
+        """What can be found wrong once devices have D_j records, int64 (N_L,), before anything is
+        written.
 
         Raises:
             InputError: the model does not fit the images, an own local rule does not descend once,

@@ -30,11 +30,7 @@ _EITHER, _PIPELINE = " | ", "the pipeline "
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A configuration beside its plan.
-
-    Attributes:
-        pipelines: names of those beside training that may be run.
-    """
+    """A configuration beside its plan, and the pipelines beside training that may be run."""
 
     config: Config
     plan: Plan
