@@ -23,8 +23,6 @@ from m2fdp.core.topology.network import Network
 # Those of a configuration's pipelines that an `Experiment` has methods for and that read keys that
 # nothing else does.
 OF_EXPERIMENTS = frozenset({"bound"})
-# That stands among them where a tree of real processes is planned.
-DEPLOYMENT = "deployment"
 _EITHER, _PIPELINE = " | ", "the pipeline "
 
 
