@@ -15,7 +15,7 @@ from typing import Any
 import m2fdp  # noqa: F401  # which lists the rooms
 from m2fdp.core.algorithms import ALGORITHMS
 from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block, readers_of
-from m2fdp.core.config.root import Config
+from m2fdp.core.config import Config
 from m2fdp.core.experiment.request import in_words
 from m2fdp.core.formatting import in_yaml
 from m2fdp.core.own_code import FORM

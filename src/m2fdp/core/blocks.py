@@ -26,7 +26,7 @@ from m2fdp.core.rooms import load, rooms
 
 # Products of some numbers must still be numbers in float32.
 SMALLEST, LARGEST = 1e-9, 1e9
-# Marks of a key or a block. It came after version 0.1.0: see `m2fdp.core.config.root.recorded`.
+# Marks of a key or a block. It came after version 0.1.0: see `m2fdp.core.config.recorded`.
 SINCE = "since"
 # Only some runs read it. A text is a name that a room knows (`Room.readers`), `the pipeline NAME`,
 # `key: value or value` (the other key has one of these values), or `key` alone (the other key
@@ -36,7 +36,7 @@ READ_BY = "read_by"
 # No result depends on it: where files go, how learners are spread over processes, how a run
 # outlives an interruption.
 NO_RESULT = "no_result"
-# No release depends on it, though results may: see `m2fdp.core.config.root.released`.
+# No release depends on it, though results may: see `m2fdp.core.config.released`.
 NO_RELEASE = "no_release"
 # A later key whose default is not what was before it: it is recorded wherever its block counts.
 PINNED = "pinned"

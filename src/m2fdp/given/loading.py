@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from m2fdp.core.blocks import Block, is_block
-from m2fdp.core.config.root import Config
+from m2fdp.core.config import Config
 from m2fdp.core.errors import BLOCK, InputError, among, did_you_mean
 from m2fdp.core.files import shown
 from m2fdp.given.retired import RETIRED

@@ -6,7 +6,7 @@ broadcasts. Where an edge server is trusted, its devices add nothing: the server
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.topology.network import Network, noise_plan
 

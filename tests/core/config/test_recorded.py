@@ -165,7 +165,7 @@ def test_a_later_block_is_left_out_as_a_whole_and_told_from_its_absence():
     from pydantic import Field
 
     from m2fdp.core.blocks import SINCE, Block
-    from m2fdp.core.config.root import less_later
+    from m2fdp.core.config import less_later
 
     later = {SINCE: "9.9"}
 
