@@ -10,7 +10,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig, load_config
+from m2fdp import load_config
+from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.execution import ExecutionSettings

@@ -19,8 +19,9 @@ from kedro.pipeline import Node, Pipeline
 from mlflow.exceptions import MlflowException
 from tests.finished import artifacts_of
 
+from m2fdp import load_config
 from m2fdp.core.algorithms import build_plan
-from m2fdp.core.config import TrainingConfig, essentials, load_config
+from m2fdp.core.config import TrainingConfig, essentials
 from m2fdp.core.engine.training import RoundRecord
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config

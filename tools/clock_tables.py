@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp import load_config
 from m2fdp.assignments import read_assignments
-from m2fdp.core.config import Config, load_config
+from m2fdp.core.config import Config
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import (
     Clients,

@@ -22,10 +22,10 @@ from yaml import YAMLError
 from m2fdp import startup
 from m2fdp.assignments import read_assignments
 from m2fdp.command_errors import BadInput
-from m2fdp.core.config import parse_config
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.yaml_files import read_block
 from m2fdp.expectations.process import CHECKER, PASSED
+from m2fdp.given.loading import parse_config
+from m2fdp.given.yaml_files import read_block
 from m2fdp.interruption import Interrupted
 
 REPORT = "report"  # reserved as a study's name

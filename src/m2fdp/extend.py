@@ -37,10 +37,11 @@ from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import build_tree, star, tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import build_tree, star, tree_from_fanouts
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_trusted, all_untrusted, draw_trust, explicit_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.processes.elsewhere import Site, Sites
 from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.plan import draw_world, plan_tiers

@@ -25,12 +25,13 @@ from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from m2fdp.command_errors import BadInput, Untracked
-from m2fdp.core.config import Config, flatten, parse_config
+from m2fdp.core.config import Config, flatten
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.request import Request, refuse_idle
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
+from m2fdp.given.loading import parse_config
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal

@@ -11,10 +11,10 @@ import pytest
 from tests.adversaries.copies import audit_config
 from tests.builders import records_of
 
+from m2fdp import load_config
 from m2fdp.adversaries.audit import audit as audit_run
 from m2fdp.adversaries.audit import audited_lines
 from m2fdp.adversaries.canaries import AuditedRun
-from m2fdp.core.config import load_config
 from m2fdp.experiment import Experiment
 
 BASE = {

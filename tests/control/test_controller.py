@@ -28,7 +28,6 @@ from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import (
     Config,
     PrivacyConfig,
-    ResourcesConfig,
     ThreatConfig,
     TopologyConfig,
     TrainingConfig,
@@ -37,9 +36,10 @@ from m2fdp.core.config import (
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import tree_from_edges
 from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links
+from m2fdp.given.edges import tree_from_edges
 
 M = 7840
 PRIVACY = PrivacyConfig(

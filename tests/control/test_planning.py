@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import digits, records_of
 
+from m2fdp import load_config
 from m2fdp.control.config import ControlConfig
 from m2fdp.control.controller import before_training, plan_round
 from m2fdp.control.gaps import NOTHING, MechanismGap
@@ -19,7 +20,6 @@ from m2fdp.control.problem import Choice, ChoiceGrid, plan_problem, solve, terms
 from m2fdp.control.run import prices_of
 from m2fdp.convergence.descent import round_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised, smoothness_of
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.schedule.schedule import Schedule

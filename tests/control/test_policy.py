@@ -8,14 +8,15 @@ import pytest
 import torch
 from tests.builders import records_of
 
+from m2fdp import load_config
 from m2fdp.control import controller as policies
 from m2fdp.control.controller import before_training, plan_round
-from m2fdp.core.config import ResourcesConfig, load_config
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import CourseState, Decision, Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links
 from m2fdp.experiment import Experiment
 

@@ -20,8 +20,9 @@ from m2fdp.convergence.bound import (
     trust_shares,
 )
 from m2fdp.convergence.descent import RoundNoise, descent_bound
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.given.edges import tree_from_edges
 
 
 def values(terms):

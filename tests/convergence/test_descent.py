@@ -17,9 +17,10 @@ from m2fdp.core.engine.process import State, run_rounds
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, no_noise
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.given.edges import tree_from_edges
 
 DEEP = [
     ("cloud", "A"), ("cloud", "B"), ("A", "a"), ("B", "b"), ("B", "c"),

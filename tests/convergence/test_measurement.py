@@ -15,9 +15,10 @@ from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, no_noise
 from m2fdp.core.topology.trust import all_untrusted
+from m2fdp.given.edges import tree_from_edges
 
 PRIVACY = PrivacyConfig(mechanism="upload", epsilon=4, delta=1e-5, clipping_norm=1)
 

@@ -5,13 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from m2fdp.core.config import PrivacyConfig, ResourcesConfig, ThreatConfig
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import step_together
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, SecureSums, no_noise, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links, message_bits
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.zones.lots import ballot_bits
 
 M = 1000

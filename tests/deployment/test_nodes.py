@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.deployment.trees import REHEARSAL, Nodes, facts_of, tree_of
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.errors import InputError

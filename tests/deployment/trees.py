@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from tests.builders import digits
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.guard import Below, Guard

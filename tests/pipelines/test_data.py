@@ -1,8 +1,8 @@
 import pytest
 from tests.finished import manifest_of
 
-from m2fdp import progress
-from m2fdp.core.config import Config, load_config
+from m2fdp import load_config, progress
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.pipelines import data

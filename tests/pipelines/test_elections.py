@@ -3,7 +3,7 @@
 import pytest
 from tests.finished import RUNS, artifacts_of, only_run, output, report
 
-from m2fdp.core.config import ResourcesConfig
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import link_cost
 
 # Two zones of four digits' devices each, whose sums only are ever read.

@@ -19,12 +19,13 @@ from tests.finished import all_runs, histories, only_run, report, results, run_o
 
 from m2fdp import load_config
 from m2fdp.checkpoints.files import Checkpoint, save
-from m2fdp.core.config import Config, essentials, parse_config
+from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.core.privacy import calibration
+from m2fdp.given.loading import parse_config
 from m2fdp.pipelines.cells import (
     Unfinished,
     computed_otherwise,

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from m2fdp import load_config
 from m2fdp.cli import OPTIONS
-from m2fdp.core.config import Config, load_config
+from m2fdp.core.config import Config
 from m2fdp.reporting.naming import LONGEST, command, differences, run_name
 
 CHANGES = {

@@ -13,10 +13,11 @@ from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.pipelines.topology import network_table
 from m2fdp.reporting.network_drawing import NOISE, draw_network
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from m2fdp import Experiment
-from m2fdp.core.config import Config, load_config, parse_config
+from m2fdp import Experiment, load_config
+from m2fdp.core.config import Config
+from m2fdp.given.loading import parse_config
 from m2fdp.studies.command import checked_setting
 from m2fdp.studies.grid import expand, points
 from m2fdp.studies.order import Order

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.core.config import ModelConfig, load_config
+from m2fdp import load_config
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.training import RoundRecord
 from m2fdp.tiers.clock import counted_costs, resnet_costs
 from m2fdp.tiers.config import PlateauConfig

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from m2fdp.core.config import Config, ResourcesConfig
+from m2fdp.core.config import Config
 from m2fdp.core.privacy.mechanisms import step_together
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.builders import build_tree
 from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links, totals, watts
 from m2fdp.tiers.clock import costs_of_cuts, resnet_costs
 from m2fdp.tiers.config import ClockConfig, TieringConfig

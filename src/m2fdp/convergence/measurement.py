@@ -14,6 +14,7 @@ from torch import Tensor
 from m2fdp.core.engine.process import Process, Simulation, State, run_rounds
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
 
 _GRADIENTS_AT_A_TIME = 256
 
@@ -198,7 +199,7 @@ def _row(
 ) -> dict[str, float | None]:
     shares = np.ones(1)
     network = simulation.networks[0]
-    for weights, parents in zip(network.objective_weights, network.tree.parents, strict=True):
+    for weights, parents in zip(objective_weights(network), network.tree.parents, strict=True):
         shares = weights * shares[parents]
     rho = torch.as_tensor(shares, dtype=torch.float64, device=local.gradients.device)
     gradients = local.gradients.double()
@@ -210,6 +211,14 @@ def _row(
         "largest_gradient": float(gradients.norm(dim=1).max()),
         "gradient_variance": float(_minibatch_variance(simulation, local).max()),
     }
+
+
+def objective_weights(network: Network) -> tuple[np.ndarray, ...]:
+    """rho with every device there: the weights of the losses that are minimised."""
+    uniform = network.tree.uniform_weights
+    if network.participation is not None:
+        return (*uniform[:-1], network.participation.of_all(network.tree.parents[-1]))
+    return uniform if network.rho is None else network.rho
 
 
 def _minibatch_variance(simulation: Simulation, local: LocalGradients) -> np.ndarray:

@@ -73,8 +73,8 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-o", "out", type=_FILE, required=True, help="The plan's file.")
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
-    from m2fdp.core.config import load_config
     from m2fdp.deployment.facts import check_deployment, read_facts
+    from m2fdp.given.loading import load_config
 
     configuration, facts = load_config(*config, params), read_facts(nodes)
     check_deployment(configuration)

@@ -17,13 +17,14 @@ import pandas as pd
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp.core.config import Config, load_config
+from m2fdp.core.config import Config
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.plan import PublicPlan, experiment_of, make_plan, recompute
 from m2fdp.deployment.rehearsed import reference, simulated
 from m2fdp.experiment import Experiment
+from m2fdp.given.loading import load_config
 
 _USUAL = {
     "topology.fanouts": "2|2",

@@ -11,9 +11,9 @@ from m2fdp.core.errors import InputError, among
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.experiment.facts import Feature, always, refuse
-from m2fdp.core.experiment.request import DEPLOYMENT, Request
+from m2fdp.core.experiment.request import Request
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import read_block
+from m2fdp.given.yaml_files import read_block
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def check_deployment(config: Config) -> Plan:
     """Refuse, by an `InputError`, what can be found wrong with a run of real processes without
     looking at data."""
     refuse(DEPLOYED, Request(config, build_plan(config)))
-    return check_config(config, frozenset({DEPLOYMENT}))
+    return check_config(config, frozenset({"deployment"}))
 
 
 def _has_sums(run: Request) -> bool:

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.core.config import PIXELS, Config, parse_config
-from m2fdp.core.config.retired import less_retired
+from m2fdp.core.config import PIXELS, Config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import COLUMNS
 from m2fdp.core.data.partitioners import CLOUD
@@ -39,6 +38,8 @@ from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.run import refuse_records
 from m2fdp.given.edges import read_edges
+from m2fdp.given.loading import parse_config
+from m2fdp.given.retired import less_retired
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 
 # Images (N, H, W, C) and labels (N,).

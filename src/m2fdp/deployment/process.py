@@ -21,7 +21,6 @@ from m2fdp.core.engine.process import Tap
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import promise
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -259,7 +258,7 @@ def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
     with replacing(model / "model.pt") as file:
         torch.save(dict(trained.state_dict), file)
     _write_json(model / "configuration.json", essentials(config))
-    rests_on = tuple(promise.conditions(experiment))
+    rests_on = tuple(experiment.conditions())
     private = experiment.calibration.mechanism.private
     # Their records are nobody's to compare.
     digest = verdict.run_digest(config)

@@ -10,8 +10,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.models.checks import KEY, Shape
 from m2fdp.core.models.losses import Loss, OneByOne
 from m2fdp.core.models.registry import Model
-from m2fdp.core.own_code import guarded, load
 from m2fdp.given.modules import layer_in_words, some_records
+from m2fdp.given.own_code import guarded, load
 
 _LOSS = "model.loss"
 _FEW = 5  # records that own code is tried on

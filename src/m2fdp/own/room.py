@@ -9,5 +9,11 @@ ROOM = Room(
         "partition.scheme": "m2fdp.own.records:by_own_code",
         "dataset.name": "m2fdp.own.records:make_own",
     },
+    given={
+        "metrics": "m2fdp.own.metrics:own_metrics",
+        "metrics.values": "m2fdp.own.metrics:own_values",
+        "metrics.trial": "m2fdp.own.metrics:try_out",
+        "block": "m2fdp.own.records:takes_block",
+    },
     own_parts=("m2fdp.own.parts:own_parts",),
 )

@@ -18,9 +18,8 @@ from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
 from m2fdp.checkpoints.own_sources import sources
 from m2fdp.checkpoints.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
 from m2fdp.core.config import Config, completed, essentials, own_names
-from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import promise
+from m2fdp.given.retired import RETIRED
 from m2fdp.pipelines import evaluation, privacy
 from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.mlflow_internals import UNKNOWN
@@ -194,7 +193,7 @@ class CellVerdict:
         if node.name == "train_model" and self._reads_summary:
             self._catalog.save(SUMMARY, inputs["prepared_experiment"].summary())
         if node.name == "summarise_privacy":
-            self._lower(promise.conditions(inputs["experiment"]))
+            self._lower(inputs["experiment"].conditions())
 
     def model_saved(self) -> None:
         """What was found of an earlier model goes with it."""

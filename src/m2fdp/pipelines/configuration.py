@@ -21,10 +21,10 @@ from omegaconf.errors import (
 )
 from pydantic import ValidationError
 
-from m2fdp.core.config.loading import read_parameters, unread_files
 from m2fdp.core.errors import InputError, among, chain
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import line_of, read_block
+from m2fdp.given.loading import read_parameters, unread_files
+from m2fdp.given.yaml_files import line_of, read_block
 from m2fdp.interruption import deferred
 
 _SUFFIXES = (".yml", ".yaml", ".json")

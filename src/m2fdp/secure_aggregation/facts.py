@@ -159,7 +159,7 @@ def _shared(network: Network, colluding: int) -> Network:
         # Where not all take part, those who do are as many heads as all the group's are alike.
         present = sizes / np.bincount(of_node)[of_node]
         adding = np.bincount(of_node[nodes], minlength=of_node.max() + 1)[of_node] * present
-        by_member = int(network.read_by_member(layer))
+        by_member = sums.decode == "parent" and network.members_serve and layer == tree.depth
         certain = np.floor(adding + 1e-9) - n_absent - colluding - by_member
         for node in nodes[certain[nodes] < 1]:
             raise refuse(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from m2fdp.adversaries.facts import check_attack
 from m2fdp.claims.frames import ARM, VERSION
-from m2fdp.core.config import Config, essentials, flatten, overlaid, parse_config
-from m2fdp.core.config.loading import in_blocks
+from m2fdp.core.config import Config, essentials, flatten
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
+from m2fdp.given.loading import in_blocks, overlaid, parse_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study, Version
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from m2fdp.claims.declared import Layout, Panel
 from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.yaml_files import read_value
+from m2fdp.given.yaml_files import read_value
 from m2fdp.studies import grid as grids
 from m2fdp.studies.grid import Point, Setting, points, varied_keys
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled

@@ -108,8 +108,8 @@ def _unfinished_run(job: Job) -> str | None:
     """The run to go on with: begun by this study, cut off, and kept by a checkpoint."""
     from kedro.framework.project import settings
 
-    from m2fdp.core.config import parse_config
     from m2fdp.core.errors import InputError
+    from m2fdp.given.loading import parse_config
     from m2fdp.pipelines.cells import find_unfinished
 
     loader = settings.CONFIG_LOADER_CLASS(

@@ -160,8 +160,8 @@ def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCo
 @cache
 def resnet_costs(depth: int, width: int) -> ModuleCosts:
     """Of D's scheme at that depth and width, on D's images."""
-    model = ModelConfig(name="resnet", depth=depth, width=width)
-    return counted_costs(model, CIFAR_SHAPE, CIFAR_CLASSES)
+    config = ModelConfig.model_validate({"name": "resnet", "depth": depth, "width": width})
+    return counted_costs(config, CIFAR_SHAPE, CIFAR_CLASSES)
 
 
 def counted_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:

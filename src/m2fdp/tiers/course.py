@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from m2fdp.core.config import Config, ResourcesConfig
+from m2fdp.core.config import Config
 from m2fdp.core.engine.training import Decision, Progress, RoundPolicy, RoundRecord
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Cost, Links, round_costs, watts
 from m2fdp.tiers.clock import (
     ModuleCosts,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.sight import FINAL, NOTHING, rows

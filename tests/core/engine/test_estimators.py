@@ -21,9 +21,9 @@ from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.streams import KeyedStreams, seeded
-from m2fdp.core.topology.builders import tree_from_edges
 from m2fdp.core.topology.network import Participation
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.given.edges import tree_from_edges
 
 # Two layers of servers, ragged; server B2 has one device, which often stays away.
 EDGES = [("c", "A"), ("c", "B"), ("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2")]

@@ -11,8 +11,9 @@ from tests.core.engine.parts import RAGGED, make_shards, mechanism_for, plan_of,
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.processes import workers
 
 MIDDLES = [0.0, 8, 16, 32, 64]

@@ -32,9 +32,10 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.mechanisms import Clipping
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, heads_of, noise_plan
 from m2fdp.core.topology.trust import draw_trust, explicit_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.processes import workers
 
 

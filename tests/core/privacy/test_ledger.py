@@ -23,7 +23,7 @@ from m2fdp.core.privacy.ledger import (
 )
 from m2fdp.core.privacy.releases import AlikeRounds
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.builders import tree_from_edges
+from m2fdp.given.edges import tree_from_edges
 
 UPLOAD = {"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1}
 

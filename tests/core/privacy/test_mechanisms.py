@@ -8,16 +8,18 @@ import pytest
 from tests.builders import premises_of
 from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
-from m2fdp.core.config import PrivacyConfig, ThreatConfig, parse_config
+from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.privacy.accounting import epsilon, least_noise, scaled, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism, no_privacy
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.summary import summary, warnings
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, sample_weights
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.given.edges import tree_from_edges
+from m2fdp.given.loading import parse_config
 
 DELTA = 1e-5
 # A is trusted with 1 device below a and 2 below b; B and d are untrusted with 1 device.

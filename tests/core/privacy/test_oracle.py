@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from m2fdp.chance.joining import of_those
+from m2fdp.chance.updates import among
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import moved_by_joining
 from m2fdp.core.privacy.ledger import build_ledger
@@ -337,7 +338,7 @@ class Joined(Oracle):
             self.final = self.handed[0][0].copy()
 
     def gather(self, top, present):
-        weights, forms = self.network.among(present).weights, self.models
+        weights, forms = among(self.network, present).weights, self.models
         for layer in range(self.tree.depth, top, -1):
             above = self.handed[layer - 1].copy()
             for node, parent in enumerate(self.tree.parents[layer - 1]):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.builders import records_of
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.experiment import Experiment
 
 BASE = {

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.builders import premises_of
 from tests.core.privacy.parts import epsilon_of
 
-from m2fdp.core.config import Config, load_config
+from m2fdp import load_config
+from m2fdp.core.config import Config
 from m2fdp.core.privacy.calibration import CalibratedMechanism, build_mechanism
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.streams import generator

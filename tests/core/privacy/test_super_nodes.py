@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
+from m2fdp import load_config
 from m2fdp.chance.joining import thinned
 from m2fdp.core.algorithms import build_plan
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms

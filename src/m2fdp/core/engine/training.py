@@ -15,8 +15,9 @@ from torch import Tensor
 from m2fdp.core.engine.process import Alone, Process, SitesLostError, Slots, State, Workers
 from m2fdp.core.engine.rules import Named, any_length, refuse_too_long
 from m2fdp.core.errors import InputError
-from m2fdp.core.metrics import KEY, Metric, own_values
+from m2fdp.core.metrics import KEY, Metric
 from m2fdp.core.models.registry import Model
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.schedule.rounds import RoundPlan
 
 _DIVERGED = 10.0  # times the loss of the classes' shares: no longer a bad model, but none
@@ -264,7 +265,7 @@ def evaluate(
 
     Args:
         workers: processes that share the records; the result is the same.
-        metrics: the user's own (`m2fdp.core.metrics.own_metrics`).
+        metrics: the user's own (`m2fdp.own.metrics`).
 
     Raises:
         InputError: one of these metrics fails, or makes no finite number.
@@ -280,7 +281,7 @@ def evaluate(
     losses = model.loss(scores, labels)
     loss, own = float(losses.double().mean()), {}
     if metrics and math.isfinite(loss):  # a model that is made of no numbers has none
-        own = own_values(metrics, labels.numpy(), scores.numpy(), losses.numpy())
+        own = GIVEN["metrics.values"](metrics, labels.numpy(), scores.numpy(), losses.numpy())
     return Evaluation(accuracy, loss, predicted, own)
 
 

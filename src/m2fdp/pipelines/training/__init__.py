@@ -24,7 +24,6 @@ from m2fdp.convergence.descent import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.execution import available_cores
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
-from m2fdp.core.experiment import promise
 from m2fdp.core.formatting import EPSILON_NAMES, duration
 from m2fdp.core.metrics import SCORE, WALL
 from m2fdp.expectations.process import settle
@@ -142,7 +141,7 @@ def train_model(
         reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress
         # Beside that of the model which it will replace, if that has the same noise.
-        private, rests_on = experiment.calibrate().mechanism.private, promise.conditions(experiment)
+        private, rests_on = experiment.calibrate().mechanism.private, experiment.conditions()
         verdict = Verdict(run_digest(config), experiment.trained_on, private, tuple(rests_on))
         verdict = verdict.joined(kept(checkpoints.parent))
         checkpointing = _begin(checkpoints, experiment, reached, verdict, outbox.run_id)
