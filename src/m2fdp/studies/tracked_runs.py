@@ -330,7 +330,7 @@ def _finished(run_ids: Iterable[str]) -> list[Run]:
         and (ACCURACY.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags)
     ]
     for run in finished:  # so that tables know how their own metrics are written
-        metrics.own_metrics(literal_eval(run.data.params.get(metrics.KEY, "[]")))
+        own_metrics(literal_eval(run.data.params.get(metrics.KEY, "[]")))
     if not finished:
         remedy = "no finished run is among them; `kedro study quickstart` makes some"
         raise InputError("runs", "(none)", remedy)
