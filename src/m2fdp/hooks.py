@@ -56,8 +56,6 @@ class RunHooks:
 
     def __init__(self) -> None:
         self._held = ExitStack()  # the cell's lock, and the work beside the split's checks
-        self._outbox: Outbox | None = None
-        self._untold: list[Callable[[Recorder], None]] = []  # of a run that has not begun
 
     @hook_impl(tryfirst=True)
     def after_context_created(self, context: KedroContext) -> None:
@@ -110,11 +108,18 @@ class RunHooks:
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
     ) -> None:
         """Refuse what can be refused before any node runs."""
-        self._complete_parameters(pipeline, catalog)
+        # Nodes get the defaults of parameters that no file sets.
+        values = flatten(self._config.model_dump())
+        for name in pipeline.inputs() - set(catalog):
+            if (key := name.removeprefix("params:")) in values:
+                catalog[name] = MemoryDataset(values[key])
         try:
             self._check_pipeline(pipeline, catalog, run_params)
             check_folders([*self._entries.files.values(), self._entries.manifest_checks])
-            self._lock_cell()
+            self._held.close()  # of a run that an interruption has ended in this process
+            lock, remedy = self._entries.cell_folder / ".lock", "give this run one of its own with"
+            # Two runs that write the same files would end each other.
+            self._held.enter_context(locked(lock, "cell", self._config.cell, f"{remedy} cell=NAME"))
             self._held.enter_context(beside())
             cells.check_promise(pipeline, catalog, self._config)
             # The outbox sends what is saved: here a store that fails would fail the run. What the
@@ -131,9 +136,10 @@ class RunHooks:
             logger.warning(line)
         self._pipeline, self._run_params = pipeline, run_params
         self._trains = "model" in pipeline.all_outputs()
-        self._started = time.perf_counter()
-        self._begun, self._outbox = False, None
-        self._untold.clear()
+        before = self._unfinished and self._unfinished.run
+        self._outbox = Outbox()
+        self._recorder = Recorder(self._outbox, self._entries, self._config, before, self._trains)
+        self._started, self._begun = time.perf_counter(), False
         if not self._opens_run:  # whoever has opened it tells it of its end, too
             self._begin()
 
@@ -156,11 +162,11 @@ class RunHooks:
             self._verdict.model_saved()
         if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
             self._print(data, self._entries.files[dataset_name], printed)
-        self._tell(lambda recorder: recorder.saved(dataset_name, data))
+        self._recorder.saved(dataset_name, data)
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
-        self._tell(lambda recorder: recorder.loaded(dataset_name, data))
+        self._recorder.loaded(dataset_name, data)
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:
@@ -184,7 +190,7 @@ class RunHooks:
             seconds = time.perf_counter() - self._started
             folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
             logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-            self._recorder.end(asked_for(self._run_params))
+            self._recorder.end(mlflow.active_run(), asked_for(self._run_params))
             unsent = outbox.close()
         if unsent is not None:
             goes_on = self._trains and self._config.training.checkpoint_every is not None
@@ -210,27 +216,14 @@ class RunHooks:
                 round_ = self._unfinished.checkpoint.progress.state.round
             about = self._config, self._plan, self._pipeline, self._run_params
             tell_beginning(run, *about, before, round_)
-            self._outbox = Outbox(run.info.run_id)
-            self._recorder = Recorder(
-                run, self._outbox, self._entries, self._config, before, self._trains
-            )
             logger.info("MLflow run %s (make ui)", run.info.run_name)
-            while self._untold:
-                self._untold.pop(0)(self._recorder)
-        assert self._outbox is not None
+            self._outbox.begin(run.info.run_id)
         return self._outbox
-
-    def _tell(self, what: Callable[[Recorder], None]) -> None:
-        """The recorder, which comes with the run."""
-        if self._begun:
-            what(self._recorder)
-        else:
-            self._untold.append(what)
 
     def _end_failed(self, error: Exception) -> None:
         """A run that a bug or the disk ends is there to be seen, however early that was."""
         refused = isinstance(error, (InputError, ClickException, DataValidationError))
-        if not refused and not self._begun:
+        if not refused:
             self._begin()
         self._close()
         if (run := mlflow.active_run()) is None:
@@ -241,8 +234,7 @@ class RunHooks:
                 mlflow.end_run("FAILED")
 
     def _close(self) -> None:
-        if self._outbox is not None:
-            self._outbox.close()
+        self._outbox.close()
         self._held.close()
 
     def _connect(self, context: KedroContext, loader: StrictConfigLoader) -> None:
@@ -281,13 +273,6 @@ class RunHooks:
         mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
         return mlflow.active_run()
 
-    def _complete_parameters(self, pipeline: Pipeline, catalog: CatalogProtocol) -> None:
-        """Give nodes the defaults of parameters that no file sets."""
-        values = flatten(self._config.model_dump())
-        for name in pipeline.inputs() - set(catalog):
-            if (key := name.removeprefix("params:")) in values:
-                catalog[name] = MemoryDataset(values[key])
-
     def _check_pipeline(
         self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]
     ) -> None:
@@ -309,14 +294,6 @@ class RunHooks:
             return
         with replacing(printed) as unfinished:
             write_pdf(drawing.figure(), unfinished)
-
-    def _lock_cell(self) -> None:
-        """Two runs that write the same files would end each other."""
-        self._held.close()  # of a run that an interruption has ended in this process
-        remedy = "give this run one of its own with cell=NAME"
-        self._held.enter_context(
-            locked(self._entries.cell_folder / ".lock", "cell", self._config.cell, remedy)
-        )
 
 
 @cache

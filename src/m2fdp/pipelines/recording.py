@@ -49,13 +49,13 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """What one MLflow run is to have, on its way to the store.
+    """What one MLflow run is to have, on its way to the store; all waits until the run begins.
 
     After a failure of the store everything waits for one more try, when the run ends: each try at
     a store that hangs takes half a minute.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
         self._metrics: list[Metric] = []
         self._tags: dict[str, str] = {}
@@ -79,8 +79,13 @@ class Outbox:
         self._files += files
         self._inputs += inputs
         self._models += models
-        if not self._held and not self._failure:
+        if self.run_id and not self._held and not self._failure:
             self._send()
+
+    def begin(self, run_id: str) -> None:
+        """Send what has waited for the run."""
+        self.run_id = run_id
+        self.put()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -194,14 +199,13 @@ class Recorder:
 
     def __init__(
         self,
-        run: Run,
         outbox: Outbox,
         entries: CatalogEntries,
         config: Config,
         before: Run | None,
         trains: bool,
     ) -> None:
-        self._run, self._outbox, self._entries = run, outbox, entries
+        self._outbox, self._entries = outbox, entries
         # What a run that goes on has been told already.
         self._told_metrics = {} if before is None else dict(before.data.metrics)
         self._told_tags = {} if before is None else before.data.tags
@@ -256,15 +260,15 @@ class Recorder:
                 if trained < self._planned_rounds:
                     outbox.put(tags={"stopped_early": "true"})
 
-    def end(self, pipelines: Sequence[str]) -> None:
+    def end(self, run: Run, pipelines: Sequence[str]) -> None:
         """Of a run that has come to its end, so that its split has passed: describe it."""
         card = self._noted.get("card")
         experiment, promised, ledger, metrics = map(self._noted.get, _PARTS)
         if card is None and experiment is not None and promised is not None:
             card = card_of_parts(experiment, promised, metrics, ledger, pipelines)
         if card is not None:
-            info, files = self._run.info, sorted(self._artifacts)
-            text = described(card, info.experiment_id, info.run_id, files)
+            files = sorted(self._artifacts)
+            text = described(card, run.info.experiment_id, run.info.run_id, files)
             self._outbox.put(tags={DESCRIPTION: text})
         if self._digest:
             self._outbox.put(files=[self._entries.manifest_checks])
