@@ -19,13 +19,12 @@ from kedro.validation.exceptions import DataValidationError
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
-from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from m2fdp.command_errors import BadInput, Untracked
-from m2fdp.core.config import Config, flatten, parse_config
+from m2fdp.core.config import flatten, parse_config
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.request import Request, refuse_idle
@@ -33,7 +32,7 @@ from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
+from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
@@ -68,7 +67,12 @@ class RunHooks:
             unread = loader.unread()
             check_catalog(loader)
             check_store(tracking.tracking_uri(context.project_path))
-            self._unfinished = _unfinished(context, self._config)
+            self._unfinished = None
+            if self._config.resume:
+                folder = context.project_path / loader["catalog"]["checkpoints"]["path"]
+                uri = tracking.tracking_uri(context.project_path)
+                self._unfinished = cells.find_unfinished(folder, self._config, uri)
+                cells.check_own_code(self._unfinished, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
         if unread:
@@ -207,15 +211,16 @@ class RunHooks:
         """Open MLflow's run, if it is not open: what is refused before has none."""
         if not self._begun:
             self._begun = True
-            run = self._open_run()
+            if self._opens_run:  # or else the caller of this session has opened one for it
+                named = self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT
+                with outside_notebooks():
+                    mlflow.start_run(self._asked.id, run_name=named, nested=self._asked.nested)
+            mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
+            run = mlflow.active_run()
             for stale in tracking.close_stale_runs():
                 logger.warning("Run %s was cut off; it is marked as killed now.", stale)
-            before, round_ = None, 0
-            if self._unfinished is not None:
-                before = self._unfinished.run
-                round_ = self._unfinished.checkpoint.progress.state.round
             about = self._config, self._plan, self._pipeline, self._run_params
-            tell_beginning(run, *about, before, round_)
+            tell_beginning(run, *about, self._unfinished)
             logger.info("MLflow run %s (make ui)", run.info.run_name)
             self._outbox.begin(run.info.run_id)
         return self._outbox
@@ -254,24 +259,14 @@ class RunHooks:
         except ValidationError as error:
             if error.title != KedroMlflowConfig.__name__:
                 raise
-            raise BadInput(str(mlflow_refusal(loader, error))) from None
+            first = error.errors()[0]
+            place = loader.place("mlflow", ".".join(map(str, first["loc"])))
+            raise BadInput(str(InputError(place, first["input"], first["msg"]))) from None
         except MlflowException as error:
             where = loader.place("mlflow", "server.mlflow_tracking_uri")
-            refusal = InputError(where, mlflow.get_tracking_uri(), first_line(error))
-            raise BadInput(str(refusal)) from None
+            uri = mlflow.get_tracking_uri()
+            raise BadInput(str(InputError(where, uri, first_line(error)))) from None
         self._asked = plugin.mlflow_config.tracking.run
-
-    def _open_run(self) -> Run:
-        """The run of this session, or the one that its caller has opened for it."""
-        if self._opens_run:
-            with outside_notebooks():
-                mlflow.start_run(
-                    run_id=self._asked.id,
-                    run_name=self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT,
-                    nested=self._asked.nested,
-                )
-        mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
-        return mlflow.active_run()
 
     def _check_pipeline(
         self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]
@@ -300,14 +295,3 @@ class RunHooks:
 def _nodes(*pipelines: ModuleType) -> frozenset[str]:
     """Their nodes' names."""
     return frozenset(node.name for each in pipelines for node in each.create_pipeline().nodes)
-
-
-def _unfinished(context: KedroContext, config: Config) -> cells.Unfinished | None:
-    """The run to go on with, if `resume` asks for it."""
-    if not config.resume:
-        return None
-    project = context.project_path
-    folder = project / context.config_loader["catalog"]["checkpoints"]["path"]
-    unfinished = cells.find_unfinished(folder, config, tracking.tracking_uri(project))
-    cells.check_own_code(unfinished, config)
-    return unfinished
