@@ -57,9 +57,7 @@ def tracked_progress(
     have logged less than was kept of it, or more: each metric gets each round once.
     """
     logged = frozenset() if start is None else _logged(outbox.run_id)
-    done, records, former = 0, (), ()
-    if start is not None:
-        done, records, former = start.state.round, start.records, start.decisions
+    done = 0 if start is None else start.state.round
     written, evaluated = clock(), start is not None
 
     def flush() -> None:
@@ -92,10 +90,11 @@ def tracked_progress(
             flush()
 
     with progress_bar(rounds, done, tell=logger.info, clock=clock) as bar:
-        for record in records:
-            log_evaluation(record)
-        for round_, decisions in enumerate(former, start=1):
-            log(round_, decisions, f"{group}/")
+        if start is not None:
+            for record in start.records:
+                log_evaluation(record)
+            for round_, decisions in enumerate(start.decisions, start=1):
+                log(round_, decisions, f"{group}/")
         try:
             yield Listener(on_round, on_evaluation)
         finally:
