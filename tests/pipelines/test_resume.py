@@ -26,13 +26,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.core.privacy import calibration
 from m2fdp.given.loading import parse_config
-from m2fdp.pipelines.cells import (
-    Unfinished,
-    computed_otherwise,
-    find_unfinished,
-    resumed_verdict,
-)
-from m2fdp.pipelines.provenance import computed_by
+from m2fdp.pipelines.cells import computed_otherwise, find_unfinished, resumed_verdict
+from m2fdp.pipelines.provenance import Unfinished, computed_by
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
 
 SMALL = (
@@ -102,10 +97,8 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     assert "cpu_capability was an older one and is" in output
     resumed = run_of("cut")
     assert results(project, "cut", resumed) == whole
-    assert (resumed.info.run_id, resumed.info.run_name) == (
-        failed.info.run_id,
-        failed.info.run_name,
-    )
+    first, second = ((run.info.run_id, run.info.run_name) for run in (failed, resumed))
+    assert first == second
     assert resumed.data.params == failed.data.params
     assert resumed.data.tags["resumed_after_round"] == "6"
     assert resumed.data.tags["privacy"] == "verified"  # on its own machine

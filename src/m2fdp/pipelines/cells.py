@@ -3,7 +3,7 @@ Commands can only lower that of the model until the next training."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from m2fdp.checkpoints import verdict
-from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
+from m2fdp.checkpoints.files import differences, load_latest
 from m2fdp.checkpoints.own_sources import sources
 from m2fdp.checkpoints.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
 from m2fdp.core.config import Config, completed, essentials, own_names
@@ -23,7 +23,7 @@ from m2fdp.given.retired import RETIRED
 from m2fdp.pipelines import evaluation, privacy
 from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.mlflow_internals import UNKNOWN
-from m2fdp.pipelines.provenance import FROM_DISK, computed_by
+from m2fdp.pipelines.provenance import FROM_DISK, Unfinished, computed_by
 from m2fdp.pipelines.recording import CatalogEntries
 from m2fdp.pipelines.tracking import held_by_another_process
 
@@ -45,14 +45,6 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     if all(map(catalog.exists, ("model", "model_configuration"))):
         remedy = "give that, or this run a cell of its own with cell=NAME"
         check_trained_with(catalog.load("model_configuration"), config, remedy)
-
-
-@dataclass(frozen=True, eq=False)
-class Unfinished:
-    """A run as MLflow knows it, and the last that is kept of it."""
-
-    run: Run
-    checkpoint: Checkpoint
 
 
 def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinished:

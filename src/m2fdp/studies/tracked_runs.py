@@ -25,6 +25,7 @@ from m2fdp.core.config import Config, flatten, marked
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, LOSS, OWN, names_of
+from m2fdp.own.metrics import own_metrics
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys

@@ -72,11 +72,6 @@ def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if texts[3:] else "")
 
 
-def count_confusions(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
-    """The confusion matrix: a row a true label, a column a predicted one."""
-    return experiment.confusion_matrix(state_dict)
-
-
 def check_rounds(
     round_metrics: pd.DataFrame,
     privacy_summary: Mapping[str, Any],
@@ -180,13 +175,14 @@ def write_card(card: Card, drawn: bool) -> str:
 def create_pipeline() -> Pipeline:
     """Model and round metrics, as they are checked, to figures, summary and card."""
     model = ["model", "model_configuration", "experiment"]
+    predicting, counted = ["prepared_experiment", "checked_model"], "confusion_matrix"
     others = ["privacy_summary", "confusion_matrix", "experiment"]
     rounds, run = ["round_metrics", *others], ["params:algorithm", "params:seed"]
     card = ["experiment", "run_summary", "privacy_summary", "privacy_ledger"]
     return Pipeline(
         [
             node(check_model, model, "checked_model"),
-            node(count_confusions, ["checked_model", "prepared_experiment"], "confusion_matrix"),
+            node(Experiment.confusion_matrix, predicting, counted, "count_confusions"),
             node(check_rounds, rounds, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),
