@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.builders import digits, records_of
 
 from m2fdp.control.config import ControlConfig
-from m2fdp.control.controller import before_training, plan_round
+from m2fdp.control.controller import ControllerState, plan_round
 from m2fdp.control.gaps import NOTHING, MechanismGap
 from m2fdp.control.problem import Choice, ChoiceGrid, plan_problem, solve, terms_at
 from m2fdp.control.run import prices_of
@@ -104,7 +104,7 @@ def test_planning_is_brute_force_over_tau_the_step_size_and_every_choice(seed, a
         gamma,
         grid.place(first),
     )
-    assert terms_at(problem, first, problem.total_steps).gap == pytest.approx(own)
+    assert terms_at(problem, first, problem.total_steps).gap_term == pytest.approx(own)
 
 
 @settings(max_examples=40, deadline=None)
@@ -225,7 +225,7 @@ def test_all_rounds_are_planned_before_training_and_verified(make):
     experiment = make(on_digits=True, dissimilarity=0.1)
     controller = experiment.controller
     trained = experiment.train().metrics
-    state, rounds = before_training(controller), []
+    state, rounds = ControllerState(controller.problem.total_steps), []
     while state.remaining:
         control, state = plan_round(controller, state, 1.0)
         rounds.append(control)
@@ -314,7 +314,7 @@ def test_planning_300_rounds_at_10_000_devices_takes_5_seconds_at_most():
     _ = experiment.plan, experiment.samples, experiment.model
     started = perf_counter()
     controller = experiment.controller
-    state = before_training(controller)
+    state = ControllerState(controller.problem.total_steps)
     while state.remaining:
         _, state = plan_round(controller, state, 1.0)
     assert perf_counter() - started < 5

@@ -9,7 +9,7 @@ import torch
 from tests.builders import records_of
 
 from m2fdp.control import controller as policies
-from m2fdp.control.controller import before_training, plan_round
+from m2fdp.control.controller import ControllerState, plan_round
 from m2fdp.core.config import ResourcesConfig, load_config
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import CourseState, Decision, Progress
@@ -99,7 +99,7 @@ def test_the_plan_is_what_the_controller_chooses_and_never_passes_tau(make, tau)
     setting = make(tau=tau, rounds=40)
     steps = [len(round_.layers) for round_ in setting.plan.rounds]
     assert sum(steps) == tau
-    between = before_training(setting.experiment.controller)
+    between = ControllerState(setting.experiment.controller.problem.total_steps)
     children = np.array([3, 4])
     for t, round_ in enumerate(setting.plan.rounds, start=1):
         control, between = plan_round(setting.experiment.controller, between, beta=0.1 * t)

@@ -22,7 +22,7 @@ from m2fdp.control.problem import (
     terms_at,
     with_present,
 )
-from m2fdp.convergence.measurement import first_look, from_tensors, gradients_at, observe
+from m2fdp.convergence.measurement import beta_of, first_look, gradients_at, observe
 from m2fdp.core.engine.process import Simulation, State
 from m2fdp.core.engine.training import CourseState, Decision, Progress
 from m2fdp.core.errors import InputError
@@ -52,17 +52,8 @@ class Controller:
 
 @dataclass(frozen=True)
 class ControllerState:
-    """Between rounds.
+    """Between rounds: tau^t, at 0 of which the run ends, and what finished rounds have settled."""
 
-    Attributes:
-        rounds: how many are planned so far, t - 1.
-        local_steps: K^(t-1); K^1 before the first round.
-        remaining: tau^t; the run ends when it is 0.
-        history: what the finished rounds have settled of the gap.
-    """
-
-    rounds: int
-    local_steps: int
     remaining: int
     history: History = NOTHING
 
@@ -88,17 +79,6 @@ class RoundControl:
     remaining: int
 
 
-def step_parameter(factor: float, beta: float, local_steps: int, total_steps: int) -> float:
-    """gamma^t = c min(1/K^(t-1), 1/tau)/beta (J Sec. V-A, c = 1); as K <= tau, tau decides."""
-    return factor * min(1 / local_steps, 1 / total_steps) / beta
-
-
-def before_training(controller: Controller) -> ControllerState:
-    """Before the first round."""
-    problem = controller.problem
-    return ControllerState(0, problem.grid.start.local_steps, problem.total_steps)
-
-
 def plan_round(
     controller: Controller, state: ControllerState, beta: float
 ) -> tuple[RoundControl, ControllerState]:
@@ -108,21 +88,14 @@ def plan_round(
         state: what has been planned so far, with remaining >= 1.
         beta: the present estimate, > 0.
     """
-    problem = controller.problem
+    problem, remaining = controller.problem, state.remaining
     choice, after = _choose(problem, state)
-    gamma = controller.step_parameter
+    gamma, number = controller.step_parameter, after.history.rounds
     if gamma is None:
-        factor, total = controller.step_size_factor, problem.total_steps
-        gamma = step_parameter(factor, beta, state.local_steps, total)
-    control = RoundControl(
-        after.rounds,
-        gamma / sqrt(after.rounds + 1),
-        choice,
-        terms_at(problem, choice, state.remaining, state.history),
-        beta,
-        state.remaining,
-    )
-    return control, after
+        # c min(1/K^(t-1), 1/tau)/beta (J Sec. V-A, c = 1); as K <= tau, tau decides.
+        gamma = controller.step_size_factor * (1 / problem.total_steps) / beta
+    terms = terms_at(problem, choice, remaining, state.history)
+    return RoundControl(number, gamma / sqrt(number + 1), choice, terms, beta, remaining), after
 
 
 def planned(controller: Controller, most_rounds: int) -> tuple[tuple[ControllerState, Choice], ...]:
@@ -131,7 +104,7 @@ def planned(controller: Controller, most_rounds: int) -> tuple[tuple[ControllerS
     Nothing in (P) depends on data or models: noise can be calibrated to K^t and participation, and
     they give nothing away.
     """
-    state = before_training(controller)
+    state = ControllerState(controller.problem.total_steps)
     rounds: list[tuple[ControllerState, Choice]] = []
     while state.remaining > 0 and len(rounds) < most_rounds:
         choice, after = _choose(controller.problem, state)
@@ -142,13 +115,12 @@ def planned(controller: Controller, most_rounds: int) -> tuple[tuple[ControllerS
 
 def _choose(problem: Problem, state: ControllerState) -> tuple[Choice, ControllerState]:
     """The choice of the next round, and the state after it."""
-    if state.rounds == 0 and problem.starts_there:
+    if state.history.rounds == 0 and problem.starts_there:
         choice = problem.grid.start
     else:
         choice = solve(problem, state.remaining, state.history)
-    steps = choice.local_steps
-    history = problem.gap.after(state.history, problem.grid.place(choice), steps)
-    return choice, ControllerState(state.rounds + 1, steps, state.remaining - steps, history)
+    history = problem.gap.after(state.history, problem.grid.place(choice), choice.local_steps)
+    return choice, ControllerState(state.remaining - choice.local_steps, history)
 
 
 def controlled_plan(controller: Controller, network: Network, schedule: Schedule) -> RunPlan:
@@ -192,7 +164,7 @@ class ControlledRounds:
         if self.controller.smoothness:
             return {}
         gradients = gradients_at(self.simulation, state.weights).gradients
-        return first_look(self.simulation, state.weights, gradients).tensors()
+        return first_look(self.simulation, state.weights, gradients)
 
     def decide(self, reached: Progress) -> Decision:
         """The next round, with the step size that beta allows.
@@ -200,7 +172,7 @@ class ControlledRounds:
         Raises:
             InputError: nothing is known of beta, or the proximal term would pull past its centre.
         """
-        beta = self.controller.smoothness or from_tensors(reached.course_state).beta
+        beta = self.controller.smoothness or beta_of(reached.course_state)
         if not beta:
             raise InputError(
                 "control.smoothness",
@@ -222,12 +194,11 @@ class ControlledRounds:
         if self.controller.smoothness:
             return course_state
         gradients = gradients_at(self.simulation, state.weights).gradients
-        return observe(from_tensors(course_state), state.weights, gradients).tensors()
+        return observe(course_state, state.weights, gradients)
 
 
 def logged(control: RoundControl) -> dict[str, float]:
     """A round's decisions and what they rest on, by the name of their metric."""
-    terms = control.terms
     return {
         "K": control.choice.local_steps,
         "eta": control.step_size,
@@ -235,11 +206,5 @@ def logged(control: RoundControl) -> dict[str, float]:
         "remaining": control.remaining,
         "s_trusted": control.choice.trusted,
         "s_untrusted": control.choice.untrusted,
-        "energy_term_j": terms.energy_j,
-        "delay_term_s": terms.delay_s,
-        "gap_term": terms.gap,
-        "energy_share": terms.energy_share,
-        "delay_share": terms.delay_share,
-        "gap_share": terms.gap_share,
-        "objective": terms.objective,
+        **vars(control.terms),
     }

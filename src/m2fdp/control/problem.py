@@ -57,15 +57,15 @@ class Terms:
     """The terms of (P) at one choice, raw and as the alphas weight them.
 
     Attributes:
-        energy_j, delay_s: E and Gamma, of all rounds that are left.
-        gap: nu of J eq. 28.
+        energy_term_j, delay_term_s: E and Gamma, of all rounds that are left.
+        gap_term: nu of J eq. 28.
         energy_share, delay_share, gap_share: each over its scale; see `Problem`.
         objective: the sum of the shares, weighted.
     """
 
-    energy_j: float
-    delay_s: float
-    gap: float
+    energy_term_j: float
+    delay_term_s: float
+    gap_term: float
     energy_share: float
     delay_share: float
     gap_share: float
@@ -162,12 +162,10 @@ def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choic
 
 def terms_at(problem: Problem, choice: Choice, remaining: int, history: History = NOTHING) -> Terms:
     """What a choice costs when tau^t is left; `history` is what finished rounds have settled."""
-    at = problem.grid.place(choice)
-    share = remaining / problem.total_steps
-    energy_j, delay_s = (share * float(of_all[at]) for of_all in problem.resources)
-    raw = energy_j, delay_s, float(problem.gap.over(history, remaining)[at])
-    energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
-    shares = (energy, delay, gap)
+    at, part = problem.grid.place(choice), remaining / problem.total_steps
+    raw = [part * float(of_all[at]) for of_all in problem.resources]
+    raw.append(float(problem.gap.over(history, remaining)[at]))
+    shares = [value / unit for value, unit in zip(raw, problem.units, strict=True)]
     objective = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
     return Terms(*raw, *shares, objective)
 
