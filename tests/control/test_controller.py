@@ -11,7 +11,6 @@ from tests.builders import process_of
 from tests.convergence.settings import network_of, network_on
 
 from m2fdp.control.config import ControlConfig
-from m2fdp.control.controller import Controller, ControllerState, plan_round
 from m2fdp.control.gaps import PapersGap
 from m2fdp.control.problem import (
     Choice,
@@ -23,17 +22,10 @@ from m2fdp.control.problem import (
     solve,
     terms_at,
 )
+from m2fdp.control.run import Controller, ControllerState, plan_round
 from m2fdp.convergence.bound import network_terms, noise_factor
 from m2fdp.core.algorithms import build_plan
-from m2fdp.core.config import (
-    Config,
-    PrivacyConfig,
-    ResourcesConfig,
-    ThreatConfig,
-    TopologyConfig,
-    TrainingConfig,
-    TrustConfig,
-)
+from m2fdp.core.config import PrivacyConfig, ResourcesConfig, ThreatConfig, load_config
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import Schedule
@@ -286,11 +278,8 @@ def test_large_subnets_are_looked_at_in_128_sizes():
 
 def test_a_run_starts_with_everybody_and_spends_tau_exactly():
     controller = controller_of(network_of([4, 5], [0.5]), step_size_factor=8.0, tau=203)
-    state, betas, controls = (
-        ControllerState(controller.problem.total_steps),
-        iter(np.linspace(1, 3, 1000)),
-        [],
-    )
+    state, controls = ControllerState(controller.problem.total_steps), []
+    betas = iter(np.linspace(1, 3, 1000))
     while state.remaining:
         control, state = plan_round(controller, state, next(betas))
         controls.append(control)
@@ -342,9 +331,9 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
     from m2fdp.core.engine.minibatches import Shards
     from m2fdp.core.models.registry import build_model
 
-    topology = TopologyConfig(fanouts=[10, 5], trust=TrustConfig(ratios=[0.5]))
-    training = TrainingConfig(rounds=10, local_steps=5, learning_rate=0.5)
-    plan = build_plan(Config(topology=topology, training=training))
+    training = {"training.rounds": 10, "training.local_steps": 5, "training.learning_rate": 0.5}
+    topology = {"topology.fanouts": [10, 5], "topology.trust.ratios": [0.5]}
+    plan = build_plan(load_config(topology, training))
     mechanism = no_privacy(plan.network, plan.schedule.round_plans(), PRIVACY, ThreatConfig())
     shards = Shards(
         torch.rand(3000, 1, 28, 28), torch.randint(10, (3000,)), np.full(50, 60), np.ones(50)

@@ -112,11 +112,8 @@ class Problem:
     J's with other units for the alphas.
 
     Attributes:
-        grid: what is chosen from.
-        gap: nu.
-        alphas: alpha_1, alpha_2, alpha_3.
-        total_steps: tau.
-        units: the units of E, Gamma and nu.
+        gap, total_steps: nu, and tau.
+        units: of E, Gamma and nu.
         starts_there: whether the first round has the grid's `start`, as J's, or is chosen, too.
     """
 
@@ -146,13 +143,9 @@ class Problem:
 
 
 def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
-    """The choice of least objective with K <= min(K^max, tau^t); of equal ones that with the fewest
-    local steps, then the fewest devices below trusted, then below untrusted nodes.
-
-    Args:
-        remaining: tau^t >= 1.
-        history: what finished rounds have settled.
-    """
+    """The choice of least objective with K <= min(K^max, tau^t), where tau^t >= 1 is left; of equal
+    ones that with the fewest local steps, then the fewest devices below trusted, then below
+    untrusted nodes."""
     affordable = slice(0, min(len(problem.grid.local_steps), remaining))
     objective = problem.objective(remaining, history)[affordable]
     # In C order, the first of the least.
@@ -161,11 +154,12 @@ def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choic
 
 
 def terms_at(problem: Problem, choice: Choice, remaining: int, history: History = NOTHING) -> Terms:
-    """What a choice costs when tau^t is left; `history` is what finished rounds have settled."""
+    """What a choice costs when tau^t is left."""
     at, part = problem.grid.place(choice), remaining / problem.total_steps
-    raw = [part * float(of_all[at]) for of_all in problem.resources]
-    raw.append(float(problem.gap.over(history, remaining)[at]))
-    shares = [value / unit for value, unit in zip(raw, problem.units, strict=True)]
+    energy_j, delay_s = (part * float(of_all[at]) for of_all in problem.resources)
+    raw = energy_j, delay_s, float(problem.gap.over(history, remaining)[at])
+    energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
+    shares = (energy, delay, gap)
     objective = sum(alpha * share for alpha, share in zip(problem.alphas, shares, strict=True))
     return Terms(*raw, *shares, objective)
 
@@ -309,10 +303,7 @@ def plan_problem(
 
     def gaps(total: int) -> list[MechanismGap]:
         of_total = spread(total)
-        return [
-            MechanismGap(landscape, of_total, steps, schedule.rounds, gamma, sums)
-            for gamma in tried.tolist()
-        ]
+        return [MechanismGap(landscape, of_total, steps, gamma, sums) for gamma in tried.tolist()]
 
     # Where every round is J's first one.
     rounds = max(1, min(schedule.rounds, room // grid.start.local_steps))

@@ -149,11 +149,8 @@ def gradients_at(simulation: Simulation, weights: torch.Tensor) -> LocalGradient
 
 
 def first_look(simulation: Simulation, weights: Tensor, gradients: Tensor) -> dict[str, Tensor]:
-    """What is seen of beta before the first round: at the model (M,), and a unit away from it.
-
-    Args:
-        gradients: the devices' gradients there, (N_L, M).
-    """
+    """What is seen of beta before the first round: at the model (M,), where the devices' gradients
+    are (N_L, M), and a unit away from it."""
     second = probe(weights, gradients)
     seen = observe({}, second, _gradients_at_each(simulation, second))
     return observe(seen, weights, gradients)
