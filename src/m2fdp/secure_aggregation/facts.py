@@ -122,13 +122,9 @@ def _check_groups(network: Network, layer: int, colluding: int) -> None:
         (thresholds <= colluding, "threshold", said, above + "{threshold}"),
     ):
         for node in np.flatnonzero(wrong).tolist():
-            details = {
-                "n": sizes[node],
-                "reader": _reader_name(network, layer, node),
-                "colluding": colluding,
-                "threshold": thresholds[node],
-            }
-            raise InputError(f"secure_aggregation.{key}", value, text.format(**details))
+            reader, n, t = _reader_name(network, layer, node), sizes[node], thresholds[node]
+            problem = text.format(n=n, reader=reader, colluding=colluding, threshold=t)
+            raise InputError(f"secure_aggregation.{key}", value, problem)
 
 
 def _reader_name(network: Network, layer: int, node: int) -> str:
