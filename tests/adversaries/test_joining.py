@@ -9,6 +9,7 @@ from tests.adversaries.copies import shown_by
 from tests.builders import process_of
 from torch import nn
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
@@ -77,7 +78,7 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
         if layer == 1:
             sent.append(models[:, 0].clone().numpy())
 
-    process.round(process.start(), plans[0], tap)
+    heard_by(process, tap).round(process.start(), plans[0])
     joined = draw_participants(network, randomness.sampling, 1)
     # Of a zone of one device there is nobody else to elect.
     indices = np.arange(zones)

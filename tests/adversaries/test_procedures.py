@@ -10,6 +10,7 @@ from tests.adversaries.test_joining import pulled
 from tests.builders import experiment_of, process_of
 
 from m2fdp.adversaries.audit import listen, log_ratios, window_laws
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
@@ -100,7 +101,7 @@ def test_no_chance_of_being_drawn_is_that_of_all_runs_of_a_search(together):
         first = first or draws
         draws = replace(draws, sampling=first.sampling) if together else draws
         process = process_of(network, mechanism, pulled(), shards, draws, chunk_size=4096)
-        process.round(process.start(), plans[0], tap)
+        heard_by(process, tap).round(process.start(), plans[0])
     rule = Rule(True, 3.3 * scores[~present].std())
     lower = epsilon_bound(rule, scores[~present], scores[present], DELTA, 0.005)
     whole = all_trained_on(mechanism.ledger, [mechanism.ledger] * 3).epsilon("cloud")

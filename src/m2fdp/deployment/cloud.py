@@ -12,9 +12,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import Config, essentials
-from m2fdp.core.engine.process import Execution, Process, Simulation, Slots, State, Tap
+from m2fdp.core.engine.process import Execution, Process, Simulation, Slots, State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress
 from m2fdp.core.experiment import promise
@@ -64,8 +65,8 @@ class TreeOfNodes:
         weights = self.simulation.model.initial_vector().to(torch.float32)
         return State(0, weights, Slots(self.simulation.rules.server.start(weights)))
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """One round. Nobody can listen; a child that refuses is a `ChildrenError`."""
+    def round(self, state: State, plan: RoundPlan) -> State:
+        """One round; a child that refuses is a `ChildrenError`."""
         number, node = state.round + 1, self.server.node
         self.begin(number)
         place = Place(number, 1, len(plan.layers), "model")
@@ -145,11 +146,11 @@ def reference(experiment: Experiment) -> tuple[Tensor, pd.DataFrame]:
 
     Every message has a noise of its own, and servers add up gradients by device.
     """
-    process = as_nodes(experiment.process())
+    process = heard_by(as_nodes(experiment.process()), lambda direction, layer, models: None)
     state = process.start()
     try:
         for plan in experiment.run_plan.rounds[: experiment.calibration.affordable_rounds]:
-            state = process.round(state, plan, lambda direction, layer, models: None)
+            state = process.round(state, plan)
     finally:
         process.executor.workers.end()
     return state.weights, experiment.ledger()

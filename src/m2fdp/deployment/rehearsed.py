@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from m2fdp.adversaries.heard import Heard
 from m2fdp.chance.updates import ByUpdates
 from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.learner import Units, unit_gradients
@@ -14,7 +15,7 @@ from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.tree_process import Heard, TreeProcess, round_of
+from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import readers
 from m2fdp.core.topology.tree import Tree

@@ -8,7 +8,7 @@ protocol of two parties to the bit; `two_party` runs that protocol, each party b
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from m2fdp.core.engine.process import Simulation, Slots, State, Tap, Work, shared_tensor
+from m2fdp.core.engine.process import Simulation, Slots, State, Work, shared_tensor
 from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.registry import unflattened
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -266,7 +266,12 @@ class TierProcess(EpochProcess):
         server = self.simulation.rules.server.start(self._stepped(weights))
         return State(0, weights, Slots(server))
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
+    def round(
+        self,
+        state: State,
+        plan: RoundPlan,
+        tap: Callable[[Literal["up"], int, Tensor], None] | None = None,
+    ) -> State:
         """Everybody who takes part trains from the global model; the mean is the next one.
 
         Clients are summed in their order, so no result depends on the number of processes. Batch

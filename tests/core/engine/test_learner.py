@@ -10,6 +10,7 @@ import torch
 from tests.builders import executed, experiment_of, last_state
 from tests.core.engine.cut_systems import BASE, UPLOAD
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import build_backend
 from m2fdp.core.engine.clipping import clip_rows, flat_clip
@@ -183,7 +184,7 @@ def test_nodes_by_themselves_send_what_the_engine_says(system, take_steps):
             heard.append(models.clone())
 
     state = process.round(process.start(), first)
-    after = process.round(state, second, tap)
+    after = heard_by(process, tap).round(state, second)
     messages, model = Nodes(experiment, 2, take_steps).round(state.weights)
     assert [len(of_layer) for of_layer in messages] == [6, 6, 2]
     assert list(map(_bytes, messages)) == list(map(_bytes, heard))
@@ -292,10 +293,7 @@ def test_the_sum_by_device_is_the_heads_up_to_rounding(unit):
     for by_device in (False, True):
         process = experiment.process()
         process = as_nodes(process) if by_device else process
-        state = process.start()
-        for plan in experiment.run_plan.rounds:
-            state = process.round(state, plan, lambda direction, layer, models: None)
+        ends.append(last_state(process, experiment.run_plan.rounds, lambda *_: None).weights)
         process.executor.workers.end()
-        ends.append(state.weights)
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
     assert not torch.equal(*ends), "they are added in another order"

@@ -8,6 +8,7 @@ import torch
 from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
 from tests.core.engine.parts import RAGGED, make_shards, mechanism_for, plan_of, schedule, silent
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
@@ -92,7 +93,7 @@ def test_a_lock_step_group_is_centred_at_what_its_head_received(softmax, center)
             snapshots.append(models.clone())
 
     process = process_of(plan.network, mechanism, softmax, shards, seeded(0, b"test"))
-    process.round(process.start(), rounds, tap)
+    heard_by(process, tap).round(process.start(), rounds)
     w = start = process.start().weights
     for _ in layers:
         w = w - 0.5 * mean_gradient(softmax, w, shards, slice(0, 24)) - 0.4 * (w - start)
