@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -12,10 +12,18 @@ from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import learning_groups
 from m2fdp.core.engine.process import Simulation, Slots, State, Workers
 from m2fdp.core.engine.round import Round
-from m2fdp.core.engine.rules import HearingRule, KeepingRule, LocalRule, Named, keeping
+from m2fdp.core.engine.rules import KeepingRule, LocalRule, Named, ServerRule, keeping
 from m2fdp.core.engine.seams import Stretch
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.topology.network import Network
+
+
+class HearingRule(ServerRule, Protocol):
+    """A server rule for a local rule whose learners report (`KeepingRule`)."""
+
+    def hear(self, slots: Named, reported: Named) -> Named:
+        """The slots after the learners' reports, (M,) each: sums over learners who take part, by
+        their weight in the global model. `step` comes next."""
 
 
 class Keeping(Round):

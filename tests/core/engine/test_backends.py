@@ -11,8 +11,9 @@ from torch import nn
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import ReferenceBackend, build_backend, padded_width
-from m2fdp.core.engine.clipping import flat_clip, unbounded
+from m2fdp.core.engine.clipping import clip_factors
 from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.rules import flat_clip
 from m2fdp.core.engine.sequential import build_book_keeper
 from m2fdp.core.models import losses
 from m2fdp.core.models.registry import Model, build_model
@@ -367,8 +368,8 @@ def test_clip_factor_by_hand():
 
 
 def test_what_no_factor_bounds():
-    assert unbounded(torch.tensor([0.0, 0.5, 1e30]), 1.0) is None
+    assert clip_factors(torch.tensor([0.0, 0.5, 1e30]), 1.0, flat_clip)[1] is None
     norms = torch.tensor([torch.inf, 1.0, torch.nan, 3e38])
-    assert unbounded(norms, 100.0).tolist() == [True, False, True, False]
+    assert clip_factors(norms, 100.0, flat_clip)[1].tolist() == [True, False, True, False]
     # A quotient of two significant bits may be half as large again as it should be.
-    assert unbounded(norms, 1e-6).tolist() == [True, False, True, True]
+    assert clip_factors(norms, 1e-6, flat_clip)[1].tolist() == [True, False, True, True]

@@ -16,22 +16,20 @@ from torch import nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import build_backend
 from m2fdp.core.engine.clipping import (
-    OneByOne,
     clip_layers,
     clip_rows,
-    flat_clip,
     lengths,
     squared_norms_of_products,
-    try_clip_factor,
 )
 from m2fdp.core.engine.minibatches import Minibatches
-from m2fdp.core.engine.rules import Rules
+from m2fdp.core.engine.rules import Rules, flat_clip
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
+from m2fdp.own.rules import OneByOne, checked_rules
 
 
 def by_the_largest(norms, clipping_norm):
@@ -123,14 +121,14 @@ def drawn(norms, clipping_norm):
 )
 def test_what_cannot_be_given_one_norm_at_a_time_is_one_line(factor, words):
     with pytest.raises(InputError, match=words) as refused:
-        try_clip_factor(kept(factor), "own")
+        checked_rules(Rules(clip_factor=factor), "own", True)
     assert str(refused.value).startswith("algorithm = 'own': has a clip_factor that ")
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("factor", [flat_clip, by_the_largest, many_only])
 def test_what_each_norm_alone_makes_harmless_is_let_be(factor):
-    try_clip_factor(kept(factor), "own")
+    checked_rules(Rules(clip_factor=factor), "own", True)
 
 
 def test_norms_of_what_vanishes_when_it_is_squared():

@@ -13,11 +13,11 @@ from tests.core.engine.cut_systems import BASE, UPLOAD
 from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import build_backend
-from m2fdp.core.engine.clipping import clip_rows, flat_clip
+from m2fdp.core.engine.clipping import clip_rows
 from m2fdp.core.engine.learner import Clip, StepRules, gradient_step, local_steps
 from m2fdp.core.engine.minibatches import Minibatches, minibatch_law, poisson_draw
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.rules import GradientStep, ProximalStep
+from m2fdp.core.engine.rules import GradientStep, ProximalStep, flat_clip
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.deployment.rehearsed import as_nodes
 

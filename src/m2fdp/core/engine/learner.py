@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.backends import Backend
-from m2fdp.core.engine.clipping import ClipFactor, clip_layers, flat_clip
+from m2fdp.core.engine.clipping import clip_layers
 from m2fdp.core.engine.minibatches import Minibatches
-from m2fdp.core.engine.rules import LocalRule, refuse_too_long
+from m2fdp.core.engine.rules import ClipFactor, LocalRule, flat_clip, refuse_too_long
 from m2fdp.core.privacy.mechanisms import Clipping
 
 _ALIGNED = 16  # numbers of 64 bytes

@@ -18,13 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from m2fdp.core.engine.clipping import (
-    ClipFactor,
-    clip_factors,
-    flat_clip,
-    squared_norms_of_products,
-)
+from m2fdp.core.engine.clipping import clip_factors, squared_norms_of_products
 from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.rules import ClipFactor, flat_clip
 from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.privacy.mechanisms import Clipping
 
