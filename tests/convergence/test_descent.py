@@ -12,9 +12,10 @@ from tests.convergence.settings import mechanism_of, network_on
 from m2fdp.adversaries.heard import heard_by
 from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
+from m2fdp.convergence.measurement import run_rounds
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.process import State, run_rounds
+from m2fdp.core.engine.process import State
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule

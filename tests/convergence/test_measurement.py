@@ -7,10 +7,9 @@ from tests.builders import process_of, quadratic
 from tests.convergence.settings import mechanism_of, network_on
 from torch import nn
 
-from m2fdp.convergence.measurement import local_gradients, measure_run
+from m2fdp.convergence.measurement import local_gradients, measure_run, run_rounds
 from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards, poisson_draw
-from m2fdp.core.engine.process import run_rounds
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule

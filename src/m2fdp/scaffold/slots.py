@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.execution import ExecutionSettings
-from m2fdp.core.engine.minibatches import learning_groups
 from m2fdp.core.engine.process import Simulation, Slots, State, Workers
 from m2fdp.core.engine.round import Round, Stretch
 from m2fdp.core.engine.rules import KeepingRule, LocalRule, Named, ServerRule, keeping
@@ -65,8 +64,7 @@ class Keeping(Round):
         """All slots after the learners' reports, which travel with the models by the same weights;
         absent learners add nothing."""
         rule = cast(KeepingRule, super().local)
-        lock_step, depth = self.mechanism.lock_step, self.tree.depth
-        groups = learning_groups(lock_step, self.drawn.present, depth)
+        lock_step, groups = self.mechanism.lock_step, self.learners.groups
         rows = torch.as_tensor(groups, device=self.drawn.model.device)
         in_use = {name: slots[rows] for name, slots in self.slots.items()}
         new_slots, reported = rule.report(in_use, len(self.plan.layers), self.plan.step_size)

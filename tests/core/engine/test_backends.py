@@ -18,6 +18,7 @@ from m2fdp.core.engine.sequential import build_book_keeper
 from m2fdp.core.models import losses
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.mechanisms import Clipping
+from m2fdp.own.models import OneByOne
 
 CONFIGS = {
     "softmax": ModelConfig(name="softmax"),
@@ -210,9 +211,9 @@ def mixing_many(scores, labels):
     "model",
     [
         models("own, mixing many"),
-        replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None),
-        replace(models("plain"), loss=losses.OneByOne(mixing_many)),
-        replace(models("own plain"), loss=losses.OneByOne(mixing_many)),
+        replace(models("softmax"), loss=OneByOne(mixing_many), loss_gradient=None),
+        replace(models("plain"), loss=OneByOne(mixing_many)),
+        replace(models("own plain"), loss=OneByOne(mixing_many)),
     ],
     ids=["model", "loss", "loss of a model that is not linear", "loss of an own model"],
 )
@@ -237,7 +238,7 @@ def test_own_code_that_mixes_records_sees_each_alone_wherever_they_are_clipped(m
 
 
 def test_an_own_loss_of_stacked_learners_sees_no_other_learner_s_records_unclipped():
-    model = replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None)
+    model = replace(models("softmax"), loss=OneByOne(mixing_many), loss_gradient=None)
     _, weights, batches = problem("softmax", [9, 9], 2)
     batches.weights[:-1] = 1.0
     other = replace(batches, features=batches.features.clone())

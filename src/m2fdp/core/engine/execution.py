@@ -139,8 +139,7 @@ def stepped(
     next ones overwrite.
 
     Args:
-        ranges: {head layer: the range of its learners}.
-        before: {head layer: learners of the whole before the part's}.
+        ranges, before: see `Learners` and `Drawn`.
         starts: models that learners start from by head layer, and models that pull them.
         at_once: whether a step may see several learners. An unknown rule sees one, so that it
             carries nothing from one to another.

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.noise import WORDS
-from m2fdp.core.privacy.mechanisms import LockStep, Protection
+from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
 
@@ -196,23 +196,17 @@ def draw_participants(network: Network, streams: Streams, round_: int) -> np.nda
     return tree.sibling_rank(order) < present[tree.parents[-1]]
 
 
-def learning_groups(lock_step: LockStep, present: np.ndarray, depth: int) -> np.ndarray:
-    """The lock-step groups that learn in a round: int64 (n,). A server's does even without devices
-    that are present, bool (N_L,): its absence would tell that nobody came."""
-    head_layers = lock_step.nodes[lock_step.group_of, 0]
-    return np.unique(lock_step.group_of[present | (head_layers < depth)])
-
-
 def form_learners(
     network: Network, mechanism: Protection, present: np.ndarray, by_device: bool = False
 ) -> Learners:
-    """The learners of a round, in which some devices take part, bool (N_L,).
+    """The learners of a round, in which some devices take part, bool (N_L,); `by_device` every
+    device sums a gradient of its own, whatever is clipped.
 
-    Args:
-        by_device: whether every device sums a gradient of its own, whatever is clipped.
+    A server learns even without a device that is present: its absence would tell that nobody came.
     """
     lock_step, clipped = mechanism.lock_step, mechanism.clipping.batch_norm is not None
-    groups = learning_groups(lock_step, present, network.tree.depth)
+    below_server = lock_step.nodes[lock_step.group_of, 0] < network.tree.depth
+    groups = np.unique(lock_step.group_of[present | below_server])
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
     ends = np.append(starts, len(groups)).tolist()[1:]
@@ -248,13 +242,11 @@ def draw_minibatches(
     first_record: int = 0,
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in local steps k = 1…K, weighed so that their gradients sum
-    up to the unit's.
-
-    Args:
-        taking_part: bool (N_L,) for every step, the devices whose gradients count.
-        first_record: place of the shards' first record among all.
-    """
-    n_devices = len(shards.sizes)
+    up to the unit's. In each step some devices are `taking_part`, bool (N_L,)."""
+    n_devices, clipping = len(shards.sizes), mechanism.clipping
+    of_device = 1.0 if clipping.batch_norm is not None else mechanism.lock_step.weights
+    expected = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)
+    by_expected = clipping.divide_by == "expected"
     owners = np.repeat(np.arange(n_devices), shards.sizes)
     in_order = bool((np.diff(learners.unit_of_device[learners.present]) >= 0).all())
     whole = bool((shards.rates == 1).all())
@@ -268,8 +260,8 @@ def draw_minibatches(
             positions = positions[~np.isin(positions, shards.absent)]
         devices = owners[positions]
         units = learners.unit_of_device[devices]
-        weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))
-        weights = weights[devices]
+        drawn = np.bincount(devices, minlength=n_devices)
+        weights = (of_device / (expected if by_expected else np.maximum(drawn, 1)))[devices]
         if not in_order:
             order = np.argsort(units, kind="stable")
             positions, weights, units = positions[order], weights[order], units[order]
@@ -284,10 +276,9 @@ def draw_minibatches(
             consecutive=whole and bool(counting.all()) and shards.absent is None,
         )
 
-    steps = range(1, len(taking_part) + 1)
     if whole and all(devices is taking_part[0] for devices in taking_part):
         return (minibatches(1),) * len(taking_part)
-    return tuple(minibatches(step) for step in steps)
+    return tuple(minibatches(step) for step in range(1, len(taking_part) + 1))
 
 
 def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np.ndarray]:
@@ -298,10 +289,3 @@ def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np
         return means, variances
     group_of = mechanism.lock_step.group_of
     return np.bincount(group_of, weights=means), np.bincount(group_of, weights=variances)
-
-
-def _device_weights(mechanism: Protection, shards: Shards, drawn: np.ndarray) -> np.ndarray:
-    clipping, sizes = mechanism.clipping, np.maximum(drawn, 1)
-    if clipping.divide_by == "expected":
-        sizes = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)
-    return (1.0 if clipping.batch_norm is not None else mechanism.lock_step.weights) / sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from mmap import mmap
 from typing import Protocol, TypeAlias, TypeVar
@@ -150,13 +150,3 @@ class Process(Protocol):
         Raises:
             SitesLostError: nobody is left who computes rounds.
         """
-
-
-def run_rounds(
-    process: Process, plans: Sequence[RoundPlan], state: State | None = None
-) -> Iterator[State]:
-    """The states after the planned rounds t = 1…T that are left, from a state or the start."""
-    state = process.start() if state is None else state
-    for plan in plans[state.round :]:
-        state = process.round(state, plan)
-        yield state

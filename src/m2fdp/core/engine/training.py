@@ -260,14 +260,10 @@ def evaluate(
     workers: Workers | None = None,
     metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
-    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
-
-    Args:
-        workers: processes that share the records; the result is the same.
-        metrics: the user's own (`m2fdp.core.metrics.own_metrics`).
+    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,); workers share them.
 
     Raises:
-        InputError: one of these metrics fails, or makes no finite number.
+        InputError: one of the user's own metrics fails, or makes no finite number.
     """
     workers = workers or Alone()
     n_classes = model.scores(weights, features[:1]).shape[1]
