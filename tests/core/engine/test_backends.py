@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.models.test_registry import SEQUENCES, Rows
 from torch import nn
 
 from m2fdp.core.config import ModelConfig
@@ -82,50 +83,21 @@ class Tokens(nn.Module):
         return self.last(torch.cat([rows, self.convolution(features).flatten(1)], dim=1))
 
 
-class Sequence(nn.Module):
-    """A record's rows one after the other, through a layer of torch's that has no hooks inside."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.kind = kind
-        if kind == "lstm":
-            self.rows = nn.LSTM(8, 4, batch_first=True)
-        elif kind == "gru":
-            self.rows = nn.GRUCell(8, 4)
-        elif kind == "attention":
-            self.rows = nn.MultiheadAttention(8, 2, batch_first=True)
-        else:
-            self.rows = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
-        self.last = nn.Linear(4 if kind in ("lstm", "gru") else 64, N_CLASSES)
-
-    def forward(self, features):
-        rows = features[:, 0]
-        if self.kind == "lstm":
-            return self.last(self.rows(rows)[0][:, -1])
-        if self.kind == "gru":
-            state = rows.new_zeros(len(rows), 4)
-            for at in range(8):
-                state = self.rows(rows[:, at], state)
-            return self.last(state)
-        rows = self.rows(rows, rows, rows)[0] if self.kind == "attention" else self.rows(rows)
-        return self.last(rows.flatten(1))
-
-
 def models(name):
     if name in CONFIGS:
         return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
     torch.manual_seed(0)
     is_own, kind = name.startswith("own"), name.removeprefix("own ")
-    if kind in ["lstm", *SEQUENCES]:
-        module = Sequence(kind)
+    if kind in ["LSTM", *VECTORISED]:
+        module = Rows(SEQUENCES[kind](), N_CLASSES)
     else:
         module = Tokens() if kind == "tokens" else Odd(kind)
     return Model(name, module, losses.cross_entropy, linear=False, is_own=is_own)
 
 
-SEQUENCES = ["gru", "attention", "transformer"]
+VECTORISED = ["GRU cell", "attention", "transformer"]
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
-OWN = [*(f"own {kind}" for kind in [*ODD, *SEQUENCES]), "own, rows", "own, weight used outside"]
+OWN = [*(f"own {kind}" for kind in [*ODD, *VECTORISED]), "own, rows", "own, weight used outside"]
 
 
 def problem(name, counts, seed, consecutive=False):
@@ -179,7 +151,7 @@ def test_every_backend_equals_the_reference(name, counts, seed, clipping_norm, c
 
 @pytest.mark.parametrize("clipping_norm", [None, 0.1])
 def test_an_lstm_which_torch_vectorises_in_float32_alone(clipping_norm):
-    model, weights, batches = problem("own lstm", [3, 0, 9], 1)
+    model, weights, batches = problem("own LSTM", [3, 0, 9], 1)
     model.module.float()
     weights, features = weights.float(), batches.features.float()
     of_records = batches.weights.astype(np.float32)

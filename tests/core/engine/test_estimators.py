@@ -165,19 +165,6 @@ def test_devices_noise_counts_as_their_updates_do(mechanism, least_weight):
     assert squared_noise(plan, dp) == pytest.approx(expected, rel=6 / 100)
 
 
-@pytest.mark.parametrize("least_weight", [None, 1.5])
-def test_no_result_depends_on_how_learners_are_grouped(softmax, least_weight):
-    """To the bit, for tiles of one, two and all learners, of which some stay away."""
-    shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5)
-    planned = schedule(3, 4, {1: 2})
-    dp = mechanism_for(plan_of("hfl_dp", TREE, None, planned), shards, "upload")
-    joining = Participation(0.5, CAPS, least_weight)
-    plan = plan_of("hfl_dp", TREE, None, planned, participation=joining)
-    results = [run_plan(plan, dp, softmax, shards, chunk_size=size) for size in (1, 2, 9)]
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
-
-
 def test_nobody_joins_by_a_shared_draw():
     """Chances of rounds and devices are independent: a pair of either is there q^2 of the time.
 

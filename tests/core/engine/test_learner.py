@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.builders import executed, experiment_of, last_state
+from tests.builders import experiment_of, last_state
 from tests.core.engine.cut_systems import BASE, UPLOAD
 
 from m2fdp.adversaries.heard import heard_by
@@ -219,16 +219,6 @@ def test_every_step_noise_and_clip_counts(system):
         others.append(sent(_by_functions, clipping=unclipped))
     expected = sent(_by_functions)
     assert not any(torch.allclose(other, expected, rtol=1e-4) for other in others)
-
-
-def test_no_byte_of_devices_gradients_depends_on_how_many_are_stepped_at_a_time():
-    changes = SMALL | SYSTEMS["gradients of devices, dense"] | {"topology.fanouts": [3, 5]}
-    results = set()
-    for chunk in (None, 1, 5):
-        experiment = experiment_of(changes)
-        state = last_state(executed(experiment, chunk_size=chunk), experiment.run_plan.rounds)
-        results.add(_bytes(state.weights))
-    assert len(results) == 1
 
 
 @pytest.mark.parametrize("inside", [True, False])
