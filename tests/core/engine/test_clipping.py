@@ -15,14 +15,14 @@ from torch import nn
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import build_backend
 from m2fdp.core.engine.clipping import (
-    clip_layers,
     lengths,
     squared_norms_of_products,
 )
+from m2fdp.core.engine.learner import Clip
 from m2fdp.core.engine.minibatches import Minibatches
-from m2fdp.core.engine.rules import flat_clip
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.calibration import build_mechanism
+from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
@@ -89,7 +89,8 @@ def test_each_layer_has_its_part_of_the_norm():
     vectors[0, 2:4] = torch.tensor([5.0, 12.0])
     vectors[0, 6] = 0.1
     vectors[1] = torch.tensor([torch.inf, 1.0, 6.0, 8.0, 0.0, 0.0, torch.nan])
-    clipped = clip_layers(vectors, 3.0, flat_clip, (slice(0, 2), slice(2, 4), slice(4, 7)))
+    layers = (slice(0, 2), slice(2, 4), slice(4, 7))
+    clipped = Clip(Clipping("drawn"), layers).clip(vectors, 3.0)
     each = sqrt(3)
     expected = [0.6 * each, 0.8 * each, 5 / 13 * each, 12 / 13 * each, 0, 0, 0.1]
     assert clipped[0].tolist() == pytest.approx(expected)

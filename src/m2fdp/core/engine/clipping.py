@@ -1,8 +1,5 @@
 """Clipping: factors that bound norms, and what they are multiplied with."""
 
-from collections.abc import Sequence
-from math import sqrt
-
 import torch
 from torch import Tensor
 
@@ -51,15 +48,3 @@ def clip_rows(vectors: Tensor, norm: float, factor: ClipFactor) -> Tensor:
     if lost is not None:
         vectors.masked_fill_(lost, 0.0)
     return vectors.mul_(factors)
-
-
-def clip_layers(
-    vectors: Tensor, norm: float, factor: ClipFactor, layers: Sequence[slice] | None
-) -> Tensor:
-    """Clip vectors (n, M) to a norm, in place: each of L layers to norm / sqrt(L) (McMahan et al.
-    2018, PerLayerClip), or without layers the whole."""
-    if layers is None:
-        return clip_rows(vectors, norm, factor)
-    for layer in layers:
-        clip_rows(vectors[:, layer], norm / sqrt(len(layers)), factor)
-    return vectors

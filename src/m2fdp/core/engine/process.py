@@ -49,22 +49,15 @@ class SitesLostError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """A run, but for when its rounds happen and how its steps are executed.
+    """A run, but for when its rounds happen and how its steps are executed."""
 
-    Attributes:
-        networks: networks that differ only in who takes part; a round's plan gives the number.
-        mechanisms: one for each network.
-        randomness: streams of this simulation; another's noise must not be equal.
-        parts: objects that rooms add, at most one of a type.
-    """
-
-    networks: tuple[Network, ...]
-    mechanisms: tuple[Protection, ...]
+    networks: tuple[Network, ...]  # they differ only in who takes part; a round's plan numbers them
+    mechanisms: tuple[Protection, ...]  # one for each network
     model: Model
     shards: Shards
-    randomness: Randomness
+    randomness: Randomness  # another simulation's noise must not be equal
     rules: Rules = Rules()
-    parts: tuple[object, ...] = ()
+    parts: tuple[object, ...] = ()  # what rooms add, at most one of a type
 
     def part(self, kind: type[T]) -> T | None:
         """The part of a type that a room has added, or None."""

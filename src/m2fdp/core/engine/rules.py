@@ -247,20 +247,13 @@ def server_rule_of(config: ServerConfig) -> ServerRule:
 
 @dataclass(frozen=True)
 class Rules:
-    """What an algorithm may do its own way, whatever the network.
-
-    Attributes:
-        local: one local step.
-        server: the step from the aggregate to the next global model.
-        clip_factor: factor that bounds norms; a user's own sees one at a time.
-        longest: length that a model may have before a noised local step of size eta. Rounding a
-            longer one could reveal a record.
-        longest_received: the same of a noised model that servers broadcast within a round.
-    """
+    """What an algorithm may do its own way, whatever the network."""
 
     local: LocalRule = GradientStep()
     server: ServerRule = TakeAggregate()
-    clip_factor: ClipFactor = flat_clip
+    clip_factor: ClipFactor = flat_clip  # a user's own sees one norm at a time
+    # Length that a model may have before a noised local step of size eta: rounding a longer one
+    # could reveal a record. The same of a noised model that servers broadcast within a round.
     longest: Callable[[float], float] = any_length
     longest_received: Callable[[float], float] = any_length
 
