@@ -14,10 +14,7 @@ from torch import nn
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import build_backend
-from m2fdp.core.engine.clipping import (
-    lengths,
-    squared_norms_of_products,
-)
+from m2fdp.core.engine.clipping import lengths, squared_norms_of_products
 from m2fdp.core.engine.learner import Clip
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.models.registry import Model, build_model

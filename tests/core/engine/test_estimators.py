@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, one_record_each, process_of, quadratic
+from tests.builders import one_record_each, quadratic
 from tests.core.engine.parts import (
     make_shards,
     mechanism_for,
@@ -107,8 +107,7 @@ def test_rounds_are_those_computed_by_hand(local, least_weight, clip):
     expected = by_hand(planned, participation, clip or np.inf)
     for tap in (None, lambda direction, layer, models: None):
         mechanism = clipping_alone(plan, clip)
-        process = process_of(plan.network, mechanism, quadratic(), shards_of(TARGETS))
-        trained = last_state(process, planned.round_plans(), tap).weights
+        trained = run_plan(plan, mechanism, quadratic(), shards_of(TARGETS), tap=tap)
         assert float(trained[0]) == pytest.approx(expected, rel=1e-12)
 
 
