@@ -30,8 +30,7 @@ class Room(NamedTuple):
     models: Mapping[str, str] = {}
     # {name: function (block `dataset`, folder to unpack in) -> `Dataset`}.
     datasets: Mapping[str, str] = {}
-    # {key that names a user's own code, or a part of an algorithm: function that makes of it what
-    # the core takes}.
+    # {key that names a user's own code: function that makes of it what the core takes}.
     own: Mapping[str, str] = {}
     # {what a user gives, a data set say: function that checks it, or reads it}.
     given: Mapping[str, str] = {}

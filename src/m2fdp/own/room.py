@@ -8,10 +8,12 @@ ROOM = Room(
         "model.loss": "m2fdp.own.models:with_own_loss",
         "partition.scheme": "m2fdp.own.records:by_own_code",
         "dataset.name": "m2fdp.own.records:make_own",
-        "local_rule": "m2fdp.own.rules:own_rule",
-        "clip_factor": "m2fdp.own.rules:own_factor",
+    },
+    given={
+        "local rule": "m2fdp.own.rules:own_rule",
+        "clip factor": "m2fdp.own.rules:own_factor",
         "rules": "m2fdp.own.rules:checked_rules",
-        "step": "m2fdp.own.rules:try_local_rule",
+        "local step": "m2fdp.own.rules:try_local_rule",
     },
     own_parts=("m2fdp.own.parts:own_parts",),
 )

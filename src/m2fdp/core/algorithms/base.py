@@ -11,7 +11,7 @@ from m2fdp.core.config import Config
 from m2fdp.core.engine.rules import ProximalStep, Rules
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
-from m2fdp.core.own_code import OWN
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.schedule.schedule import Schedule, check_schedule
 from m2fdp.core.topology.network import Network, check_network, exposed_devices
 from m2fdp.core.topology.tree import Tree
@@ -131,7 +131,7 @@ def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
     if plan.private:
         algorithm.check_private(name)
         _check_noise(name, plan.network)
-    return replace(plan, rules=OWN["rules"](plan.rules, name, plan.private))
+    return replace(plan, rules=GIVEN["rules"](plan.rules, name, plan.private))
 
 
 def _with_its_pull(name: str, plan: Plan) -> Plan:

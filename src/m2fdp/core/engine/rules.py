@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 import numpy as np
 
 from m2fdp.core.config import ServerConfig
-from m2fdp.core.own_code import OWN, is_ours
+from m2fdp.core.own_code import GIVEN, is_ours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -259,9 +259,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.clip_factor is not flat_clip:
-            object.__setattr__(self, "clip_factor", OWN["clip_factor"](self.clip_factor))
+            object.__setattr__(self, "clip_factor", GIVEN["clip factor"](self.clip_factor))
         if not is_known(self.local):
-            object.__setattr__(self, "local", OWN["local_rule"](self.local))
+            object.__setattr__(self, "local", GIVEN["local rule"](self.local))
 
     def within(self, longest: Callable[[float], float], noised: bool) -> Rules:
         """The rules with a longest length of a model at a step of size eta.

@@ -1,4 +1,4 @@
-"""The rounds of a simulation, one after the other, heard by somebody or not."""
+"""The rounds of a simulation, one after the other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,14 +9,7 @@ from torch import Tensor
 
 from m2fdp.core.engine.execution import ExecutionSettings, Means, Place, build_means
 from m2fdp.core.engine.minibatches import minibatch_law
-from m2fdp.core.engine.process import (
-    Alone,
-    Execution,
-    Simulation,
-    Slots,
-    State,
-    Workers,
-)
+from m2fdp.core.engine.process import Alone, Execution, Simulation, Slots, State, Workers
 from m2fdp.core.engine.round import Round
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan

@@ -29,7 +29,7 @@ from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric, own_metrics, try_out
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
-from m2fdp.core.own_code import GIVEN, OWN
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.privacy.calibration import check_delta
 from m2fdp.core.rooms import brought
 from m2fdp.core.streams import digest_of
@@ -153,7 +153,7 @@ class Parts:
         model = torch.zeros(1, built.n_parameters)
         slots = plan.rules.server.start(model[0])
         if not is_known(plan.rules.local):
-            OWN["step"](plan.rules.local, model, training.learning_rate, slots)
+            GIVEN["local step"](plan.rules.local, model, training.learning_rate, slots)
         if built.is_own and (who := self.vectorised_by):
             GIVEN["module"](built.name, built.module, self.input_shape, who)
         # A device as a whole takes part for certain.
