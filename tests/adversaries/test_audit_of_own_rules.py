@@ -17,6 +17,7 @@ from m2fdp.core.algorithms import ALGORITHMS, Algorithm
 from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import round as rounds
+from m2fdp.core.engine import seams
 from m2fdp.core.engine.rules import ProximalStep, Rules, adds_up
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import assembly as calibrating
@@ -91,7 +92,7 @@ def test_what_a_rule_makes_of_noised_steps_stays_below_the_ledger(own, name, cop
 @pytest.mark.parametrize("name", RULES)
 def test_noise_after_the_rule_is_caught(own, monkeypatch, name):
     """The build of 0.7.1: the rule sees clipped gradients, as often as it likes."""
-    monkeypatch.setattr(rounds, "adds_up", lambda rule: True)
+    monkeypatch.setattr(seams, "adds_up", lambda rule: True)
     monkeypatch.setattr(rounds, "is_known", lambda rule: True)
     monkeypatch.setattr(OwnRule, "step", lambda self, *args: self.rule.step(*args))
     # Two calls double what a record moves: with a small delta few copies can't show it.

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
 from m2fdp.core.engine.process import Process
-from m2fdp.core.engine.round import Round, Stretch
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Stretch
 from m2fdp.core.engine.tree_process import OneProcess, TreeProcess
 
 # A listener, called with the direction, the layer l of the senders, and the models (N_l, M) sent.

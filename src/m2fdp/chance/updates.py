@@ -17,7 +17,8 @@ from torch import Tensor
 from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
 from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.process import Simulation, State
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 from m2fdp.core.topology.tree import Tree

@@ -13,7 +13,8 @@ from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.learner import Units, unit_gradients
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import Process, Simulation, State
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import readers

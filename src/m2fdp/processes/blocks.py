@@ -10,8 +10,9 @@ from torch import Tensor
 
 from m2fdp.core.engine.execution import Means, build_means
 from m2fdp.core.engine.process import shared_tensor
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.rules import Named
+from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tree_process import OneProcess, TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.processes.elsewhere import Elsewhere, Sites, build_elsewhere

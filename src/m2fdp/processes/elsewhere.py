@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.execution import Means, build_means, set_exact_arithmetic
-from m2fdp.core.engine.round import Drawn, Round
+from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.rules import Named
+from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.processes.pool import packed, unpacked
 from m2fdp.processes.subtrees import Part, part_of

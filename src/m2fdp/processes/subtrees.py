@@ -15,7 +15,7 @@ import numpy as np
 from m2fdp.core.engine.execution import Place
 from m2fdp.core.engine.minibatches import Shards, minibatch_law
 from m2fdp.core.engine.process import Simulation
-from m2fdp.core.engine.round import Drawn, Step
+from m2fdp.core.engine.seams import Drawn, Step
 from m2fdp.core.engine.tree_process import blocks_of
 from m2fdp.core.privacy.mechanisms import LockStep, Noise, Protection
 from m2fdp.core.topology.network import Network

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.process import Simulation, Slots, State, Workers
-from m2fdp.core.engine.round import Round, Stretch
+from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.rules import KeepingRule, LocalRule, Named, ServerRule, keeping
+from m2fdp.core.engine.seams import Stretch
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.topology.network import Network
 

@@ -20,7 +20,8 @@ from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.engine.noise import add_noise
 from m2fdp.core.engine.process import Simulation, State
-from m2fdp.core.engine.round import Drawn, Round, Step, Stretch
+from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.seams import Drawn, Step, Stretch
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.privacy.summary import Promised

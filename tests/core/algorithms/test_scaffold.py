@@ -10,7 +10,7 @@ from tests.builders import executed, experiment_of, last_state
 
 from m2fdp.adversaries.heard import heard_by
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
-from m2fdp.core.engine import round as rounds
+from m2fdp.core.engine import seams
 from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.engine.process import Slots, State
 from m2fdp.core.engine.training import Progress
@@ -266,7 +266,7 @@ def test_what_messages_and_reports_tell_stays_below_the_ledger(audit_of, listen)
 
 def test_control_variates_of_gradients_before_noise_are_caught(audit_of, monkeypatch):
     """Noise comes after the step, as for rules that add up, and messages are what they were."""
-    monkeypatch.setattr(rounds, "adds_up", lambda rule: True)
+    monkeypatch.setattr(seams, "adds_up", lambda rule: True)
     found = audit_of(reported, **{"audit.repetitions": 300})
     assert (found["epsilon_lower"] > found["epsilon_upper"]).all()
     assert (found["repetitions"] <= 100).all()

@@ -215,10 +215,7 @@ def draw_minibatches(
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in local steps k = 1…K, weighed so that their gradients sum
     up to the unit's. In each step some devices are `taking_part`, bool (N_L,)."""
-    n_devices, clipping = len(shards.sizes), mechanism.clipping
-    of_device = 1.0 if clipping.batch_norm is not None else mechanism.lock_step.weights
-    expected = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)
-    by_expected = clipping.divide_by == "expected"
+    n_devices = len(shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
     in_order = bool((np.diff(learners.unit_of_device[learners.present]) >= 0).all())
     whole = bool((shards.rates == 1).all())
@@ -232,8 +229,8 @@ def draw_minibatches(
             positions = positions[~np.isin(positions, shards.absent)]
         devices = owners[positions]
         units = learners.unit_of_device[devices]
-        drawn = np.bincount(devices, minlength=n_devices)
-        weights = (of_device / (expected if by_expected else np.maximum(drawn, 1)))[devices]
+        weights = _device_weights(mechanism, shards, np.bincount(devices, minlength=n_devices))
+        weights = weights[devices]
         if not in_order:
             order = np.argsort(units, kind="stable")
             positions, weights, units = positions[order], weights[order], units[order]
@@ -261,3 +258,10 @@ def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np
         return means, variances
     group_of = mechanism.lock_step.group_of
     return np.bincount(group_of, weights=means), np.bincount(group_of, weights=variances)
+
+
+def _device_weights(mechanism: Protection, shards: Shards, drawn: np.ndarray) -> np.ndarray:
+    clipping, sizes = mechanism.clipping, np.maximum(drawn, 1)
+    if clipping.divide_by == "expected":
+        sizes = shards.rates * (shards.sizes if shards.nominal is None else shards.nominal)
+    return (1.0 if clipping.batch_norm is not None else mechanism.lock_step.weights) / sizes
