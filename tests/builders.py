@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from m2fdp import load_config
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
@@ -153,6 +154,7 @@ def executed(experiment: Experiment, **settings) -> TreeProcess:
 def last_state(process: TreeProcess, plans: Sequence[RoundPlan], tap=None) -> State:
     """The state after all rounds, heard by a tap or not."""
     state = process.start()
+    process = process if tap is None else heard_by(process, tap)
     for plan in plans:
-        state = process.round(state, plan, tap)
+        state = process.round(state, plan)
     return state

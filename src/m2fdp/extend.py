@@ -13,9 +13,9 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import make_manifest
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.engine.clipping import ClipFactor, flat_clip
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import (
+    ClipFactor,
     GradientStep,
     KeepingRule,
     LocalRule,
@@ -25,6 +25,7 @@ from m2fdp.core.engine.rules import (
     ServerRule,
     TakeAggregate,
     Yogi,
+    flat_clip,
 )
 from m2fdp.core.errors import InputError
 from m2fdp.core.metrics import Metric

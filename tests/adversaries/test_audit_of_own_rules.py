@@ -18,9 +18,10 @@ from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine import seams
-from m2fdp.core.engine.rules import OwnRule, ProximalStep, Rules, adds_up
+from m2fdp.core.engine.rules import ProximalStep, Rules, adds_up
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import assembly as calibrating
+from m2fdp.own.rules import OwnRule
 
 SMALL = {
     "topology.fanouts": [2, 2],

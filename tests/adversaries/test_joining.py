@@ -10,6 +10,7 @@ from tests.builders import premises_of, process_of
 from tests.convergence.settings import network_of
 from torch import nn
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.chance.joining import joined_unseen, of_those
 from m2fdp.core.engine.minibatches import Shards, draw_participants
@@ -66,7 +67,7 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
         if layer == 1:
             sent.append(models[:, 0].clone().numpy())
 
-    process.round(process.start(), plans[0], tap)
+    heard_by(process, tap).round(process.start(), plans[0])
     joined = draw_participants(network, randomness.sampling, 1)
     # Of a zone of one device there is nobody else to elect.
     indices = np.arange(zones)

@@ -217,8 +217,11 @@ def without_numbers(shards, neighbour, stream):
 
 
 def nan_passes(patch, run):
+    def factors(norms, norm, factor):
+        return factor(norms, norm), None
+
     for module in (clipping, sequential, backends):
-        patch.setattr(module, "unbounded", lambda norms, norm: None, raising=False)
+        patch.setattr(module, "clip_factors", factors)
     return replace(run, worlds=without_numbers)
 
 

@@ -11,6 +11,7 @@ from tests.builders import experiment_of, premises_of, process_of
 from tests.convergence.settings import network_on
 
 from m2fdp.adversaries.audit import listen, log_ratios, window_laws
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.privacy.calibration import build_mechanism
@@ -95,7 +96,7 @@ def test_no_chance_of_being_drawn_is_that_of_all_runs_of_a_search(together):
         first = first or draws
         draws = replace(draws, sampling=first.sampling) if together else draws
         process = process_of(network, mechanism, pulled(), shards, draws, chunk_size=4096)
-        process.round(process.start(), plans[0], tap)
+        heard_by(process, tap).round(process.start(), plans[0])
     rule = Rule(True, 3.3 * scores[~present].std())
     lower = epsilon_bound(rule, scores[~present], scores[present], DELTA, 0.005)
     whole = all_trained_on(mechanism.ledger, [mechanism.ledger] * 3).epsilon("cloud")

@@ -9,10 +9,12 @@ import torch
 from tests.builders import one_record_each, process_of, quadratic, without_noise
 from tests.convergence.settings import mechanism_of, network_on
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
+from m2fdp.convergence.measurement import run_rounds
 from m2fdp.core.config import ModelConfig, PrivacyConfig
-from m2fdp.core.engine.process import State, run_rounds
+from m2fdp.core.engine.process import State
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
@@ -83,7 +85,7 @@ def test_gathered_noise_is_that_of_the_models_that_devices_take_over():
             taken.append(models.double().square().sum(dim=1).mean())
 
     for t, plan in enumerate(schedule.round_plans()):
-        process.round(State(t, torch.zeros(640)), plan, tap)
+        heard_by(process, tap).round(State(t, torch.zeros(640)), plan)
     assert len(taken) == 40
     # Only B is untrusted: its model carries noise, A's none.
     assert torch.stack(taken).mean() / 0.5**2 == pytest.approx(

@@ -10,10 +10,16 @@ from tests.builders import one_record_each, process_of, quadratic, without_noise
 from tests.convergence.settings import mechanism_of, network_on
 from torch import nn
 
-from m2fdp.convergence.measurement import beta_of, local_gradients, measure_run, observe, probe
+from m2fdp.convergence.measurement import (
+    beta_of,
+    local_gradients,
+    measure_run,
+    observe,
+    probe,
+    run_rounds,
+)
 from m2fdp.core.config import ModelConfig, PrivacyConfig
 from m2fdp.core.engine.minibatches import Shards, poisson_draw
-from m2fdp.core.engine.process import run_rounds
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import KeyedStreams

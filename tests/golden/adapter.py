@@ -74,8 +74,8 @@ def cut_off_at(last: int) -> Iterator[None]:
     """Trainings within it end with an OSError once they have done so many rounds."""
     whole_round = TreeProcess.round
 
-    def cut_off(process: TreeProcess, state: Any, plan: Any, tap: Any = None) -> Any:
-        after = whole_round(process, state, plan, tap)
+    def cut_off(process: TreeProcess, state: Any, plan: Any) -> Any:
+        after = whole_round(process, state, plan)
         if after.round == last:
             raise OSError("cut off")
         return after

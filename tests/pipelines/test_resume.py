@@ -55,11 +55,11 @@ whole_round, done = TreeProcess.round, 0
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def dying(process, state, plan, tap=None):
+def dying(process, state, plan):
     global done
     if not done:
         threading.Timer(seconds, die).start()
-    after, done = whole_round(process, state, plan, tap), done + 1
+    after, done = whole_round(process, state, plan), done + 1
     if done == rounds:
         die()
     return after

@@ -3,7 +3,7 @@
 All of it comes from the devices' raw records: a diagnostic of the simulation, never a release.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.process import Process, Simulation, State, run_rounds
+from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
@@ -211,3 +211,13 @@ def _minibatch_variance(simulation: Simulation, local: LocalGradients) -> np.nda
     if simulation.mechanisms[0].clipping.divide_by == "drawn":
         spread = spread - local.gradients.double().square().sum(dim=1).cpu().numpy()
     return (1 - shards.rates) / (shards.rates * shards.sizes) * np.maximum(spread, 0.0)
+
+
+def run_rounds(
+    process: Process, plans: Sequence[RoundPlan], state: State | None = None
+) -> Iterator[State]:
+    """The states after the planned rounds t = 1…T that are left, from a state or the start."""
+    state = process.start() if state is None else state
+    for plan in plans[state.round :]:
+        state = process.round(state, plan)
+        yield state

@@ -17,7 +17,6 @@ from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.process import State as Reached
-from m2fdp.core.engine.process import Tap
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
@@ -222,7 +221,7 @@ class TreeOfNodes(TreeProcess):
     server: Server
     begin: Callable[[int], None]  # called before a round
 
-    def round(self, state: Reached, plan: RoundPlan, tap: Tap | None = None) -> Reached:
+    def round(self, state: Reached, plan: RoundPlan) -> Reached:
         """One round. Nobody can listen; a child that refuses is a `ChildrenError`."""
         number = state.round + 1
         self.begin(number)

@@ -8,6 +8,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from m2fdp.adversaries.heard import Heard, heard_by
 from m2fdp.chance.updates import ByUpdates
 from m2fdp.core.config import Config
 from m2fdp.core.engine.aggregation import weighed_sum
@@ -16,7 +17,7 @@ from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.tree_process import Heard, TreeProcess, round_of
+from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import readers
 from m2fdp.core.topology.tree import Tree
@@ -118,11 +119,11 @@ def reference(experiment: Experiment) -> tuple[Tensor, pd.DataFrame]:
 
     Every message has a noise of its own, and servers add up gradients by device.
     """
-    process = as_nodes(experiment.process())
+    process = heard_by(as_nodes(experiment.process()), lambda direction, layer, models: None)
     state = process.start()
     try:
         for plan in experiment.run_plan.rounds[: experiment.calibration.affordable_rounds]:
-            state = process.round(state, plan, lambda direction, layer, models: None)
+            state = process.round(state, plan)
     finally:
         process.executor.workers.end()
     return state.weights, experiment.ledger()

@@ -8,17 +8,17 @@ protocol of two parties to the bit; `two_party` runs that protocol, each party b
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from m2fdp.core.engine.process import Simulation, Slots, State, Tap, Work, shared_tensor
+from m2fdp.core.engine.process import Simulation, Slots, State, Work, shared_tensor
 from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import unflattened
@@ -272,10 +272,17 @@ class TierProcess(EpochProcess):
         server = self.simulation.rules.server.start(self._stepped(weights))
         return State(0, weights, Slots(server))
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """Everybody who takes part trains from the global model; the mean is the next one. Clients
-        are summed in their order, so no result depends on the number of processes. Batch norm's
-        means and variances are averaged, and no server rule steps them."""
+    def round(
+        self,
+        state: State,
+        plan: RoundPlan,
+        tap: Callable[[Literal["up"], int, Tensor], None] | None = None,
+    ) -> State:
+        """Everybody who takes part trains from the global model; the mean is the next one.
+
+        Clients are summed in their order, so no result depends on the number of processes. Batch
+        norm's means and variances are averaged, and no server rule steps them.
+        """
         cuts, present = self.cuts[state.round], np.flatnonzero(self.present[state.round])
         weights = np.zeros(len(cuts))
         weights[present] = self.sizes[present] / self.sizes[present].sum()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.process import Simulation, Slots, State, Tap
+from m2fdp.core.engine.process import Simulation, Slots, State
 from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import Loss
@@ -250,10 +250,12 @@ class TransferProcess(EpochProcess):
         scores = self.features.new_zeros(len(self.features), self.scores.shape[1])
         return State(0, self.model.initial_vector().to(self.features), Slots({SCORES: scores}))
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """Everybody who takes part trains and sends, then the server trains and answers. Who does
-        not keeps its numbers, and the scores that it was sent. A tap hears nothing: no model
-        travels."""
+    def round(self, state: State, plan: RoundPlan, tap: object = None) -> State:
+        """Everybody who takes part trains and sends, then the server trains and answers.
+
+        Who does not keeps its numbers, and the scores that it was sent. A tap hears nothing: no
+        model travels.
+        """
         number, labels = state.round + 1, self.simulation.shards.labels
         clients = np.flatnonzero(self.present[state.round])
         self.share(clients, partial(self._train, clients, state, plan.step_size))

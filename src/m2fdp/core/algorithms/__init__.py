@@ -11,10 +11,10 @@ import numpy as np
 from m2fdp.core import own_code
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config, ServerConfig
-from m2fdp.core.engine.clipping import try_clip_factor
 from m2fdp.core.engine.rules import ProximalStep, Rules, TakeAggregate, server_rule_of
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.rooms import Catalogue, brought
 from m2fdp.core.schedule.schedule import Schedule, build_schedule, check_schedule
 from m2fdp.core.topology.builders import build_tree
@@ -126,8 +126,7 @@ def checked_plan(name: str, algorithm: Algorithm, plan: object) -> Plan:
     if plan.private:
         algorithm.check_private(name)
         _check_noise(name, plan.network)
-        try_clip_factor(plan.rules.clip_factor, name)
-    return replace(plan, rules=plan.rules.named(name))
+    return replace(plan, rules=GIVEN["rules"](plan.rules, name, plan.private))
 
 
 def _with_its_pull(name: str, plan: Plan) -> Plan:

@@ -65,23 +65,15 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured of a run while it goes on.
+    """What is measured of a run while it goes on."""
 
-    Attributes:
-        every: rounds between two evaluations.
-        evaluate: a function from a global model (M,) to its evaluation.
-        spent: a function from t to the joules and seconds of the first t rounds.
-        epsilon: a function from t to the verified epsilon, NaN without privacy.
-        private: whether epsilon covers the records of the evaluation. Divergence is then judged by
-            the model alone.
-        own: names of the user's own metrics, by the names that the configuration gives.
-    """
-
-    every: int
-    evaluate: Callable[[Tensor], Evaluation]
-    spent: Callable[[int], tuple[float, float]]
-    epsilon: Callable[[int], float]
+    every: int  # rounds between two evaluations
+    evaluate: Callable[[Tensor], Evaluation]  # of a global model (M,)
+    spent: Callable[[int], tuple[float, float]]  # joules and seconds of the first t rounds
+    epsilon: Callable[[int], float]  # verified, of the first t rounds; NaN without privacy
+    # Whether epsilon covers the records of the evaluation. Divergence is then judged by the model.
     private: bool = False
+    # Names of the user's own metrics, by the names that the configuration gives.
     own: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, state: State, step_size: float) -> RoundRecord:
@@ -261,14 +253,10 @@ def evaluate(
     workers: Workers | None = None,
     metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
-    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
-
-    Args:
-        workers: processes that share the records; the result is the same.
-        metrics: the user's own (`m2fdp.own.metrics`).
+    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,); workers share them.
 
     Raises:
-        InputError: one of these metrics fails, or makes no finite number.
+        InputError: one of the user's own metrics fails, or makes no finite number.
     """
     workers = workers or Alone()
     n_classes = model.scores(weights, features[:1]).shape[1]

@@ -17,7 +17,7 @@ from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.minibatches import Shards, sampling_rates
-from m2fdp.core.engine.rules import try_local_rule
+from m2fdp.core.engine.rules import is_known
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.metrics import Metric
@@ -138,9 +138,9 @@ class Parts:
         plan, training, privacy = self.plan, self.config.training, self.config.privacy
         built = self.build_model(0)
         model = torch.zeros(1, built.n_parameters)
-        try_local_rule(
-            plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
-        )
+        slots = plan.rules.server.start(model[0])
+        if not is_known(plan.rules.local):
+            GIVEN["local step"](plan.rules.local, model, training.learning_rate, slots)
         if built.is_own and (who := self.vectorised_by):
             GIVEN["module"](built.name, built.module, self.input_shape, who)
         # A device as a whole takes part for certain.
