@@ -101,10 +101,12 @@ from m2fdp.core.rooms import Room
 ROOM = Room(observers={"contractor": "contractor.kind:CONTRACTOR"})
 """,
     "kind.py": """
-from dataclasses import replace
 from m2fdp.core.privacy.sight import NOBODY, NOTHING, TO_SERVERS, Kind
-from m2fdp.extend import M2FDP, Algorithm
 CONTRACTOR = Kind("a contractor of untrusted servers", TO_SERVERS, NOTHING, NOBODY)
+""",
+    "watched.py": """
+from dataclasses import replace
+from m2fdp.extend import M2FDP, Algorithm
 
 def plan(given):
     return replace(M2FDP.plan(given), distrusts=frozenset({"contractor"}))
@@ -116,7 +118,7 @@ ASKED = """
 import m2fdp
 from m2fdp.core.rooms import list_rooms
 list_rooms("contractor")
-config = m2fdp.load_config({"algorithm": "contractor.kind:WATCHED"})
+config = m2fdp.load_config({"algorithm": "contractor.watched:WATCHED"})
 m2fdp.Experiment.from_config(config).calibrate()
 """
 

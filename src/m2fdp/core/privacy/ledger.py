@@ -187,10 +187,8 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
         problem += ", ".join(sorted(ledger.kinds & observers().keys()))
         raise InputError("threat.distrusted", named, problem)
     if silent := sorted(kinds_of_rooms() & set(threat.distrusted) - ledger.kinds):
-        problem = (
-            "is distrusted, and no line of the ledger says what it learns; its room brings one"
-        )
-        raise InputError("threat.distrusted", silent[0], f"{problem} (`Room.lines`)")
+        problem = "is distrusted, and no line says what it learns; its room brings one (Room.lines)"
+        raise InputError("threat.distrusted", silent[0], problem)
     return ledger
 
 
