@@ -10,5 +10,7 @@ ROOM = Room(
         ),
         "npz": "m2fdp.sources.arrays:read_npz",
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
-    }
+        "table": "m2fdp.sources.table:read_table",
+    },
+    blocks={"dataset": "m2fdp.sources.config:TableKeys"},
 )

@@ -24,8 +24,8 @@ from m2fdp.core.blocks import (
 )
 
 _DOWNLOADED = ("fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100")
-DATASETS = ("digits", *_DOWNLOADED, "npz", "synthetic")
-SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table")
+DATASETS = ("digits", *_DOWNLOADED, "npz", "table", "synthetic")
+SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table", "column")
 _FILES = f"dataset.name: {' or '.join(_DOWNLOADED)}"
 _SYNTHETIC, _RESNET = "dataset.name: synthetic", "model.name: resnet"
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
@@ -41,16 +41,17 @@ def _grey_or_coloured(shape: list[int]) -> list[int]:
     return shape
 
 
-class DatasetConfig(Block):
+@extended("dataset")
+class DatasetConfig(Extensible):
     """Which data set, and where its files are."""
 
     file = "data"
 
     name: Annotated[str, *one_of(*DATASETS)] = "digits"
-    """digits is embedded, npz a file of arrays, synthetic random images whose class is what
-    generates them; package.module:function makes a data set of your own."""
-    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz", no_release=True)
-    """The folder of torchvision's layout; for npz the file itself."""
+    """digits is embedded, npz a file of arrays, table one of rows, synthetic random images
+    whose class is what generates them; package.module:function makes a data set of your own."""
+    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz or table", no_release=True)
+    """The folder of torchvision's layout; for npz and table the file itself."""
     download: bool = key(False, read_by=_FILES, no_release=True)
     """Whether missing files may be fetched over the network."""
     scale: Literal["pixels", "unit_norm"] = key(
@@ -97,7 +98,7 @@ class PartitionConfig(Block):
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = "labels_per_device"
     """By the classes that a device holds (labels_per_device, dirichlet), with skewed sizes
-    (quantity), at random (iid), as a table says, or by a package.module:function of your own."""
+    (quantity), at random (iid), as a table of counts says, by the client that each record names (column), or by a package.module:function of your own."""
     labels_per_device: Count = key(3, read_by="partition.scheme: labels_per_device")
     """Classes a device holds (labels_per_device); 3 means all where there are fewer."""
     alpha: Positive = key(0.5, read_by="partition.scheme: dirichlet or quantity")

@@ -19,6 +19,7 @@ class Dataset:
         n_train: how many of the N are training records.
         n_classes: the number of classes.
         known_scale: whether floats are known to have been scaled by constants.
+        clients: (N,), the name of the device that each record is of; None where nobody says.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Dataset:
     n_train: int
     n_classes: int
     known_scale: bool = False
+    clients: np.ndarray | None = None
 
     @property
     def scaled_by_constants(self) -> bool:

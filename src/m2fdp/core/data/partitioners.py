@@ -76,6 +76,7 @@ def partition(
     edges: np.ndarray,
     seed: int,
     names: Names | None = None,
+    clients: np.ndarray | None = None,
 ) -> np.ndarray:
     """The device that holds each record, int64 (n,); -1 for one left out by `samples_per_device`.
 
@@ -83,6 +84,7 @@ def partition(
         labels: (n,), the labels of the training records, in 0…n_classes-1.
         edges: (n_devices,), the edge server above each device.
         names: the devices' and servers' names; None = nobody has named them.
+        clients: (n,), the name of the device that each record is of, for the scheme `column`.
 
     Raises:
         InputError: a device would hold nothing, or not as many classes as asked for, or own code
@@ -93,12 +95,28 @@ def partition(
         valid = f"at most one device a training record, here {len(labels)}"
         remedy = "use fewer devices or a larger data set"
         raise InputError("topology", f"{len(edges)} devices", f"{valid}; {remedy}")
-    deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
-    device = deal(labels, n_classes, config, edges, seed, names)
+    if config.scheme == "column":
+        device = _by_client(clients, names)
+    else:
+        deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
+        device = deal(labels, n_classes, config, edges, seed, names)
     if config.samples_per_device is not None:
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
         device[position >= config.samples_per_device] = -1
     _check(device, labels, n_classes, names, config)
+    return device
+
+
+def _by_client(clients: np.ndarray | None, names: Names) -> np.ndarray:
+    """The device of the name that each record has."""
+    refuse = partial(InputError, "partition.scheme", "column")
+    if clients is None:
+        raise refuse("the data set names no clients; valid: another scheme, or a table's `client`")
+    device = names.numbers(clients.tolist(), by_name_alone=True)
+    if (device < 0).any():
+        unknown = clients[int(np.argmax(device < 0))]
+        valid = f"valid: {some_of(names.devices)}{did_you_mean(unknown, names.devices)}"
+        raise refuse(f"{unknown} is no device of topology.edges; {valid}")
     return device
 
 
