@@ -17,7 +17,7 @@ _FILE = click.Path(path_type=Path)
 
 
 @contextmanager
-def _one_line_ends() -> Iterator[None]:
+def one_line_ends() -> Iterator[None]:
     """Bad input and a full disk end in one line each."""
     try:
         yield
@@ -79,7 +79,7 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--nodes", type=_FILE, required=True, help="Addresses, records, shape, classes.")
 @click.option("--authority", type=_FILE, required=True, help="Folder of the authority that signs.")
 @click.option("-o", "out", type=_FILE, required=True, help="The plan's file.")
-@_one_line_ends()
+@one_line_ends()
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
     from m2fdp.core.config import load_config
@@ -106,7 +106,7 @@ def certificates() -> None:
 
 @certificates.command(name="authority")
 @click.argument("folder", type=_FILE)
-@_one_line_ends()
+@one_line_ends()
 def make_authority(folder: Path) -> None:
     """Make an authority in FOLDER, which stays on a host that is no node's."""
     keys.make_authority(folder)
@@ -116,7 +116,7 @@ def make_authority(folder: Path) -> None:
 @certificates.command(name="request")
 @click.argument("name")
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of the node's keys.")
-@_one_line_ends()
+@one_line_ends()
 def make_request(name: str, folder: Path) -> None:
     """Make a key for NAME, on its own host, and the request for its certificate."""
     click.echo(f"{keys.request(name, folder)}: send it to the authority")
@@ -126,7 +126,7 @@ def make_request(name: str, folder: Path) -> None:
 @click.argument("request", type=_FILE)
 @click.option("--authority", type=_FILE, required=True, help="Folder of the authority.")
 @click.option("--days", type=click.IntRange(min=1), default=365, show_default=True)
-@_one_line_ends()
+@one_line_ends()
 def sign_request(request: Path, authority: Path, days: int) -> None:
     """Sign REQUEST, once you know that it is that node's."""
     signed = keys.sign(request, authority, days)
@@ -138,7 +138,7 @@ def sign_request(request: Path, authority: Path, days: int) -> None:
 @click.option("--listen", metavar="HOST:PORT", help="Instead of the plan's address, to listen at.")
 @click.option("--data", help="The cloud's: records to evaluate on, a .npz file with x and y.")
 @click.option("--out", type=_FILE, default=Path("."), help="The cloud's: folder of the project.")
-@_one_line_ends()
+@one_line_ends()
 def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     """Be a server of PLAN, the cloud among them, until the run is over."""
     from m2fdp.deployment import process
@@ -165,7 +165,7 @@ def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
 @click.option(
     "--trusts", multiple=True, metavar="SERVER", help="A server that may be sent un-noised vectors."
 )
-@_one_line_ends()
+@one_line_ends()
 def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None:
     """Be a device of PLAN until the run is over."""
     from m2fdp.deployment import process
@@ -178,7 +178,7 @@ def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None
 @click.argument("plan", type=_FILE)
 @click.option("--as", "name", metavar="NAME", required=True, help="Which node.")
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys.")
-@_one_line_ends()
+@one_line_ends()
 def check(plan: Path, name: str, folder: Path) -> None:
     """What a node of PLAN would send to whom, behind how much noise, at which epsilon."""
     from m2fdp.deployment.keys import read_identity
@@ -195,7 +195,7 @@ def check(plan: Path, name: str, folder: Path) -> None:
 @_configured
 @click.option("--folder", type=_FILE, help="Where its files stay; by default they are removed.")
 @click.option("--masks", is_flag=True, help="Servers read sums only, of both tiers' senders.")
-@_one_line_ends()
+@one_line_ends()
 def demo(config: tuple[Path, ...], params: Any, folder: Path | None, masks: bool) -> None:
     """A rehearsal on this machine: 7 processes, and is it the simulator's run to the byte?"""
     from m2fdp.deployment.demo import rehearse

@@ -17,7 +17,7 @@ from m2fdp.given.records import check_records, is_whole, plain
 from m2fdp.sources.arrays import check_arrays
 
 
-def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def make_own(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """The data set that the user's function `dataset.name` returns, under that name.
 
     The function takes nothing, or the block `dataset`. It may return images NxHxW as well.

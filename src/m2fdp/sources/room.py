@@ -12,5 +12,6 @@ ROOM = Room(
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
         "table": "m2fdp.sources.table:read_table",
     },
+    warned=("m2fdp.sources.run:notes",),
     blocks={"dataset": "m2fdp.sources.config:TableKeys"},
 )

@@ -29,13 +29,11 @@ class Table(Dataset):
     Attributes:
         classes: the classes' names.
         notes: what became of cells that the schema does not foresee, and of small clients.
-        unconfirmed: entries of the schema that nobody has confirmed.
         groups: (N, tiers), the servers above each record's client, the lowest first.
     """
 
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    unconfirmed: tuple[str, ...] = ()
     groups: np.ndarray | None = None
 
     @property
@@ -142,8 +140,17 @@ def assembled(
         clients=None if clients is None else clients[order].astype(str),
         classes=schema.classes,
         notes=tuple(notes),
-        unconfirmed=tuple(schema.unconfirmed),
+        doubt=_doubt(schema),
         groups=groups[order],
+    )
+
+
+def _doubt(schema: Schema) -> str:
+    """What epsilon rests on until a person has confirmed all of a schema."""
+    entries = [key.removeprefix("columns.") for key in schema.unconfirmed]
+    return (
+        f"public knowledge, and no record, has given what dataset.schema says of "
+        f"{some_of(entries)} (`confirmed: false` stands there)"
     )
 
 

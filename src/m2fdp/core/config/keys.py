@@ -203,8 +203,8 @@ class TopologyConfig(Extensible):
     fanouts: Annotated[list[Count], FromText, Field(min_length=1)] | None = [10, 5]
     """Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers with 5 devices
     each. With `edges` they must agree, or be null."""
-    edges: Name | None = None
-    """Or a file of edges: CSV with parent,child, or a YAML list of pairs."""
+    edges: Name | Annotated[list[tuple[Name, Name]], Field(min_length=1)] | None = None
+    """Or a file of edges: CSV with parent,child, or a YAML list of pairs; or the pairs."""
     weights: Literal["uniform", "samples"] = key("uniform", since="0.2.0")
     """rho, the weight of a node at its parent: the same for all siblings (uniform), or by the
     number of training records below it (samples)."""

@@ -19,6 +19,7 @@ class Dataset:
         n_train: how many of the N are training records.
         n_classes: the number of classes.
         known_scale: whether floats are known to have been scaled by constants.
+        doubt: what epsilon rests on until then, as a sentence; empty = on the scale of floats.
         clients: (N,), the name of the device that each record is of; None where nobody says.
     """
 
@@ -28,6 +29,7 @@ class Dataset:
     n_train: int
     n_classes: int
     known_scale: bool = False
+    doubt: str = ""
     clients: np.ndarray | None = None
 
     @property

@@ -12,8 +12,8 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.rooms import Catalogue
 
-# Functions from the block `dataset` and a folder to unpack archives in.
-SOURCES: Catalogue[Callable[[DatasetConfig, Path], Dataset]] = Catalogue(
+# Functions from the block `dataset`, a folder to unpack archives in, and the run's seed.
+SOURCES: Catalogue[Callable[[DatasetConfig, Path, int], Dataset]] = Catalogue(
     "datasets", {"digits": "m2fdp.core.data.sources:digits"}
 )
 # The number of classes of every data set that has a fixed one.
@@ -25,21 +25,24 @@ _DIGITS = "sklearn/datasets/data/digits.csv.gz"
 DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
 
 
-def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT) -> Dataset:
+def load_dataset(
+    config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT, seed: int = 0
+) -> Dataset:
     """The data set that the configuration names, training records first.
 
     Args:
         unpack_root: folder for unpacked archives where the root may not be written to.
+        seed: keys what is drawn, such as who is a test record where nothing says.
 
     Raises:
         InputError: files are missing, damaged or not as named, or own code makes no data set.
     """
     read = OWN["dataset.name"] if is_own(config.name) else SOURCES[config.name]
-    dataset: Dataset = read(config, unpack_root)
+    dataset: Dataset = read(config, unpack_root, seed)
     return dataset
 
 
-def digits(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def digits(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """scikit-learn's 8x8 digits, 17 grey levels; every fifth record is a test record."""
     table = _read_digits()
     is_test = np.arange(len(table)) % 5 == 4

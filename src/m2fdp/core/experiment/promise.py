@@ -19,10 +19,11 @@ def conditions(assembly: Assembly) -> list[str]:
     lines = [*conditions_of(config), *assembly.known]
     lines += [part.assumption for part in assembly.calibration.own_parts if not part.enforced]
     if not (config.dataset.confirmed or assembly.dataset.scaled_by_constants):
-        lines.append(
+        scale = (
             "constants known beforehand have scaled the floats of dataset.name="
             f"{config.dataset.name}, and not what the records hold (dataset.confirmed=true says so)"
         )
+        lines.append(assembly.dataset.doubt or scale)
     if assembly.begins_too_long:
         shortest = min(plan.step_size for plan in assembly.run_plan.rounds)
         length = float(assembly.model.initial_vector().norm())

@@ -1,0 +1,44 @@
+"""The command `m2fdp`: a tree of real nodes, and `data`, by which a table gets in."""
+
+from pathlib import Path
+
+import click
+
+from m2fdp.core.own_code import root
+from m2fdp.deployment.commands import main, one_line_ends
+
+
+@main.group()
+def data() -> None:
+    """Data of your own."""
+
+
+@data.command()
+@click.argument("file")
+@click.option("--label", required=True, metavar="COLUMN", help="The column to be learnt.")
+@click.option("--client", metavar="COLUMN", help="The column whose values are the devices.")
+@click.option(
+    "--group",
+    "groups",
+    metavar="COLUMN",
+    multiple=True,
+    help="A column of servers above the devices. Given again, of the tier above.",
+)
+@click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
+@one_line_ends()
+def describe(
+    file: str, label: str, client: str | None, groups: tuple[str, ...], env: str | None
+) -> None:
+    """Read a table, say what is in it, and write an environment to run on it."""
+    from m2fdp.reporting.described import print_columns, save_labels
+    from m2fdp.sources.describe import describe as look_at
+    from m2fdp.sources.environment import write_environment
+
+    described = look_at(file, label, client, groups)
+    name, project = env or Path(file).stem, root()
+    written = write_environment(project / "conf" / name, file, described, project)
+    print_columns(described)
+    written.append(save_labels(described, project / "conf" / name))
+    for path in written:
+        click.echo(f"wrote {path.relative_to(project)}")
+    click.echo(f"Confirm what {written[1].relative_to(project)} says, then: kedro run --env={name}")
