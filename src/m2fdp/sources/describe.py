@@ -80,10 +80,16 @@ def describe(
         InputError: no such file or column, or one that can't be what it is to be.
     """
     frame = pd.concat(list(read_parts("FILE", file)))
-    for option, name in (("--label", label), ("--client", client), *(("--group", g) for g in groups)):
+    for option, name in (
+        ("--label", label),
+        ("--client", client),
+        *(("--group", g) for g in groups),
+    ):
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
-    roles = {label: "label"} | ({client: "client"} if client else {}) | dict.fromkeys(groups, "group")
+    roles = (
+        {label: "label"} | ({client: "client"} if client else {}) | dict.fromkeys(groups, "group")
+    )
     classes = _classes(frame[label], label)
     columns = tuple(
         _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
@@ -104,7 +110,9 @@ def describe(
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
     distinct = texts(column).nunique()
-    return Described(name, role, counted(distinct, "value"), int(column.isna().sum()), distinct, None)
+    return Described(
+        name, role, counted(distinct, "value"), int(column.isna().sum()), distinct, None
+    )
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -171,9 +179,7 @@ def _column(column: pd.Series, name: str) -> Described:
     return described("many names", many, None)
 
 
-def _edges(
-    frame: pd.DataFrame, client: str, groups: tuple[str, ...]
-) -> Iterator[tuple[str, str]]:
+def _edges(frame: pd.DataFrame, client: str, groups: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Parent and child, from the cloud down."""
     columns = [texts(frame[name]) for name in (client, *groups)]
     above = [*columns[1:], pd.Series("cloud", index=frame.index)]
@@ -210,7 +216,9 @@ def _schema_text(
         lines.append(f"client: {_inline(client)}")
     if groups:
         lines.append(f"groups: {_inline([{'column': group} for group in groups])}")
-    ignored = [c.name for c in columns if c.entry is None and c.name not in {label, client, *groups}]
+    ignored = [
+        c.name for c in columns if c.entry is None and c.name not in {label, client, *groups}
+    ]
     if ignored:
         lines.append(f"ignore: {_inline(ignored)}")
     lines.append("columns:")
@@ -227,4 +235,3 @@ def _inline(value: Any) -> str:
         value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
     )
     return text.removesuffix("\n").removesuffix("\n...")
-

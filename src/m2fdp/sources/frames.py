@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -74,9 +75,12 @@ def _parts(path: Path) -> Iterator[pd.DataFrame]:
             yield pd.read_feather(path)
         case _:
             options = {"sep": _separator(path), "encoding": _encoding(path), "dtype": str}
-            yield from pd.read_csv(
-                path, **options, skipinitialspace=True, index_col=False, chunksize=_AT_A_TIME
-            )
+            options |= {"skipinitialspace": True, "header": None, "index_col": False}
+            # Read as a row: pandas would rename the second of two equal names.
+            names = pd.read_csv(path, **options, nrows=1, na_filter=False).iloc[0].tolist()
+            with suppress(pd.errors.EmptyDataError):  # there is no row
+                for part in pd.read_csv(path, **options, skiprows=1, chunksize=_AT_A_TIME):
+                    yield part.set_axis(names, axis=1)
 
 
 def _encoding(path: Path) -> str:

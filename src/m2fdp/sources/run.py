@@ -55,6 +55,8 @@ class Tabled(PlainExperiment):
                 "topology.fanouts": None,
                 "topology.trust.ratios": None,
             }
+            if not schema.groups:  # the default is of a tier that is not there
+                given["training.local_aggregation"] = None
         return cls.from_config(load_config(given, *sources, **overrides), table)
 
 

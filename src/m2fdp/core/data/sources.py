@@ -25,9 +25,7 @@ _DIGITS = "sklearn/datasets/data/digits.csv.gz"
 DEFAULT_ROOT = Path(DatasetConfig.model_fields["root"].default)
 
 
-def load_dataset(
-    config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT, seed: int = 0
-) -> Dataset:
+def load_dataset(config: DatasetConfig, unpack_root: Path = DEFAULT_ROOT, seed: int = 0) -> Dataset:
     """The data set that the configuration names, training records first.
 
     Args:

@@ -25,7 +25,9 @@ def build_tree(config: TopologyConfig) -> Tree:
     """
     if config.edges is None:
         return tree_from_fanouts(config.fanouts or [])
-    edges = config.edges if isinstance(config.edges, list) else GIVEN["topology.edges"](config.edges)
+    edges = (
+        config.edges if isinstance(config.edges, list) else GIVEN["topology.edges"](config.edges)
+    )
     tree = tree_from_edges(edges)
     if config.fanouts is not None:
         _check_fanouts(tree, config)
