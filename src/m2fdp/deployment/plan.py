@@ -32,13 +32,13 @@ from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.core.privacy.mechanisms import Noise
+from m2fdp.core.topology.builders import edges_of
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.run import refuse_records
-from m2fdp.given.edges import read_edges
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 
 # Images (N, H, W, C) and labels (N,).
@@ -219,7 +219,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
     recomputed = _recompute(config, facts)
     edges = None
     if config.topology.edges is not None:
-        edges = [list(edge) for edge in read_edges(Path(config.topology.edges))]
+        edges = [list(edge) for edge in edges_of(config.topology)]
     content: dict[str, Any] = {
         "configuration": config.model_dump(mode="json"),
         "edges": edges,

@@ -1,4 +1,4 @@
-"""A table that has been described: its columns in the terminal, its labels by client as a picture."""
+"""A described table: its columns in the terminal, its labels by client as a picture."""
 
 from pathlib import Path
 

@@ -80,16 +80,11 @@ def describe(
         InputError: no such file or column, or one that can't be what it is to be.
     """
     frame = pd.concat(list(read_parts("FILE", file)))
-    for option, name in (
-        ("--label", label),
-        ("--client", client),
-        *(("--group", g) for g in groups),
-    ):
+    named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
+    for option, name in named:
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
-    roles = (
-        {label: "label"} | ({client: "client"} if client else {}) | dict.fromkeys(groups, "group")
-    )
+    roles = {name: option.removeprefix("--") for option, name in named if name is not None}
     classes = _classes(frame[label], label)
     columns = tuple(
         _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
@@ -109,10 +104,8 @@ def describe(
 
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
-    distinct = texts(column).nunique()
-    return Described(
-        name, role, counted(distinct, "value"), int(column.isna().sum()), distinct, None
-    )
+    distinct, empty = texts(column).nunique(), int(column.isna().sum())
+    return Described(name, role, counted(distinct, "value"), empty, distinct, None)
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -207,18 +200,17 @@ def _schema_text(
     """The schema as people read it: a line a column, and a mark on what the rows have suggested."""
     doubt = {"confirmed": False}
     lines = [
-        f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows, not",
-        "# this file: what was read off the rows may tell of them. Confirm each entry from public",
-        "# knowledge and remove its `confirmed: false`; until then runs are conditional on it.",
+        f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows,",
+        "# not this file: what was read off the rows may tell of them. Confirm each entry from",
+        "# public knowledge and remove its `confirmed: false`; until then runs are conditional.",
         f"label: {_inline({'column': label, 'classes': classes} | doubt)}{_CONFIRM}",
     ]
     if client:
         lines.append(f"client: {_inline(client)}")
     if groups:
         lines.append(f"groups: {_inline([{'column': group} for group in groups])}")
-    ignored = [
-        c.name for c in columns if c.entry is None and c.name not in {label, client, *groups}
-    ]
+    roles = {label, client, *groups}
+    ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
         lines.append(f"ignore: {_inline(ignored)}")
     lines.append("columns:")

@@ -1,4 +1,4 @@
-"""An environment for a table that has been described: schema, tree and parameters, to be changed."""
+"""An environment for a described table: schema, tree and parameters, for a person to change."""
 
 from pathlib import Path
 

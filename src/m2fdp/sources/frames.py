@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -74,7 +75,11 @@ def _parts(path: Path) -> Iterator[pd.DataFrame]:
         case ".feather":
             yield pd.read_feather(path)
         case _:
-            options = {"sep": _separator(path), "encoding": _encoding(path), "dtype": str}
+            options: dict[str, Any] = {
+                "sep": _separator(path),
+                "encoding": _encoding(path),
+                "dtype": str,
+            }
             options |= {"skipinitialspace": True, "header": None, "index_col": False}
             # Read as a row: pandas would rename the second of two equal names.
             names = pd.read_csv(path, **options, nrows=1, na_filter=False).iloc[0].tolist()

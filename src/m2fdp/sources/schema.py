@@ -84,7 +84,7 @@ class Column(Entry):
     text: Annotated[int, Number, Field(ge=8, le=2**16)] | None = None
     """How many inputs the words and letters of a text are hashed to."""
     missing: Values | None = None
-    """Values that mean "unknown", besides empty cells; without this key a cell must not be empty."""
+    """Values that mean "unknown", besides empty cells. Without this key no cell may be empty."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:

@@ -47,7 +47,7 @@ class Table(Dataset):
             return []
         columns = [self.clients, *(() if self.groups is None else self.groups.T)]
         above = [*columns[1:], np.full(len(self.clients), "cloud", dtype=object)]
-        pairs = {}
+        pairs: dict[str, str] = {}
         for child, parent in zip(columns, above, strict=True):
             for one, other in sorted(set(zip(map(str, child), map(str, parent), strict=True))):
                 if pairs.setdefault(one, other) != other:
@@ -62,10 +62,11 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     Raises:
         InputError: a file is missing or no table, or its rows break the schema.
     """
-    if config.schema is None:
+    file = vars(config)["schema"]  # pydantic's blocks have a method of that name
+    if file is None:
         remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
         raise InputError("dataset.schema", None, remedy)
-    schema, files = read_schema(config.schema), _files(config.root)
+    schema, files = read_schema(file), _files(config.root)
     parts, told = [], []
     for split, file in files.items():
         for frame in read_parts("dataset.root", file):

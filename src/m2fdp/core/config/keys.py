@@ -88,6 +88,7 @@ def _with_texts(value: Any) -> Any:
     return {str(name): row for name, row in value.items()} if isinstance(value, dict) else value
 
 
+_Pair = Annotated[list[Name], Field(min_length=2, max_length=2)]
 Row = Annotated[list[NonNegative], BeforeValidator(_row)]
 
 
@@ -98,7 +99,8 @@ class PartitionConfig(Block):
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = "labels_per_device"
     """By the classes that a device holds (labels_per_device, dirichlet), with skewed sizes
-    (quantity), at random (iid), as a table of counts says, by the client that each record names (column), or by a package.module:function of your own."""
+    (quantity), at random (iid), as a table of counts says, by the client that each record names
+    (column), or by a package.module:function of your own."""
     labels_per_device: Count = key(3, read_by="partition.scheme: labels_per_device")
     """Classes a device holds (labels_per_device); 3 means all where there are fewer."""
     alpha: Positive = key(0.5, read_by="partition.scheme: dirichlet or quantity")
@@ -203,7 +205,7 @@ class TopologyConfig(Extensible):
     fanouts: Annotated[list[Count], FromText, Field(min_length=1)] | None = [10, 5]
     """Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers with 5 devices
     each. With `edges` they must agree, or be null."""
-    edges: Name | Annotated[list[tuple[Name, Name]], Field(min_length=1)] | None = None
+    edges: Name | Annotated[list[_Pair], Field(min_length=1)] | None = None
     """Or a file of edges: CSV with parent,child, or a YAML list of pairs; or the pairs."""
     weights: Literal["uniform", "samples"] = key("uniform", since="0.2.0")
     """rho, the weight of a node at its parent: the same for all siblings (uniform), or by the

@@ -25,13 +25,18 @@ def build_tree(config: TopologyConfig) -> Tree:
     """
     if config.edges is None:
         return tree_from_fanouts(config.fanouts or [])
-    edges = (
-        config.edges if isinstance(config.edges, list) else GIVEN["topology.edges"](config.edges)
-    )
-    tree = tree_from_edges(edges)
+    tree = tree_from_edges(edges_of(config))
     if config.fanouts is not None:
         _check_fanouts(tree, config)
     return tree
+
+
+def edges_of(config: TopologyConfig) -> list[tuple[str, str]]:
+    """The (parent, child) pairs that a configuration gives, or the file that it names."""
+    if isinstance(config.edges, list):
+        return [(parent, child) for parent, child in config.edges]
+    pairs: list[tuple[str, str]] = GIVEN["topology.edges"](config.edges)
+    return pairs
 
 
 def tree_from_fanouts(fanouts: Sequence[int]) -> Tree:
