@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import click
+import pandas as pd
 
+from m2fdp.core.files import replacing
 from m2fdp.core.own_code import root
 from m2fdp.deployment.commands import main, one_line_ends
 
@@ -42,3 +44,27 @@ def describe(
     for path in written:
         click.echo(f"wrote {path.relative_to(project)}")
     click.echo(f"Confirm what {written[1].relative_to(project)} says, then: kedro run --env={name}")
+
+
+@main.command()
+@click.argument("run")
+@click.argument("file")
+@click.option("-o", "out", type=click.Path(path_type=Path), help="A CSV file for the answers.")
+@one_line_ends()
+def predict(run: str, file: str, out: Path | None) -> None:
+    """Have the model of RUN label the rows of FILE, a table.
+
+    RUN is a cell, such as `single`, or the id of a run in MLflow.
+    """
+    from m2fdp.pipelines.logged_models import load
+    from m2fdp.sources.frames import read_parts
+
+    model = load(root(), run)
+    answers = pd.concat([model.predict(part) for part in read_parts("FILE", file)])
+    text = answers.to_csv(index=False, float_format="%.6g")
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        with replacing(out) as path:
+            path.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {out}: {len(answers):,} rows")

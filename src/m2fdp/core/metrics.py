@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from m2fdp.core.config import Config
-from m2fdp.core.errors import InputError
+from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import EPSILON_NAMES, quantity
-from m2fdp.core.own_code import guarded, keywords_of, load
+from m2fdp.core.own_code import guarded, is_own, keywords_of, load
+from m2fdp.core.rooms import Catalogue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +104,8 @@ _COLUMNS = {
     *("seconds", "commit", "configuration", "split", "schedule", "answers", "delta"),
     *EPSILON_NAMES.values(),
 }
+# Those of rooms, which a configuration names as they are called.
+METRICS: Catalogue[Metric] = Catalogue("metrics", {})
 # Metrics of the users' own that this process has loaded, by their names in tables.
 OWN: dict[str, Metric] = {}
 
@@ -145,7 +148,10 @@ def own_metrics(names: Sequence[str]) -> dict[str, Metric]:
     taken = {*names_of(_OF_CORE), *labels, *_COLUMNS, *Config.model_fields}
     found: dict[str, Metric] = {}
     for name in names:
-        metric = load(KEY, name, Metric)
+        if not is_own(name) and name not in METRICS:
+            valid = f"valid are {among(name, [*METRICS, 'package.module:NAME'])}"
+            raise InputError(KEY, name, f"is unknown; {valid}")
+        metric = load(KEY, name, Metric) if is_own(name) else METRICS[name]
         if metric.value is None:
             raise InputError(KEY, name, "has no function of labels and scores (Metric.value)")
         called = {metric.name, metric.label}

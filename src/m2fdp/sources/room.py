@@ -12,6 +12,14 @@ ROOM = Room(
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
         "table": "m2fdp.sources.table:read_table",
     },
+    metrics={
+        "balanced_accuracy": "m2fdp.sources.metrics:BALANCED",
+        "auc": "m2fdp.sources.metrics:AUC",
+        "average_precision": "m2fdp.sources.metrics:AVERAGE_PRECISION",
+        "f1": "m2fdp.sources.metrics:F1",
+        "log_loss": "m2fdp.sources.metrics:LOG_LOSS",
+        "brier": "m2fdp.sources.metrics:BRIER",
+    },
     warned=("m2fdp.sources.run:notes",),
     blocks={"dataset": "m2fdp.sources.config:TableKeys"},
 )

@@ -29,11 +29,13 @@ class Table(Dataset):
     Attributes:
         classes: the classes' names.
         notes: what became of cells that the schema does not foresee, and of small clients.
+        schema: it.
         groups: (N, tiers), the servers above each record's client, the lowest first.
     """
 
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    schema: Schema | None = None
     groups: np.ndarray | None = None
 
     @property
@@ -142,6 +144,7 @@ def assembled(
         classes=schema.classes,
         notes=tuple(notes),
         doubt=_doubt(schema),
+        schema=schema,
         groups=groups[order],
     )
 

@@ -31,6 +31,7 @@ _SYNTHETIC, _RESNET = "dataset.name: synthetic", "model.name: resnet"
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
 # Who reads the factor of the papers' noise.
 _PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
+_A_METRIC = "a name such as auc, or package.module:NAME of a Metric of your own"
 _MOST_STEPS = 10_000_000  # every step of a run is planned before the first
 PIXELS: Final = "pixels"  # the map that leaves images as they are
 
@@ -304,11 +305,12 @@ class TrainingConfig(Extensible):
     evaluate_every: Count = key(1, no_release=True)
     """Rounds between two evaluations."""
     metrics: Annotated[
-        list[Annotated[str, spelled(r"[\w.]+:\w+", "package.module:NAME, a Metric of your own")]],
+        list[Annotated[str, spelled(r"[\w.]+:\w+|[a-z]\w*", _A_METRIC)]],
         FromText,
     ] = key([], since="0.21.0", no_release=True)
-    """Metrics of your own, as `package.module:NAME`, that every evaluation takes beside accuracy
-    and loss (docs/metrics.md)."""
+    """What every evaluation takes beside accuracy and loss: balanced_accuracy, auc,
+    average_precision, f1, log_loss, brier, or package.module:NAME for one of your own
+    (docs/metrics.md)."""
     evaluate_on: Literal["test", "validation"] = key("test", no_release=True)
     """The records that the model is evaluated on; validation needs
     `partition.validation_fraction`."""

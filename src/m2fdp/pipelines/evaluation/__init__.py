@@ -23,6 +23,7 @@ from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.datasets import node
 from m2fdp.reporting import figures
+from m2fdp.reporting.by_client import draw_by_client, print_by_client
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
@@ -75,6 +76,16 @@ def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
 def count_confusions(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
     """The confusion matrix: a row a true label, a column a predicted one."""
     return experiment.confusion_matrix(state_dict)
+
+
+def tell_clients(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
+    """The metrics of each client's test records, worst first."""
+    return experiment.by_client(state_dict)
+
+
+def draw_clients(by_client: pd.DataFrame) -> Drawing | tuple[()]:
+    """What the model is worth at each client; nothing where nobody says whose records are."""
+    return () if by_client.empty else Drawing.of(draw_by_client, by_client)
 
 
 def check_rounds(
@@ -187,6 +198,8 @@ def create_pipeline() -> Pipeline:
         [
             node(check_model, model, "checked_model"),
             node(count_confusions, ["checked_model", "prepared_experiment"], "confusion_matrix"),
+            node(tell_clients, ["checked_model", "prepared_experiment"], "metrics_by_client"),
+            node(draw_clients, "metrics_by_client", "metrics_by_client_figure"),
             node(check_rounds, rounds, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),
@@ -194,5 +207,6 @@ def create_pipeline() -> Pipeline:
             node(fill_card, card, "card"),
             node(write_card, ["card", "params:figures"], "privacy_card"),
             node(print_result, "run_summary", None),
+            node(print_by_client, "metrics_by_client", None),
         ]
     )
