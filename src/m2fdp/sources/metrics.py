@@ -3,6 +3,8 @@
 Of two classes the second is the one that is looked for; of more, each against all others.
 """
 
+from math import nan
+
 import numpy as np
 from scipy.special import softmax
 
@@ -27,6 +29,8 @@ def _f1(labels: np.ndarray, scores: np.ndarray) -> float:
 def _auc(labels: np.ndarray, scores: np.ndarray) -> float:
     from sklearn.metrics import roc_auc_score
 
+    if len(np.unique(labels)) < min(2, scores.shape[1]):
+        return nan  # no pair to put in order
     chances = softmax(scores.astype(np.float64), axis=1)
     if chances.shape[1] == 2:
         return float(roc_auc_score(labels, chances[:, 1]))
