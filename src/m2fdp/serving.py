@@ -79,12 +79,16 @@ def write_model(
 
 
 def _load_pyfunc(path: str) -> Served:
-    """The model of a folder; the name is MLflow's.
+    """The model of a folder; the name is MLflow's."""
+    return read_model(Path(path))
+
+
+def read_model(folder: Path) -> Served:
+    """The model of a folder.
 
     Raises:
         ValueError: the weights are those of another model than the folder describes.
     """
-    folder = Path(path)
     about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     config = parse_block(ModelConfig, about["model"], "model")
     channels, height, width = about["shape"]

@@ -17,9 +17,9 @@ from tests.finished import REPOSITORY
 from tests.sources.test_table import CONTENT, rows_of
 
 from m2fdp import Experiment
-from m2fdp.commands import main
 from m2fdp.pipelines.logged_models import ServableModelDataset
 from m2fdp.pipelines.training import package_model
+from m2fdp.program import main
 
 RAW = ["age", "chol", "sex"]
 

@@ -20,7 +20,6 @@ import mlflow
 import mlflow.pyfunc
 import numpy as np
 import yaml
-from kedro.framework.startup import bootstrap_project
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.entities.model_registry import ModelVersion
@@ -180,6 +179,8 @@ def load(project: Path, run: str) -> serving.Served:
     """
     folder = project / "data" / "06_models" / run / "mlflow_model"
     if not (folder / "MLmodel").is_file():
+        from kedro.framework.startup import bootstrap_project  # sets up logs
+
         bootstrap_project(project)
         connect(project)
         client = MlflowClient()
@@ -188,7 +189,7 @@ def load(project: Path, run: str) -> serving.Served:
             raise InputError("RUN", run, "has left no model; name one that has trained")
         model = client.get_logged_model(outputs[0].model_id)
         folder = Path(mlflow.artifacts.download_artifacts(model.model_uri))
-    served = serving._load_pyfunc(str(folder / "data"))
+    served = serving.read_model(folder / "data")
     if served.rows is None:
         raise InputError("RUN", run, "is of no table; valid: a run with dataset.name=table")
     return served

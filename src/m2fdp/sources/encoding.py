@@ -82,7 +82,7 @@ class Encoded:
         clients: (n,), the devices' names; None without a column of them.
         groups: (n, tiers), the names of the servers above, the lowest first.
         split: (n,), what the column `split` says; None without one.
-        faults: by column and kind.
+        faults: all faults, one for each column and kind.
     """
 
     inputs: np.ndarray

@@ -38,8 +38,8 @@ class Tabled(PlainExperiment):
         Args:
             frame: a DataFrame of pandas, or anything with `to_pandas()`.
             schema: what may stand in it, docs/own-data.md: a file, or its content.
-            sources: as `load_config` takes them.
-            overrides: as `load_config` takes them: `seed=3`.
+            sources: files, folders or mappings of keys, as `load_config` takes them.
+            overrides: top-level keys, over all sources: `seed=3`.
 
         Raises:
             InputError: rows break the schema, or the configuration contradicts itself.

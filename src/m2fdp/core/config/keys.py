@@ -31,7 +31,7 @@ _SYNTHETIC, _RESNET = "dataset.name: synthetic", "model.name: resnet"
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
 # Who reads the factor of the papers' noise.
 _PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
-_A_METRIC = "a name such as auc, or package.module:NAME of a Metric of your own"
+_A_METRIC = "package.module:NAME, a Metric of your own, or a name such as auc"
 _MOST_STEPS = 10_000_000  # every step of a run is planned before the first
 PIXELS: Final = "pixels"  # the map that leaves images as they are
 
