@@ -14,11 +14,11 @@ from typing import Any
 
 import m2fdp  # noqa: F401  # which lists the rooms
 from m2fdp.core.algorithms import ALGORITHMS
-from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block
-from m2fdp.core.config.root import Config
-from m2fdp.core.experiment.request import in_words, readers_of
+from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block, readers_of
+from m2fdp.core.config import Config
+from m2fdp.core.experiment.request import in_words
+from m2fdp.core.formatting import in_yaml
 from m2fdp.core.own_code import FORM
-from m2fdp.core.yaml_files import in_yaml
 
 # A file would set them for all runs: commands and studies give each run its own.
 COMMAND_LINE = frozenset({"cell"})

@@ -10,7 +10,9 @@ import pandas as pd
 import torch
 from torch import nn
 
-from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig, load_config
+from m2fdp import load_config
+from m2fdp.adversaries.heard import heard_by
+from m2fdp.core.config import DatasetConfig, ModelConfig, PrivacyConfig, ThreatConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.execution import ExecutionSettings
@@ -124,8 +126,8 @@ def split_scores(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The server's scores and the client's, (B, classes) each, at the initial weights; no gradient
     of the server's flows back through what is sent (D eqs 3 and 4)."""
-    sent = model.module.client(tier, features)
-    return model.module.server(tier, sent.detach()), model.heads[str(tier)](sent)
+    sent = model.modules[:tier](features)
+    return model.modules[tier:](sent.detach()), model.heads[str(tier)](sent)
 
 
 def process_of(
@@ -152,6 +154,7 @@ def executed(experiment: Experiment, **settings) -> TreeProcess:
 def last_state(process: TreeProcess, plans: Sequence[RoundPlan], tap=None) -> State:
     """The state after all rounds, heard by a tap or not."""
     state = process.start()
+    process = process if tap is None else heard_by(process, tap)
     for plan in plans:
-        state = process.round(state, plan, tap)
+        state = process.round(state, plan)
     return state

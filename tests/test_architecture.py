@@ -125,10 +125,7 @@ ROOMS_WORDS = re.compile(
 )
 # What is left, and may only become less: lists of all names.
 ROOMS_WORDS_LEFT = {
-    "config/loading.py": {"kedro", "mlflow"},
     "config/keys.py": {"elected", "super nodes"},  # whom a user may distrust
-    "config/retired.py": {"mlflow", "super nodes", "tier"},
-    "experiment/checks.py": {"zone"},  # of a refusal
 }
 
 

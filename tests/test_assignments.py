@@ -4,9 +4,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from m2fdp import load_config
 from m2fdp.assignments import read_assignments, split_outside
-from m2fdp.core.config import Config, flatten, load_config, parse_config
+from m2fdp.core.config import Config, flatten
 from m2fdp.core.errors import InputError
+from m2fdp.given.loading import parse_config
 from m2fdp.studies.order import as_yaml
 
 # By a key: ways to write its value, and what it then is.

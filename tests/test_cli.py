@@ -37,9 +37,15 @@ PARAMS_TWICE = ["--params=seed=1,training.rounds=7,threads=2", "--params", "trai
 MERGED = {"seed": 1, "training": {"rounds": 8}, "threads": 2}
 
 
-def test_params_given_twice_are_merged_and_the_later_wins(project, study_call, monkeypatch):
-    called = {}
-    monkeypatch.setattr("m2fdp.cli.kedro_run.callback", lambda **options: called.update(options))
+@pytest.fixture
+def called(project, monkeypatch):
+    """The options with which Kedro's own `run` is called, instead of running."""
+    options = {}
+    monkeypatch.setattr("m2fdp.cli.kedro_run.callback", lambda **given: options.update(given))
+    return options
+
+
+def test_params_given_twice_are_merged_and_the_later_wins(called, study_call):
     assert CliRunner().invoke(run, PARAMS_TWICE).exit_code == 0
     assert called["params"] == MERGED
     assert CliRunner().invoke(cli, ["study", "fig7", *PARAMS_TWICE]).exit_code == 0
@@ -50,10 +56,8 @@ def test_params_given_twice_are_merged_and_the_later_wins(project, study_call, m
     ("options", "expected"), [([], {"seed": 3, "training": {"rounds": 2}}), (PARAMS_TWICE, MERGED)]
 )
 def test_params_may_come_from_a_file_that_the_command_line_overrides(
-    project, monkeypatch, options, expected
+    project, called, options, expected
 ):
-    called = {}
-    monkeypatch.setattr("m2fdp.cli.kedro_run.callback", lambda **options: called.update(options))
     file = project / "run.yml"
     file.write_text("run: {params: {seed: 3, training: {rounds: 2}}}")
     result = CliRunner().invoke(run, [f"--config={file}", *options])

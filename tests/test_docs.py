@@ -12,6 +12,9 @@ import pytest
 from tests.finished import REPOSITORY
 from tests.pages import PAGES
 
+# Where the commands of this Python's environment are found.
+TOOLS = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_can_be_copied_as_they_are_shown(page):
@@ -84,8 +87,7 @@ def test_a_clone_makes_what_the_remote_lacks_and_fetches_what_it_has(tmp_path):
     assert "dvc repro --pull" in recipe[recipe.index("\ndata: venv") :].split("\n\n")[0]
 
     def sh(folder, *command):
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = os.environ | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig"), "PATH": path}
+        environment = os.environ | TOOLS | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}
         result = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True
         )
@@ -122,20 +124,12 @@ def test_a_clone_makes_what_the_remote_lacks_and_fetches_what_it_has(tmp_path):
 
 def test_a_split_that_a_clone_pulls_can_be_trained_on(tmp_path):
     clone, split = tmp_path / "clone", "data/05_model_input/splits/iid-0/manifest.csv"
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(clone / "src"),
-    }
+    environment = os.environ | TOOLS | {"PYTHONPATH": str(clone / "src")}
+    params = "--params=partition.scheme=iid,seed=0,cell=splits/iid-0,training.rounds=1"
     for folder, command in (
         (tmp_path, ["git", "clone", "-q", "--depth=1", f"file://{REPOSITORY}", "clone"]),
         (clone, ["dvc", "pull", "-q", split]),
-        (
-            clone,
-            [
-                *("kedro", "run", "--pipelines=training"),
-                "--params=partition.scheme=iid,seed=0,cell=splits/iid-0,training.rounds=1",
-            ],
-        ),
+        (clone, ["kedro", "run", "--pipelines=training", params]),
     ):
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -8,8 +8,8 @@ from zipfile import ZipFile
 import pytest
 
 from m2fdp.checkpoints import own_sources
-from m2fdp.core import own_code
 from m2fdp.core.errors import InputError
+from m2fdp.given import own_code
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from kedro.framework.project import settings
 from tests.pages import PAGES, blocks, commands, write_files
 
 from m2fdp.cli import results, run, study
-from m2fdp.core.config import parse_config
 from m2fdp.core.experiment.checks import check_config
+from m2fdp.given.loading import parse_config
 from m2fdp.pipelines.selection import check_names, check_selection
 from m2fdp.studies.order import part_of
 from m2fdp.studies.study import RESERVED_NAMES, load_study, scaled

@@ -9,7 +9,7 @@ import yaml
 from tests.finished import REPOSITORY
 
 import m2fdp
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.core.experiment.checks import check_config
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]

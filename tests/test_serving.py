@@ -15,16 +15,23 @@ from m2fdp.serving import _load_pyfunc, write_model
 from m2fdp.tiers.split_models import build_split_model, trained_tensors
 from m2fdp.tiers.transfer import build_transfer_model
 
+SHAPE = (1, 8, 8)
+
+
+def written_and_loaded(folder, config, model, vector):
+    """A model as it is served, inputs (5, *SHAPE), and the scores that it gave them before."""
+    write_model(folder, config, SHAPE, 10, model.unflatten(vector))
+    inputs = np.random.default_rng(0).random((5, *SHAPE), dtype=np.float32)
+    scores = model.scores(vector, torch.from_numpy(inputs)).detach().numpy()
+    return _load_pyfunc(str(folder)), inputs, scores
+
 
 @pytest.mark.parametrize("name", ["softmax", "svm", "cnn12"])
 def test_a_model_that_is_loaded_scores_as_the_one_that_was_written(tmp_path, name):
-    shape, config = (1, 8, 8), ModelConfig(name=name)
-    model = build_model(config, shape, 10, seed=1)
+    config = ModelConfig(name=name)
+    model = build_model(config, SHAPE, 10, seed=1)
     vector = torch.linspace(-1, 1, model.n_parameters)
-    write_model(tmp_path, config, shape, 10, model.unflatten(vector))
-    inputs = np.random.default_rng(0).random((5, *shape), dtype=np.float32)
-    expected = model.scores(vector, torch.from_numpy(inputs)).detach().numpy()
-    served = _load_pyfunc(str(tmp_path))
+    served, inputs, expected = written_and_loaded(tmp_path, config, model, vector)
     np.testing.assert_allclose(served.predict(inputs), expected, rtol=1e-6)
     table = pd.DataFrame(inputs.reshape(5, -1))
     np.testing.assert_allclose(served.predict(table), expected, rtol=1e-6)
@@ -43,13 +50,10 @@ def test_weights_of_another_model_are_refused(tmp_path):
 @pytest.mark.parametrize("tiers", [(), (1, 4, 7)])
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_a_model_that_was_trained_in_tiers_is_served_whole(tmp_path, tiers, norm):
-    shape, config = (1, 8, 8), ModelConfig(name="resnet", depth=20, width=2, norm=norm)
-    model = build_split_model(config, shape, 10, 1, tiers)
+    config = ModelConfig(name="resnet", depth=20, width=2, norm=norm)
+    model = build_split_model(config, SHAPE, 10, 1, tiers)
     vector = model.initial_vector() + torch.linspace(0, 0.1, model.n_parameters)
-    write_model(tmp_path, config, shape, 10, model.unflatten(vector))
-    inputs = np.random.default_rng(0).random((3, *shape), dtype=np.float32)
-    expected = model.scores(vector, torch.from_numpy(inputs)).detach().numpy()
-    served = _load_pyfunc(str(tmp_path))
+    served, inputs, expected = written_and_loaded(tmp_path, config, model, vector)
     np.testing.assert_array_equal(served.predict(inputs), expected)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.core.yaml_files import line_of, read_block, read_yaml
+from m2fdp.given.yaml_files import line_of, read_block, read_yaml
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp import load_config
 from m2fdp.assignments import read_assignments
-from m2fdp.core.config import Config, load_config
+from m2fdp.core.config import Config
 from m2fdp.tiers import scheduler
 from m2fdp.tiers.clock import (
     Clients,
@@ -143,7 +144,7 @@ def table_1(config: Config) -> pd.DataFrame:
             slowest = profiles[-1:]
             clock = _of_d(config.clock, TABLE_1_MODEL, rate_unit=unit, profiles=slowest)
             costs = resnet_costs(clock.depth, clock.width)
-            tiers = tier_costs(costs, TABLE_TIERS, clock.label_bytes)
+            tiers = tier_costs(costs, TABLE_TIERS)
             client = clients_of(clock, np.array([_RECORDS]), np.array([0]))
             split, whole = (
                 round_times(each, client, clock) for each in (tiers, fedavg_costs(costs))
@@ -175,7 +176,7 @@ def table_1(config: Config) -> pd.DataFrame:
 
 def table_2(config: Config) -> pd.DataFrame:
     """Times by tier over tier 1's: D's measured ones, and FLOPs."""
-    tiers = tier_costs(resnet_costs(56, 16), TABLE_TIERS, config.clock.label_bytes)
+    tiers = tier_costs(resnet_costs(56, 16), TABLE_TIERS)
     return pd.DataFrame(
         {
             "model": "resnet56",
@@ -209,7 +210,7 @@ def table_11(config: Config) -> pd.DataFrame:
     clock = config.clock
     costs, rows = resnet_costs(clock.depth, clock.width), []
     for n_tiers in range(1, MOST_TIERS + 1):
-        tiers = tier_costs(costs, n_tiers, clock.label_bytes)
+        tiers = tier_costs(costs, n_tiers)
         for place, cut in enumerate(tiers.modules):
             rows.append(
                 {
@@ -256,7 +257,7 @@ def _dtfl_seconds(
     costs: ModuleCosts, clients: Clients, clock: ClockConfig, whole_model: bool = False
 ) -> float:
     """With all of D's tiers, and times that are known."""
-    tiers = tier_costs(costs, MOST_TIERS, clock.label_bytes, whole_model)
+    tiers = tier_costs(costs, MOST_TIERS, whole_model)
     times = round_times(tiers, clients, clock)
     return float(DTFL.seconds(times, scheduler.assign(times.parallel(), 1), clock).max())
 

@@ -79,8 +79,7 @@ def whole(sizes: Mapping[str, Size]) -> Size:
 
 def n_keys() -> int:
     """How many keys a configuration has."""
-    from m2fdp.core.config import Config
-    from m2fdp.core.experiment.request import keys_of
+    from m2fdp.core.config import Config, keys_of
 
     return sum(1 for _ in keys_of(Config(), Config()))
 

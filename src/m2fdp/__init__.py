@@ -15,20 +15,20 @@ from m2fdp.core.rooms import list_rooms
 from m2fdp.moved import Moved
 
 if TYPE_CHECKING:
-    from m2fdp.core.config import load_config
     from m2fdp.experiment import Experiment
+    from m2fdp.given.loading import load_config
 
 __all__ = ["Experiment", "__version__", "load_config"]
 __version__ = version("m2fdp")
 
 _ROOMS = (
-    "adversaries control zones global_dp tiers scaffold chance secure_aggregation convergence "
-    "features nets own sources given processes checkpoints deployment reporting"
+    "costs adversaries control zones global_dp tiers scaffold chance secure_aggregation "
+    "convergence features nets own sources given processes checkpoints deployment reporting"
 )
 list_rooms(*(f"m2fdp.{room}" for room in _ROOMS.split()))
 sys.meta_path.append(Moved)
 
-_MODULES = {"Experiment": "m2fdp.experiment", "load_config": "m2fdp.core.config"}
+_MODULES = {"Experiment": "m2fdp.experiment", "load_config": "m2fdp.given.loading"}
 
 
 def __getattr__(name: str) -> Any:

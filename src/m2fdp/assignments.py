@@ -6,9 +6,9 @@ from typing import Any
 
 from yaml import YAMLError
 
-from m2fdp.core.config.loading import in_blocks, overlaid
 from m2fdp.core.errors import InputError
-from m2fdp.core.yaml_files import read_value
+from m2fdp.given.loading import in_blocks, overlaid
+from m2fdp.given.yaml_files import read_value
 
 OPTION = "--params"
 _FORM = "give KEY=VALUE, several separated by commas"

@@ -22,10 +22,10 @@ from yaml import YAMLError
 from m2fdp import startup
 from m2fdp.assignments import read_assignments
 from m2fdp.command_errors import BadInput
-from m2fdp.core.config import parse_config
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.yaml_files import read_block
 from m2fdp.expectations.process import CHECKER, PASSED
+from m2fdp.given.loading import parse_config
+from m2fdp.given.yaml_files import read_block
 from m2fdp.interruption import Interrupted
 
 REPORT = "report"  # reserved as a study's name
@@ -41,7 +41,7 @@ def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, .
 
 def _checked_file(context: click.Context, option: click.Parameter, path: str | None) -> Any:
     """The file of `--config`, which says options of the command."""
-    try:
+    with _one_line_ends():
         options = path and read_block(Path(path)).get(context.info_name, {})
         if not isinstance(options or {}, dict):
             raise InputError(f"--config {path}", options, f"give `{context.info_name}:` options")
@@ -49,8 +49,6 @@ def _checked_file(context: click.Context, option: click.Parameter, path: str | N
         for name in options or ():
             if name not in known:
                 raise InputError(f"--config {path}", name, f"valid are {among(name, known)}")
-    except InputError as error:
-        raise BadInput(str(error)) from None
     context.default_map = {**(context.default_map or {}), **(options or {})}
     return path
 

@@ -13,9 +13,9 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import make_manifest
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.engine.clipping import ClipFactor, flat_clip
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import (
+    ClipFactor,
     GradientStep,
     KeepingRule,
     LocalRule,
@@ -25,23 +25,24 @@ from m2fdp.core.engine.rules import (
     ServerRule,
     TakeAggregate,
     Yogi,
+    flat_clip,
 )
 from m2fdp.core.errors import InputError
 from m2fdp.core.metrics import Metric
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.accounting import ShiftLaw, subsampled
-from m2fdp.core.privacy.mechanisms import Mechanism
-from m2fdp.core.privacy.mechanisms.base import Clipping, LockStep, Noise
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
 from m2fdp.core.privacy.mechanisms.upload import Upload
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Release
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import build_tree, star, tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import build_tree, star, tree_from_fanouts
 from m2fdp.core.topology.network import Network, no_noise, noise_plan
 from m2fdp.core.topology.tree import Tree
 from m2fdp.core.topology.trust import all_trusted, all_untrusted, draw_trust, explicit_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.processes.elsewhere import Site, Sites
 from m2fdp.tiers.config import ClockConfig, TieringConfig
 from m2fdp.tiers.plan import draw_world, plan_tiers

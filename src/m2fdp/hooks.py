@@ -19,21 +19,21 @@ from kedro.validation.exceptions import DataValidationError
 from kedro_mlflow.config.kedro_mlflow_config import KedroMlflowConfig
 from kedro_mlflow.framework.hooks.mlflow_hook import MlflowHook
 from kedro_mlflow.io.catalog.switch_catalog_logging import switch_catalog_logging
-from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
 from m2fdp.command_errors import BadInput, Untracked
-from m2fdp.core.config import Config, flatten, parse_config
+from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.request import Request, refuse_idle
 from m2fdp.core.files import check_folders, replacing, shown
 from m2fdp.expectations.process import UncheckedError, beside, settle
+from m2fdp.given.loading import parse_config
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog, mlflow_refusal
+from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
@@ -56,8 +56,6 @@ class RunHooks:
 
     def __init__(self) -> None:
         self._held = ExitStack()  # the cell's lock, and the work beside the split's checks
-        self._outbox: Outbox | None = None
-        self._untold: list[Callable[[Recorder], None]] = []  # of a run that has not begun
 
     @hook_impl(tryfirst=True)
     def after_context_created(self, context: KedroContext) -> None:
@@ -70,7 +68,12 @@ class RunHooks:
             unread = loader.unread()
             check_catalog(loader)
             check_store(tracking.tracking_uri(context.project_path))
-            self._unfinished = _unfinished(context, self._config)
+            self._unfinished = None
+            if self._config.resume:
+                folder = context.project_path / loader["catalog"]["checkpoints"]["path"]
+                uri = tracking.tracking_uri(context.project_path)
+                self._unfinished = cells.find_unfinished(folder, self._config, uri)
+                cells.check_own_code(self._unfinished, self._config)
         except InputError as error:
             raise BadInput(str(error)) from None
         if unread:
@@ -110,11 +113,18 @@ class RunHooks:
         self, run_params: dict[str, Any], pipeline: Pipeline, catalog: CatalogProtocol
     ) -> None:
         """Refuse what can be refused before any node runs."""
-        self._complete_parameters(pipeline, catalog)
+        # Nodes get the defaults of parameters that no file sets.
+        values = flatten(self._config.model_dump())
+        for name in pipeline.inputs() - set(catalog):
+            if (key := name.removeprefix("params:")) in values:
+                catalog[name] = MemoryDataset(values[key])
         try:
             self._check_pipeline(pipeline, catalog, run_params)
             check_folders([*self._entries.files.values(), self._entries.manifest_checks])
-            self._lock_cell()
+            self._held.close()  # of a run that an interruption has ended in this process
+            lock, remedy = self._entries.cell_folder / ".lock", "give this run one of its own with"
+            # Two runs that write the same files would end each other.
+            self._held.enter_context(locked(lock, "cell", self._config.cell, f"{remedy} cell=NAME"))
             self._held.enter_context(beside())
             cells.check_promise(pipeline, catalog, self._config)
             # The outbox sends what is saved: here a store that fails would fail the run. What the
@@ -131,9 +141,10 @@ class RunHooks:
             logger.warning(line)
         self._pipeline, self._run_params = pipeline, run_params
         self._trains = "model" in pipeline.all_outputs()
-        self._started = time.perf_counter()
-        self._begun, self._outbox = False, None
-        self._untold.clear()
+        before = self._unfinished and self._unfinished.run
+        self._outbox = Outbox()
+        self._recorder = Recorder(self._outbox, self._entries, self._config, before, self._trains)
+        self._started, self._begun = time.perf_counter(), False
         if not self._opens_run:  # whoever has opened it tells it of its end, too
             self._begin()
 
@@ -156,11 +167,11 @@ class RunHooks:
             self._verdict.model_saved()
         if isinstance(data, Drawing) and (printed := self._entries.printed(dataset_name)):
             self._print(data, self._entries.files[dataset_name], printed)
-        self._tell(lambda recorder: recorder.saved(dataset_name, data))
+        self._recorder.saved(dataset_name, data)
 
     @hook_impl
     def after_dataset_loaded(self, dataset_name: str, data: Any) -> None:
-        self._tell(lambda recorder: recorder.loaded(dataset_name, data))
+        self._recorder.loaded(dataset_name, data)
 
     @hook_impl
     def on_pipeline_error(self, error: Exception) -> None:
@@ -184,7 +195,7 @@ class RunHooks:
             seconds = time.perf_counter() - self._started
             folders = ", ".join(map(shown, sorted(self._recorder.folders))) or "(no file)"
             logger.info("Done in %.1f s: %s; make ui shows the run.", seconds, folders)
-            self._recorder.end(asked_for(self._run_params))
+            self._recorder.end(mlflow.active_run(), asked_for(self._run_params))
             unsent = outbox.close()
         if unsent is not None:
             goes_on = self._trains and self._config.training.checkpoint_every is not None
@@ -201,36 +212,24 @@ class RunHooks:
         """Open MLflow's run, if it is not open: what is refused before has none."""
         if not self._begun:
             self._begun = True
-            run = self._open_run()
+            if self._opens_run:  # or else the caller of this session has opened one for it
+                named = self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT
+                with outside_notebooks():
+                    mlflow.start_run(self._asked.id, run_name=named, nested=self._asked.nested)
+            mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
+            run = mlflow.active_run()
             for stale in tracking.close_stale_runs():
                 logger.warning("Run %s was cut off; it is marked as killed now.", stale)
-            before, round_ = None, 0
-            if self._unfinished is not None:
-                before = self._unfinished.run
-                round_ = self._unfinished.checkpoint.progress.state.round
             about = self._config, self._plan, self._pipeline, self._run_params
-            tell_beginning(run, *about, before, round_)
-            self._outbox = Outbox(run.info.run_id)
-            self._recorder = Recorder(
-                run, self._outbox, self._entries, self._config, before, self._trains
-            )
+            tell_beginning(run, *about, self._unfinished)
             logger.info("MLflow run %s (make ui)", run.info.run_name)
-            while self._untold:
-                self._untold.pop(0)(self._recorder)
-        assert self._outbox is not None
+            self._outbox.begin(run.info.run_id)
         return self._outbox
-
-    def _tell(self, what: Callable[[Recorder], None]) -> None:
-        """The recorder, which comes with the run."""
-        if self._begun:
-            what(self._recorder)
-        else:
-            self._untold.append(what)
 
     def _end_failed(self, error: Exception) -> None:
         """A run that a bug or the disk ends is there to be seen, however early that was."""
         refused = isinstance(error, (InputError, ClickException, DataValidationError))
-        if not refused and not self._begun:
+        if not refused:
             self._begin()
         self._close()
         if (run := mlflow.active_run()) is None:
@@ -241,8 +240,7 @@ class RunHooks:
                 mlflow.end_run("FAILED")
 
     def _close(self) -> None:
-        if self._outbox is not None:
-            self._outbox.close()
+        self._outbox.close()
         self._held.close()
 
     def _connect(self, context: KedroContext, loader: StrictConfigLoader) -> None:
@@ -262,31 +260,14 @@ class RunHooks:
         except ValidationError as error:
             if error.title != KedroMlflowConfig.__name__:
                 raise
-            raise BadInput(str(mlflow_refusal(loader, error))) from None
+            first = error.errors()[0]
+            place = loader.place("mlflow", ".".join(map(str, first["loc"])))
+            raise BadInput(str(InputError(place, first["input"], first["msg"]))) from None
         except MlflowException as error:
             where = loader.place("mlflow", "server.mlflow_tracking_uri")
-            refusal = InputError(where, mlflow.get_tracking_uri(), first_line(error))
-            raise BadInput(str(refusal)) from None
+            uri = mlflow.get_tracking_uri()
+            raise BadInput(str(InputError(where, uri, first_line(error)))) from None
         self._asked = plugin.mlflow_config.tracking.run
-
-    def _open_run(self) -> Run:
-        """The run of this session, or the one that its caller has opened for it."""
-        if self._opens_run:
-            with outside_notebooks():
-                mlflow.start_run(
-                    run_id=self._asked.id,
-                    run_name=self._asked.name or "+".join(asked_for(self._run_params)) or DEFAULT,
-                    nested=self._asked.nested,
-                )
-        mlflow.set_tag(tracking.PROCESS_TAG, tracking.process_tag())
-        return mlflow.active_run()
-
-    def _complete_parameters(self, pipeline: Pipeline, catalog: CatalogProtocol) -> None:
-        """Give nodes the defaults of parameters that no file sets."""
-        values = flatten(self._config.model_dump())
-        for name in pipeline.inputs() - set(catalog):
-            if (key := name.removeprefix("params:")) in values:
-                catalog[name] = MemoryDataset(values[key])
 
     def _check_pipeline(
         self, pipeline: Pipeline, catalog: CatalogProtocol, run_params: dict[str, Any]
@@ -310,27 +291,8 @@ class RunHooks:
         with replacing(printed) as unfinished:
             write_pdf(drawing.figure(), unfinished)
 
-    def _lock_cell(self) -> None:
-        """Two runs that write the same files would end each other."""
-        self._held.close()  # of a run that an interruption has ended in this process
-        remedy = "give this run one of its own with cell=NAME"
-        self._held.enter_context(
-            locked(self._entries.cell_folder / ".lock", "cell", self._config.cell, remedy)
-        )
-
 
 @cache
 def _nodes(*pipelines: ModuleType) -> frozenset[str]:
     """Their nodes' names."""
     return frozenset(node.name for each in pipelines for node in each.create_pipeline().nodes)
-
-
-def _unfinished(context: KedroContext, config: Config) -> cells.Unfinished | None:
-    """The run to go on with, if `resume` asks for it."""
-    if not config.resume:
-        return None
-    project = context.project_path
-    folder = project / context.config_loader["catalog"]["checkpoints"]["path"]
-    unfinished = cells.find_unfinished(folder, config, tracking.tracking_uri(project))
-    cells.check_own_code(unfinished, config)
-    return unfinished

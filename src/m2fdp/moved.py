@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-_CORE = (
-    "algorithms config data errors files formatting models own_code privacy "
-    "schedule streams topology yaml_files"
-)
+_CORE = "algorithms config data errors files formatting models privacy schedule streams topology"
 MOVED = {name: f"core.{name}" for name in _CORE.split()} | {
     "simulation": "core.engine",
+    "own_code": "given.own_code",
+    "yaml_files": "given.yaml_files",
     "experiments": "core.experiment",
     "tiering": "tiers",
     "cluster": "processes",

@@ -6,8 +6,8 @@ import click
 import pandas as pd
 
 from m2fdp.core.files import replacing
-from m2fdp.core.own_code import root
-from m2fdp.deployment.commands import main, one_line_ends
+from m2fdp.deployment.commands import main
+from m2fdp.given.own_code import root
 
 
 @main.group()
@@ -27,7 +27,6 @@ def data() -> None:
     help="A column of servers above the devices. Given again, of the tier above.",
 )
 @click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
-@one_line_ends()
 def describe(
     file: str, label: str, client: str | None, groups: tuple[str, ...], env: str | None
 ) -> None:
@@ -50,7 +49,6 @@ def describe(
 @click.argument("run")
 @click.argument("file")
 @click.option("-o", "out", type=click.Path(path_type=Path), help="A CSV file for the answers.")
-@one_line_ends()
 def predict(run: str, file: str, out: Path | None) -> None:
     """Have the model of RUN label the rows of FILE, a table.
 
@@ -60,7 +58,7 @@ def predict(run: str, file: str, out: Path | None) -> None:
     from m2fdp.sources.frames import read_parts
 
     model = load(root(), run)
-    answers = pd.concat([model.predict(part) for part in read_parts("FILE", file)])
+    answers = pd.concat([pd.DataFrame(model.predict(part)) for part in read_parts("FILE", file)])
     text = answers.to_csv(index=False, float_format="%.6g")
     if out is None:
         click.echo(text, nl=False)

@@ -65,8 +65,6 @@ def items_bar(
 ) -> Iterator[Callable[[int, int], None]]:
     """A function to call with how many items are done and how many there are, which a bar shows.
 
-    The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
-
     Args:
         tell: takes a line every 30 seconds where there is no bar.
     """
@@ -86,22 +84,39 @@ def items_bar(
 
 
 @contextmanager
-def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> Iterator[Listener]:
+def progress_bar(
+    rounds: int,
+    done: int = 0,
+    console: Console | None = None,
+    tell: Callable[[str], object] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Listener]:
     """A listener for `Experiment.train` that shows rounds, accuracy, epsilon and the time left.
-
-    The bar is gone when the block ends. Where nobody looks, as in a file, there is none.
 
     Args:
         rounds: number of all rounds; `Experiment.calibrate().affordable_rounds`.
         done: rounds of a run that goes on.
+        tell: takes a line every 30 seconds of the clock where there is no bar.
     """
     bar = _bar(console, TextColumn("{task.fields[latest]}"), TimeRemainingColumn())
+    told = began = clock()
+    latest = ""
 
     def on_round(round_: int, logged: Mapping[str, float], seconds: float) -> None:
+        nonlocal told
         bar.advance(task)
+        if tell is not None and bar.disable and clock() - told >= SECONDS_BETWEEN_LINES:
+            told = clock()
+            left = duration((told - began) / (round_ - done) * (rounds - round_))
+            tell(f"Round {round_} of {rounds}{latest}, about {left} left")
 
     def on_evaluation(record: RoundRecord) -> None:
-        bar.update(task, latest=reached(record))
+        nonlocal latest
+        reached = f"accuracy {record.accuracy:.3f}"
+        if not math.isnan(record.epsilon):
+            reached += f", ε {upper_bound(record.epsilon)}"
+        latest = f", {reached}"
+        bar.update(task, latest=reached)
 
     with bar:
         task = bar.add_task("training", total=rounds, completed=done, latest="")
@@ -109,7 +124,7 @@ def progress_bar(rounds: int, done: int = 0, console: Console | None = None) -> 
 
 
 def _bar(console: Console | None, *columns: ProgressColumn) -> Progress:
-    """A bar that ends with these columns."""
+    """A bar that ends with these columns, and is gone with its block; none where nobody looks."""
     console = Console(stderr=True) if console is None else console
     return Progress(
         TextColumn("{task.description}"),
@@ -120,11 +135,3 @@ def _bar(console: Console | None, *columns: ProgressColumn) -> Progress:
         disable=not (console.is_terminal or console.is_jupyter),
         transient=True,
     )
-
-
-def reached(record: RoundRecord) -> str:
-    """Accuracy and epsilon of an evaluated round, in a few words."""
-    accuracy = f"accuracy {record.accuracy:.3f}"
-    if math.isnan(record.epsilon):
-        return accuracy
-    return f"{accuracy}, ε {upper_bound(record.epsilon)}"

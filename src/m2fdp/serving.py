@@ -18,9 +18,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.core.config import ModelConfig, parse_block
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
+from m2fdp.given.loading import parse_block
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.sources.rows import RowMap
 from m2fdp.tiers.split_models import build_split_model

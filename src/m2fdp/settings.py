@@ -29,8 +29,8 @@ class _Hooks:
         if not self._made:
             with startup.imports_uncollected():
                 from m2fdp.hooks import RunHooks
-                from m2fdp.pipelines.mlflow_internals import read_telemetry_setting
-            read_telemetry_setting()  # somebody may have imported mlflow before the settings
+                from m2fdp.pipelines.mlflow_internals import set_telemetry_client
+            set_telemetry_client()  # somebody may have imported mlflow before the settings
             self._made = (RunHooks(),)
         return iter(self._made)
 

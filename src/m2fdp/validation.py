@@ -47,11 +47,8 @@ class ManifestValidator:
         digest = self._digest(data)
         if self.filepath is not None:
             page, passed = self.filepath, self.filepath.with_suffix(PASSED)
-            if (
-                passed.is_file()
-                and page.is_file()
-                and passed.read_text(encoding="utf-8") == _record(digest, page)
-            ):
+            are_there = passed.is_file() and page.is_file()
+            if are_there and passed.read_text(encoding="utf-8") == _record(digest, page):
                 return data
             passed.unlink(missing_ok=True)
         case = {

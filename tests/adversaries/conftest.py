@@ -4,29 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.adversaries.copies import audit_config
+from tests.adversaries.copies import System
+from tests.builders import premises_of
 
-from m2fdp.adversaries.audit import audit, audited_lines
-from m2fdp.adversaries.canaries import AuditedRun, plant
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan, weighted
 from m2fdp.core.topology.trust import explicit_trust
-
-
-class System(AuditedRun):
-    """A run, ready to be audited."""
-
-    def plant(self, copies, seed=1, which=0):
-        line = audited_lines(self.mechanism.ledger, self.schedule.rounds)[which]
-        return plant(self, line.position, copies, seed), line
-
-    def audit(self, repetitions, confidence=0.95, seed=1):
-        config = audit_config(repetitions, confidence)
-        return audit(self, self.schedule.rounds, config, seed)
 
 
 @pytest.fixture(scope="session")
@@ -57,21 +42,15 @@ def make_system():
         sizes = np.broadcast_to(size, tree.n_devices)
         network = weighted(Network(tree, trust, noise_plan(tree, trust)), sizes, weights)
         if noise_below_heads is not None:  # devices add all of theirs, servers so much
-            network = replace(
-                network,
-                noise=(
-                    *(p * noise_below_heads for p in network.noise[:-1]),
-                    np.ones(tree.n_devices),
-                ),
-            )
+            servers = (part * noise_below_heads for part in network.noise[:-1])
+            network = replace(network, noise=(*servers, np.ones(tree.n_devices)))
         local = local_aggregation or {}
         schedule = Schedule(rounds, steps, local, 0.1, step_size, pull / 0.1, center)
-        config = PrivacyConfig(**({"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5} | privacy))
-        rates = np.full(tree.n_devices, rate)
-        threat = ThreatConfig(distrusted=["servers", "cloud", *(["public"] * trusted_cloud)])
-        mechanism = build_mechanism(
-            Premises(network, sizes, rates, schedule.round_plans(), config, threat)
+        usual = {"epsilon": 2.0, "delta": 1e-5, "clipping_norm": 0.5}
+        threat = {"distrusted": ["servers", "cloud", *(["public"] * trusted_cloud)]}
+        premises = premises_of(
+            network, schedule.round_plans(), usual | privacy, threat, sizes, rate
         )
-        return System(network, mechanism, schedule, config, sizes)
+        return System(network, build_mechanism(premises), schedule, premises.privacy, sizes)
 
     return make

@@ -1,9 +1,10 @@
-"""Audited copies of a changed build."""
+"""Audited runs, and copies of a changed build."""
 
 from dataclasses import replace
 from types import SimpleNamespace
 
-from m2fdp.adversaries.audit import audit_line
+from m2fdp.adversaries.audit import audit, audit_line, audited_lines
+from m2fdp.adversaries.canaries import AuditedRun, plant
 from m2fdp.adversaries.evidence import no_evidence, weigh
 from m2fdp.core.engine.tree_process import build_process
 
@@ -43,6 +44,18 @@ def audit_config(repetitions, confidence):
     return SimpleNamespace(repetitions=repetitions, confidence=confidence)
 
 
+class System(AuditedRun):
+    """A run, ready to be audited."""
+
+    def plant(self, copies, seed=1, which=0):
+        line = audited_lines(self.mechanism.ledger, self.schedule.rounds)[which]
+        return plant(self, line.position, copies, seed), line
+
+    def audit(self, repetitions, confidence=0.95, seed=1):
+        config = audit_config(repetitions, confidence)
+        return audit(self, self.schedule.rounds, config, seed)
+
+
 def bounds_of(system, canaries, line, confidence=0.95):
     """Epsilon of one line from below, by the copies, and from above."""
     config = audit_config(len(canaries.present) // 2, confidence)
@@ -67,10 +80,7 @@ def shown_by(absent, present, delta, confidence=0.95):
     """Epsilon from below by numbers of two worlds: the first fifth of either says where Gaussians
     lie, and the rest is bet on."""
     known = len(absent) // 5
-    (zero, one), spread = (
-        (world[:known].mean() for world in (absent, present)),
-        absent[:known].std(),
-    )
+    zero, one, spread = absent[:known].mean(), present[:known].mean(), absent[:known].std()
     slope, middle = (one - zero) / spread**2, (zero + one) / 2
     scores = (slope * (world[known:] - middle) for world in (absent, present))
     return epsilon_shown(*scores, delta, confidence)

@@ -1,6 +1,5 @@
 """Random private runs on small images, of all algorithms, mechanisms and rules that go together."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -97,7 +96,9 @@ def wavy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def drawn_run(number: int) -> Experiment:
     """The first of some attempts that is accepted; families come by turns."""
-    for overrides, sizes in _attempts(number):
+    family = FAMILIES[number % len(FAMILIES)]
+    for attempt in range(_MOST_ATTEMPTS):
+        overrides, sizes = _draw(np.random.default_rng([number, attempt]), family)
         records = records_of(sizes, n_classes=4)
         try:
             experiment = Experiment.from_config(load_config(overrides), *records)
@@ -105,13 +106,7 @@ def drawn_run(number: int) -> Experiment:
         except InputError:
             continue
         return experiment
-    raise AssertionError(f"no run of {FAMILIES[number % len(FAMILIES)]} is accepted")
-
-
-def _attempts(number: int) -> Iterator[tuple[dict[str, object], list[int]]]:
-    for attempt in range(_MOST_ATTEMPTS):
-        rng = np.random.default_rng([number, attempt])
-        yield _draw(rng, FAMILIES[number % len(FAMILIES)])
+    raise AssertionError(f"no run of {family} is accepted")
 
 
 def _draw(rng: np.random.Generator, family: dict[str, object]) -> tuple[dict[str, object], list]:

@@ -123,9 +123,8 @@ def test_a_quarter_of_the_noise_is_caught(make_system, mechanism, which):
     canaries, line = system.plant(600, which=which)
     noise = noise_of(canaries)
     messages = tuple(scale / 4 for scale in noise.messages)
-    assert_caught(
-        system, canaries, line, with_noise(canaries, steps=noise.steps / 4, messages=messages)
-    )
+    broken = with_noise(canaries, steps=noise.steps / 4, messages=messages)
+    assert_caught(system, canaries, line, broken)
 
 
 @pytest.mark.full
@@ -253,8 +252,7 @@ def test_of_every_head_one_observer_is_audited(make_system):
 
 def test_nothing_private_has_nothing_to_audit(make_system):
     system = make_system(rate=1.0)
-    mechanism = no_privacy(
-        system.network, system.schedule.round_plans(), system.privacy, ThreatConfig()
-    )
+    plans = system.schedule.round_plans()
+    mechanism = no_privacy(system.network, plans, system.privacy, ThreatConfig())
     with pytest.raises(ValueError, match="no bound to audit"):
         audit(replace(system, mechanism=mechanism), 3, AuditConfig(), 0)

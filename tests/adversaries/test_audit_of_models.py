@@ -10,6 +10,7 @@ from m2fdp.core.privacy.ledger import Ledger
 
 WEIGHTS = {"mechanism": "weights", "local_aggregation": {1: 2}}
 PAPER = WEIGHTS | {"calibration": "paper", "epsilon": 1.0}
+ACCOUNTANT = WEIGHTS | {"epsilon": 8.0}
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +23,9 @@ def system(make_system):
     return make
 
 
-def of(name, **changes):
-    return {"paper": PAPER, "accountant": WEIGHTS | {"epsilon": 8.0}}[name] | changes
-
-
 def test_the_papers_noise_is_worth_more_than_its_nominal_epsilon(system):
     """Nominal 1: five hundred copies of each world can show 5.8 at most, and do show 4."""
-    (found,) = system(**of("paper")).audit(500)
+    (found,) = system(**PAPER).audit(500)
     assert found.epsilon_nominal == 1
     assert found.epsilon_lower >= 4
     assert found.epsilon_lower <= found.epsilon_upper
@@ -50,12 +47,12 @@ CASES = {
 def test_the_accountants_noise_stays_below_the_ledger(system, name):
     # A false alarm in all five with probability at most 0.01.
     changes, least = CASES[name]
-    (found,) = system(**of("accountant", **changes)).audit(400, confidence=1 - 0.01 / 10)
+    (found,) = system(**ACCOUNTANT | changes).audit(400, confidence=1 - 0.01 / 10)
     assert least <= found.epsilon_lower <= found.epsilon_upper <= 8
 
 
 def test_so_it_does_below_a_trusted_edge_server(system):
-    (found,) = system(**of("accountant"), untrusted=()).audit(400, confidence=0.998)
+    (found,) = system(**ACCOUNTANT, untrusted=()).audit(400, confidence=0.998)
     assert 0 < found.epsilon_lower <= found.epsilon_upper <= 8
     assert found.releases == 3  # the cloud hears the rounds' ends
 
@@ -73,7 +70,7 @@ def test_so_it_does_below_a_trusted_edge_server(system):
     ids=["a quarter of the noise", "none in local aggregations", "over the step size"],
 )
 def test_builds_with_less_noise_are_caught(system, change):
-    run = system(**of("accountant", epsilon=2.0))
+    run = system(**WEIGHTS, epsilon=2.0)
     canaries, line = run.plant(2 * 100)
     lower, upper = bounds_of(run, with_noise(canaries, **change(noise_of(canaries))), line)
     assert lower > upper
@@ -81,7 +78,7 @@ def test_builds_with_less_noise_are_caught(system, change):
 
 def test_a_build_that_believes_in_2c_over_m_is_caught(system):
     """Its ledger would say 1 or less of the paper's noise."""
-    run = system(**of("paper"))
+    run = system(**PAPER)
     (line,) = audited_lines(run.mechanism.ledger, run.schedule.rounds)
     (account,) = line.account.counts
     believed = replace(

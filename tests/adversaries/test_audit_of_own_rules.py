@@ -18,9 +18,10 @@ from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.algorithms.m2fdp import M2FDP
 from m2fdp.core.engine import round as rounds
 from m2fdp.core.engine import seams
-from m2fdp.core.engine.rules import OwnRule, ProximalStep, Rules, adds_up
+from m2fdp.core.engine.rules import ProximalStep, Rules, adds_up
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment import assembly as calibrating
+from m2fdp.own.rules import OwnRule
 
 SMALL = {
     "topology.fanouts": [2, 2],
@@ -100,82 +101,78 @@ def test_noise_after_the_rule_is_caught(own, monkeypatch, name):
     assert found["epsilon_lower"].max() > found["epsilon_upper"].max()
 
 
-@pytest.mark.parametrize("name", ["Twice", "Often"])
-def test_a_second_call_is_refused_before_anything_is_trained(own, name):
-    with pytest.raises(InputError, match="algorithm = 'own': .* calls descend more than once"):
-        _ = own(RULES[name]).manifest
+class Later(Rule):
+    def __init__(self):
+        self.calls = 0
 
-
-def test_a_second_call_in_a_later_step_is_refused_then(own):
-    class Later(Rule):
-        calls = 0
-
-        def step(self, models, anchors, eta, descend):
-            Later.calls += 1
+    def step(self, models, anchors, eta, descend):
+        self.calls += 1
+        descend(models)
+        if self.calls > 3:
             descend(models)
-            if Later.calls > 3:
-                descend(models)
-
-    with pytest.raises(InputError, match="calls descend more than once in a step"):
-        own(Later(), {"threads": 1}).train()
 
 
-def test_a_rule_that_steps_a_long_model_is_refused(own):
-    """The last bits of what it steps are then far above the noise; and it leaves a short one."""
+class Stretching(Rule):
+    """The last bits of what it steps are far above the noise; and it leaves a short model."""
 
-    class Stretching(Rule):
-        def step(self, models, anchors, eta, descend):
-            models.add_(1e9)
-            descend(models)
-            models.sub_(1e9)
-
-    with pytest.raises(
-        InputError, match="descend with a model so long that rounding tells of a rec"
-    ):
-        own(Stretching(), {"threads": 1}).train()
-
-
-def test_a_refusal_that_the_rule_swallows_is_one_all_the_same(own):
-    class Quiet(Rule):
-        def step(self, models, anchors, eta, descend):
-            descend(models)
-            try:
-                descend(models)
-            except InputError:
-                return
-
-    with pytest.raises(InputError, match="calls descend more than once"):
-        _ = own(Quiet()).manifest
+    def step(self, models, anchors, eta, descend):
+        models.add_(1e9)
+        descend(models)
+        models.sub_(1e9)
 
 
 @pytest.mark.parametrize(
-    ("step", "message"),
+    ("rule", "message"),
     [
-        (lambda self, models, anchors, eta, descend: None, "calls descend not once in a step"),
-        (
-            lambda self, models, anchors, eta, descend: descend(models[:, :5]),
-            "calls descend with another thing than a model like its own",
-        ),
-        (
-            lambda self, models, anchors, eta, descend: 1 / 0,
-            r"fails in a local step: ZeroDivisionError.* \(test_audit_of_own_rules.py, line",
-        ),
+        (Later, "calls descend more than once in a step"),
+        (Stretching, "descend with a model so long that rounding tells of a rec"),
     ],
-    ids=["never", "a part", "error"],
 )
-def test_what_a_rule_gets_wrong_is_one_line(own, step, message):
-    rule = type("Wrong", (Rule,), {"step": step})()
+def test_what_a_rule_gets_wrong_in_a_later_step_is_refused_then(own, rule, message):
+    with pytest.raises(InputError, match=message):
+        own(rule(), {"threads": 1}).train()
+
+
+def wrong(step):
+    return type("Wrong", (Rule,), {"step": step})()
+
+
+def swallowing(self, models, anchors, eta, descend):
+    """A refusal is one all the same."""
+    descend(models)
+    try:
+        descend(models)
+    except InputError:
+        return
+
+
+class Bare:
+    def step(self, models, anchors, eta, descend):
+        descend(models)
+
+
+TWICE = "calls descend more than once"
+WRONG = {
+    "twice": (RULES["Twice"], TWICE),
+    "often": (RULES["Often"], TWICE),
+    "swallowing": (wrong(swallowing), TWICE),
+    "never": (wrong(lambda *given: None), "calls descend not once in a step"),
+    "a part": (
+        wrong(lambda self, models, anchors, eta, descend: descend(models[:, :5])),
+        "calls descend with another thing than a model like its own",
+    ),
+    "error": (
+        wrong(lambda *given: 1 / 0),
+        r"fails in a local step: ZeroDivisionError.* \(test_audit_of_own_rules.py, line",
+    ),
+    "bare": (Bare(), "has a local rule without anchored"),
+}
+
+
+@pytest.mark.parametrize(("rule", "message"), WRONG.values(), ids=WRONG)
+def test_what_a_rule_gets_wrong_is_one_line_before_anything_is_trained(own, rule, message):
     with pytest.raises(InputError, match=f"algorithm = 'own': .*{message}"):
         _ = own(rule).manifest
-
-
-def test_a_rule_that_lacks_something_is_one_line(own):
-    class Bare:
-        def step(self, models, anchors, eta, descend):
-            descend(models)
-
-    with pytest.raises(InputError, match="algorithm = 'own': has a local rule without anchored"):
-        own(Bare())
 
 
 def test_a_rule_sees_one_learner_at_a_time(own):

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.adversaries.copies import audit_config
+from tests.adversaries.copies import System
 from tests.builders import records_of
 
-from m2fdp.adversaries.audit import audit as audit_run
+from m2fdp import load_config
 from m2fdp.adversaries.audit import audited_lines
-from m2fdp.adversaries.canaries import AuditedRun
-from m2fdp.core.config import load_config
 from m2fdp.experiment import Experiment
 
 BASE = {
@@ -62,43 +60,30 @@ def run_of(changes, louder=1.0):
         heads=tuple(of_layer * louder for of_layer in noise.heads),
         messages=tuple(of_layer * louder for of_layer in noise.messages),
     )
-    config = experiment.config
-    run = AuditedRun(
-        experiment.network,
-        replace(mechanism, noise=quiet),
-        experiment.plan.schedule,
-        config.privacy,
-        experiment.samples.sizes,
-    )
-    return run, config.training.rounds
-
-
-def bounds(changes, repetitions, confidence, louder=1.0):
-    run, rounds = run_of(changes, louder)
-    config = audit_config(repetitions, confidence)
-    return audit_run(run, rounds, config, seed=0)
+    schedule, privacy = experiment.plan.schedule, experiment.config.privacy
+    quieter, sizes = replace(mechanism, noise=quiet), experiment.samples.sizes
+    return System(experiment.network, quieter, schedule, privacy, sizes)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_who_reads_a_sum_stays_below_the_ledger(name):
     # One observer each: a false alarm in any with probability at most 0.01.
-    (found,) = bounds(SYSTEMS[name], 400, 1 - 0.01 / len(SYSTEMS))
-    assert found.observer in {"the cloud", "the cloud, its parent", "its untrusted parent"} or (
-        found.observer == "untrusted servers"
-    )
+    (found,) = run_of(SYSTEMS[name]).audit(400, 1 - 0.01 / len(SYSTEMS), seed=0)
+    servers = {"its untrusted parent", "untrusted servers"}
+    assert found.observer in {"the cloud", "the cloud, its parent"} | servers
     assert 0 <= found.epsilon_lower <= found.epsilon_upper
 
 
 @pytest.mark.parametrize("name", ["gradient, one step", "gradient, lock step", "upload, servers"])
 def test_shares_of_one_nth_are_caught(name):
     """Each adds 1/10 of the noise instead of 1/sqrt(10), as if deviations added up."""
-    (found,) = bounds(SYSTEMS[name], 200, 0.95, louder=1 / np.sqrt(10))
+    (found,) = run_of(SYSTEMS[name], louder=1 / np.sqrt(10)).audit(200, seed=0)
     assert found.epsilon_lower > found.epsilon_upper
 
 
 @pytest.mark.parametrize("name", ["gradient, lock step", "upload, servers"])
 def test_the_noise_of_one_member_alone_is_caught(name):
-    run, rounds = run_of(SYSTEMS[name])
+    run = run_of(SYSTEMS[name])
     noise = run.mechanism.noise
 
     def of_one(of_layer):
@@ -109,14 +94,12 @@ def test_the_noise_of_one_member_alone_is_caught(name):
         heads=tuple(of_one(of_layer) for of_layer in noise.heads),
         messages=tuple(of_one(of_layer) for of_layer in noise.messages),
     )
-    run = replace(run, mechanism=replace(run.mechanism, noise=alone))
-    (found,) = audit_run(run, rounds, audit_config(200, 0.95), seed=0)
+    (found,) = replace(run, mechanism=replace(run.mechanism, noise=alone)).audit(200, seed=0)
     assert found.epsilon_lower > found.epsilon_upper
 
 
 def test_the_audit_sees_what_the_reader_sees():
     """Of the sum of ten, not of a single server's message."""
-    run, rounds = run_of({})
-    (line,) = audited_lines(run.mechanism.ledger, rounds)
+    (line,) = audited_lines(run_of({}).mechanism.ledger, BASE["training.rounds"])
     assert line.kind == "cloud"
     assert line.deviation == pytest.approx(line.position.noise * np.sqrt(10))

@@ -6,6 +6,7 @@ import torch
 from tests.adversaries.copies import silent
 
 from m2fdp.adversaries.audit import listen
+from m2fdp.adversaries.heard import heard_by
 
 UPLOAD = {"mechanism": "upload"}
 SYSTEMS = {
@@ -97,7 +98,7 @@ def test_who_listens_changes_nothing(make_system):
 
     # Tapped messages have noises of their own; without noise nothing differs.
     process, plan = silent(canaries).process, canaries.plans[0]
-    with_tap = process.round(process.start(), plan, tap)
+    with_tap = heard_by(process, tap).round(process.start(), plan)
     without = process.round(process.start(), plan)
     assert torch.equal(with_tap.weights, without.weights)
     assert with_tap.weights.any()

@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 import torch
 from tests.adversaries.copies import shown_by
-from tests.builders import process_of
+from tests.builders import premises_of, process_of
+from tests.convergence.settings import network_of
 from torch import nn
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.membership import Rule, epsilon_bound
 from m2fdp.chance.joining import joined_unseen, of_those
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards, draw_participants
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import seeded
-from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, Participation, noise_plan
-from m2fdp.core.topology.trust import draw_trust
+from m2fdp.core.topology.network import Participation
 from m2fdp.zones.offices import Offices, in_office
 
 ZONES, RATE, DELTA, ALPHA = 40_000, 0.25, 0.01, 0.005
@@ -43,21 +41,13 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
     """Zones of one device each, which has a record that pulls as far as clipping lets it, or none,
     beside so many others that pull as far: what the cloud is sent of each, who has the record, who
     joined, and the ledger. The record is all that the device has, or one of many."""
-    tree = tree_from_fanouts([zones, 1])
-    trust = draw_trust(tree, [1.0], 0)
-    participation = Participation(RATE, np.ones(zones))
-    places = noise_plan(tree, trust)
-    network = Network(tree, trust, places, participation=participation, members_serve=elected)
+    by_chance = Participation(RATE, np.ones(zones))
+    network = network_of([zones, 1], [1.0])
+    network = replace(network, participation=by_chance, members_serve=elected)
     plans = Schedule(1, 2, {}, 0.5, "constant").round_plans()
-    privacy = PrivacyConfig(
-        mechanism=mechanism_name,
-        unit="record" if beside else "device",
-        calibration="multiplier",
-        noise_multiplier=1.0,
-        delta=DELTA,
-    )
-    ones, sizes = np.ones(zones), np.full(zones, 1 + beside)
-    mechanism = build_mechanism(Premises(network, sizes, ones, plans, privacy, ThreatConfig()))
+    multiplier = {"calibration": "multiplier", "noise_multiplier": 1.0, "delta": DELTA}
+    unit = {"mechanism": mechanism_name, "unit": "record" if beside else "device"}
+    mechanism = build_mechanism(premises_of(network, plans, multiplier | unit, sizes=1 + beside))
     noise = replace(
         mechanism.noise,
         steps=mechanism.noise.steps / weaker,
@@ -67,7 +57,7 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
     features = torch.ones(zones * (1 + beside), 1, 1, 1, dtype=torch.float64)
     pulls = np.concatenate([has_data[:, None], np.ones((zones, beside), bool)], axis=1)
     labels = torch.as_tensor(pulls.flatten(), dtype=torch.int64)
-    shards = Shards(features, labels, sizes, ones)
+    shards = Shards(features, labels, np.full(zones, 1 + beside), np.ones(zones))
     randomness = seeded(3, b"joining")
     mechanism = replace(mechanism, noise=noise)
     process = process_of(network, mechanism, pulled(), shards, randomness, chunk_size=8192)
@@ -77,7 +67,7 @@ def one_round(mechanism_name, weaker=1.0, elected=False, beside=0, zones=ZONES):
         if layer == 1:
             sent.append(models[:, 0].clone().numpy())
 
-    process.round(process.start(), plans[0], tap)
+    heard_by(process, tap).round(process.start(), plans[0])
     joined = draw_participants(network, randomness.sampling, 1)
     # Of a zone of one device there is nobody else to elect.
     indices = np.arange(zones)

@@ -7,18 +7,16 @@ import pytest
 import torch
 from tests.adversaries.copies import epsilon_shown
 from tests.adversaries.test_joining import pulled
-from tests.builders import experiment_of, process_of
+from tests.builders import experiment_of, premises_of, process_of
+from tests.convergence.settings import network_on
 
 from m2fdp.adversaries.audit import listen, log_ratios, window_laws
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.membership import Rule, epsilon_bound
-from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.builders import tree_from_fanouts
-from m2fdp.core.topology.network import Network, noise_plan
-from m2fdp.core.topology.trust import all_untrusted
 from m2fdp.selection.accounting import Procedure, split_target
 
 COPIES, DELTA = 6000, 1e-2
@@ -80,17 +78,15 @@ def test_no_chance_of_being_drawn_is_that_of_all_runs_of_a_search(together):
     more than the ledger of the four says. A bound is wrong with a probability of 1 %, over seeds.
     """
     n_devices = 2 * COPIES
-    tree, ones = tree_from_fanouts([n_devices]), np.ones(n_devices)
-    nobody = all_untrusted(tree)
-    network = Network(tree, nobody, noise_plan(tree, nobody))
-    plans, rates = Schedule(1, 1, {}, 0.5, "constant").round_plans(), 0.1 * ones
-    privacy = PrivacyConfig(calibration="multiplier", noise_multiplier=0.6, delta=DELTA)
-    premises = Premises(network, 10 * ones, rates, plans, privacy, ThreatConfig())
+    network = network_on(tree_from_fanouts([n_devices]))
+    plans = Schedule(1, 1, {}, 0.5, "constant").round_plans()
+    privacy = {"calibration": "multiplier", "noise_multiplier": 0.6, "delta": DELTA}
+    premises = premises_of(network, plans, privacy, sizes=10, rates=0.1)
     mechanism, present = build_mechanism(premises), np.arange(n_devices) % 2 == 1
     labels = torch.zeros(n_devices, 10, dtype=torch.int64)
     labels[present, 0] = 1
     features = torch.ones(10 * n_devices, 1, 1, 1, dtype=torch.float64)
-    shards = Shards(features, labels.flatten(), np.full(n_devices, 10), rates)
+    shards = Shards(features, labels.flatten(), np.full(n_devices, 10), premises.rates)
     scores, first = np.zeros(n_devices), None
 
     def tap(direction, layer, models):
@@ -100,7 +96,7 @@ def test_no_chance_of_being_drawn_is_that_of_all_runs_of_a_search(together):
         first = first or draws
         draws = replace(draws, sampling=first.sampling) if together else draws
         process = process_of(network, mechanism, pulled(), shards, draws, chunk_size=4096)
-        process.round(process.start(), plans[0], tap)
+        heard_by(process, tap).round(process.start(), plans[0])
     rule = Rule(True, 3.3 * scores[~present].std())
     lower = epsilon_bound(rule, scores[~present], scores[present], DELTA, 0.005)
     whole = all_trained_on(mechanism.ledger, [mechanism.ledger] * 3).epsilon("cloud")

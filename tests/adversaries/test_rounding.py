@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from tests.builders import experiment_of
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.rules import any_length
 from m2fdp.core.privacy.mechanisms import silence
@@ -43,11 +44,11 @@ def largest_excess(longer: float) -> float:
         if longer > 1:
             simulation = replace(simulation, rules=unlimited)
         heard = {}
-        EXPERIMENT.process(simulation).round(
-            State(0, weights),
-            plan,
-            lambda way, layer, sent: heard.update({(way, layer): sent.clone()}),
-        )
+
+        def tap(way, layer, sent):
+            heard[way, layer] = sent.clone()
+
+        heard_by(EXPERIMENT.process(simulation), tap).round(State(0, weights), plan)
         return heard["up", 2][0].double()
 
     shards = EXPERIMENT.shards()

@@ -9,7 +9,7 @@ from tests.builders import experiment_of
 
 from m2fdp.adversaries.views import overhear
 from m2fdp.core.errors import InputError
-from m2fdp.core.privacy.mechanisms.base import silence
+from m2fdp.core.privacy.mechanisms import silence
 from m2fdp.core.privacy.premises import weights_up_to
 from m2fdp.core.topology.network import heads_of
 
@@ -23,6 +23,7 @@ TRUSTED = {"topology.trust.ratios": [1.0]}
 STAR = {"algorithm": "pedpfl"}
 SUMS = {"secure_aggregation.noise": "shared"}
 IN_ZONES, ABOVE, BOTH = ({"secure_aggregation.layers": layers} for layers in ([2], [1], [1, 2]))
+FOR_CLOUD = IN_ZONES | {"secure_aggregation.decode": "cloud"}
 
 
 def messages_of(experiment, observer, silent=False, rounds=1):
@@ -66,12 +67,7 @@ def noise_and_claim(experiment, observer):
         (UPLOAD | IN_ZONES, "servers", "a sum of 3 messages", 3),
         (UPLOAD | SUMS | IN_ZONES, "servers", "a sum of 3 messages", 3),
         (UPLOAD | TRUSTED | SUMS | ABOVE, "cloud", "a sum of 3 messages", 9),
-        (
-            UPLOAD | SUMS | IN_ZONES | {"secure_aggregation.decode": "cloud"},
-            "cloud",
-            "a sum of 9 devices' messages",
-            9,
-        ),
+        (UPLOAD | SUMS | FOR_CLOUD, "cloud", "a sum of 9 devices' messages", 9),
         (UPLOAD | STAR, "siblings", "a broadcast, less its own message", 8),
         (UPLOAD | STAR, "public", "the final model", 9),
     ],

@@ -75,26 +75,19 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
     assert float(loaded.progress.course_state["beta"]) == 2 / 3
 
 
-def test_the_last_two_are_kept_and_half_written_ones_are_not(tmp_path):
-    for round_ in (5, 10, 100):
+@pytest.mark.parametrize(
+    ("rounds", "kept", "left"),
+    [((5, 10, 100, 1000), 2, [100, 1000]), ((5, 10, 10), 1, [10]), ((10, 20, 15), 2, [10, 15])],
+    ids=["the last two", "one where that is asked", "none of later rounds"],
+)
+def test_which_are_kept_and_half_written_ones_are_not(tmp_path, rounds, kept, left):
+    *earlier, last = rounds
+    for round_ in earlier:
         save(tmp_path, checkpoint(round_))
         (tmp_path / ".77.round-00000015.ckpt").write_bytes(b"half")
-    save(tmp_path, checkpoint(1000))
-    assert rounds_in(tmp_path) == ["round-00000100.ckpt", "round-00001000.ckpt"]
-
-
-def test_one_alone_is_kept_where_that_is_asked(tmp_path):
-    for round_ in (5, 10):
-        save(tmp_path, checkpoint(round_))
-    save(tmp_path, checkpoint(10), kept=1)
-    assert rounds_in(tmp_path) == ["round-00000010.ckpt"]
-
-
-def test_a_checkpoint_replaces_those_of_later_rounds(tmp_path):
-    for round_ in (10, 20, 15):
-        save(tmp_path, checkpoint(round_))
-    assert load_latest(tmp_path)[0].progress.state.round == 15
-    assert rounds_in(tmp_path) == ["round-00000010.ckpt", "round-00000015.ckpt"]
+    save(tmp_path, checkpoint(last), kept)
+    assert load_latest(tmp_path)[0].progress.state.round == last
+    assert rounds_in(tmp_path) == [f"round-{round_:08}.ckpt" for round_ in left]
 
 
 def test_cleared_or_never_there_is_none(tmp_path):

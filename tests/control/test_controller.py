@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.builders import process_of
 from tests.convergence.settings import network_of, network_on
 
+from m2fdp import load_config
 from m2fdp.control.config import ControlConfig
-from m2fdp.control.controller import Controller, before_training, plan_round, step_parameter
 from m2fdp.control.gaps import PapersGap
 from m2fdp.control.problem import (
     Choice,
@@ -23,23 +23,20 @@ from m2fdp.control.problem import (
     solve,
     terms_at,
 )
+from m2fdp.control.run import Controller, ControllerState, plan_round
 from m2fdp.convergence.bound import network_terms, noise_factor
 from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import (
-    Config,
     PrivacyConfig,
-    ResourcesConfig,
     ThreatConfig,
-    TopologyConfig,
-    TrainingConfig,
-    TrustConfig,
 )
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import tree_from_edges
 from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links
+from m2fdp.given.edges import tree_from_edges
 
 M = 7840
 PRIVACY = PrivacyConfig(
@@ -221,11 +218,11 @@ def test_terms_are_js():
         links = Links(network, step_alone(network), M, ResourcesConfig())
         cost = links.round(Schedule(1, steps, {1: 5}, 1, "constant").layers())
         terms = terms_at(controller.problem, Choice(steps, size, size), remaining)
-        assert terms.energy_j == pytest.approx(remaining / steps * cost.energy_j)
-        assert terms.delay_s == pytest.approx(remaining / steps * cost.delay_s)
+        assert terms.energy_term_j == pytest.approx(remaining / steps * cost.energy_j)
+        assert terms.delay_term_s == pytest.approx(remaining / steps * cost.delay_s)
         factor = noise_factor(2, M, steps, 0.1, 1, 1e-5)
         total = network_terms(network, [1, 1]).total
-        assert terms.gap == pytest.approx(float(factor * total))
+        assert terms.gap_term == pytest.approx(float(factor * total))
 
 
 def test_shares_are_relative_to_the_first_round():
@@ -236,8 +233,8 @@ def test_shares_are_relative_to_the_first_round():
     assert first.objective == 9
     later = terms_at(problem, Choice(10, 5, 5), 100)
     assert later.gap_share == pytest.approx(2**4)
-    assert later.energy_share == pytest.approx(later.energy_j / first.energy_j)
-    assert later.delay_share == pytest.approx(later.delay_s / first.delay_s)
+    assert later.energy_share == pytest.approx(later.energy_term_j / first.energy_term_j)
+    assert later.delay_share == pytest.approx(later.delay_term_s / first.delay_term_s)
     expected = 2 * later.energy_share + 3 * later.delay_share + 4 * later.gap_share
     assert later.objective == pytest.approx(expected)
 
@@ -247,7 +244,7 @@ def test_each_kind_of_subnet_lowers_its_own_noise():
     problem = controller_of(network_of([4, 5], [0.5])).problem
     for s_t, s_u in product((1, 3, 5), (2, 4)):
         expected = 1 / s_t**2 + 0.5 / s_u + 0.5
-        gap = terms_at(problem, Choice(1, s_t, s_u), 200).gap
+        gap = terms_at(problem, Choice(1, s_t, s_u), 200).gap_term
         assert gap == pytest.approx(float(noise_factor(2, M, 1, 0.1, 1, 1e-5)) * expected)
 
 
@@ -269,7 +266,7 @@ def test_small_subnets_give_all_their_devices():
     controller = controller_of(network)
     assert controller.problem.grid.start == Choice(5, 3, 3)
     # b has two devices, so s_{L-1} of its kind stays 2.
-    gaps = [terms_at(controller.problem, Choice(1, 3, size), 200).gap for size in (1, 2, 3)]
+    gaps = [terms_at(controller.problem, Choice(1, 3, size), 200).gap_term for size in (1, 2, 3)]
     assert gaps[0] > gaps[1] == gaps[2]
 
 
@@ -284,15 +281,10 @@ def test_large_subnets_are_looked_at_in_128_sizes():
 # Rounds
 
 
-def test_step_parameter():
-    assert step_parameter(1.0, 2.0, local_steps=5, total_steps=200) == 1 / 400
-    assert step_parameter(3.0, 2.0, local_steps=5, total_steps=4) == pytest.approx(0.3)
-
-
 def test_a_run_starts_with_everybody_and_spends_tau_exactly():
     controller = controller_of(network_of([4, 5], [0.5]), step_size_factor=8.0, tau=203)
-    state, betas, controls = before_training(controller), iter(np.linspace(1, 3, 1000)), []
-    assert (state.remaining, state.local_steps) == (203, 5)
+    state, controls = ControllerState(controller.problem.total_steps), []
+    betas = iter(np.linspace(1, 3, 1000))
     while state.remaining:
         control, state = plan_round(controller, state, next(betas))
         controls.append(control)
@@ -310,7 +302,7 @@ def test_a_run_starts_with_everybody_and_spends_tau_exactly():
 
 def test_a_budget_below_the_first_rounds_steps_is_kept():
     controller = controller_of(network_of([4, 5], [0.5]), tau=3)
-    control, state = plan_round(controller, before_training(controller), 1.0)
+    control, state = plan_round(controller, ControllerState(controller.problem.total_steps), 1.0)
     assert control.choice.local_steps == 3
     assert state.remaining == 0
 
@@ -331,7 +323,7 @@ def fastest(call, repetitions=20):
 @pytest.mark.parametrize("fanouts", [[1000, 10], [100, 100], [10, 1000]])
 def test_choosing_takes_less_than_5_ms_at_10_000_devices(fanouts):
     controller = controller_of(network_of(fanouts, [0.5]), max_local_steps=40, tau=4000)
-    _, state = plan_round(controller, before_training(controller), 1.0)
+    _, state = plan_round(controller, ControllerState(controller.problem.total_steps), 1.0)
     assert fastest(lambda: plan_round(controller, state, 1.0)) < 5e-3
 
 
@@ -344,9 +336,9 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
     from m2fdp.core.engine.minibatches import Shards
     from m2fdp.core.models.registry import build_model
 
-    topology = TopologyConfig(fanouts=[10, 5], trust=TrustConfig(ratios=[0.5]))
-    training = TrainingConfig(rounds=10, local_steps=5, learning_rate=0.5)
-    plan = build_plan(Config(topology=topology, training=training))
+    training = {"training.rounds": 10, "training.local_steps": 5, "training.learning_rate": 0.5}
+    topology = {"topology.fanouts": [10, 5], "topology.trust.ratios": [0.5]}
+    plan = build_plan(load_config(topology, training))
     mechanism = no_privacy(plan.network, plan.schedule.round_plans(), PRIVACY, ThreatConfig())
     shards = Shards(
         torch.rand(3000, 1, 28, 28), torch.randint(10, (3000,)), np.full(50, 60), np.ones(50)
@@ -356,6 +348,6 @@ def test_choosing_takes_less_than_1_percent_of_a_round_at_50_devices():
     (round_, *_) = plan.schedule.round_plans()
     start = process.start()
     controller = controller_of(plan.network, max_local_steps=40)
-    _, state = plan_round(controller, before_training(controller), 1.0)
+    _, state = plan_round(controller, ControllerState(controller.problem.total_steps), 1.0)
     choosing = fastest(lambda: plan_round(controller, state, 1.0))
     assert choosing < 0.01 * fastest(lambda: process.round(start, round_), 5)

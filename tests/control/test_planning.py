@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import digits, records_of
 
+from m2fdp import load_config
 from m2fdp.control.config import ControlConfig
-from m2fdp.control.controller import before_training, plan_round
 from m2fdp.control.gaps import NOTHING, MechanismGap
 from m2fdp.control.problem import Choice, ChoiceGrid, plan_problem, solve, terms_at
-from m2fdp.control.run import prices_of
+from m2fdp.control.run import ControllerState, plan_round, prices_of
 from m2fdp.convergence.descent import round_noise
 from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, raised, smoothness_of
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.schedule.schedule import Schedule
@@ -95,16 +94,11 @@ def test_planning_is_brute_force_over_tau_the_step_size_and_every_choice(seed, a
                 objective = sum(x * share for x, share in zip(alphas, shares, strict=True))
                 if total in np.geomspace(1, 36, 48).round():
                     assert found <= objective * (1 + 1e-9)
-    own = gap_by_hand(
-        landscape,
-        spread(problem.total_steps),
-        first.local_steps,
-        -(-problem.total_steps // first.local_steps),
-        problem.total_steps / (-(-problem.total_steps // first.local_steps) * first.local_steps),
-        gamma,
-        grid.place(first),
-    )
-    assert terms_at(problem, first, problem.total_steps).gap == pytest.approx(own)
+    total, steps = problem.total_steps, first.local_steps
+    rounds = -(-total // steps)
+    share, at = total / (rounds * steps), grid.place(first)
+    own = gap_by_hand(landscape, spread(total), steps, rounds, share, gamma, at)
+    assert terms_at(problem, first, total).gap_term == pytest.approx(own)
 
 
 @settings(max_examples=40, deadline=None)
@@ -161,22 +155,15 @@ def make(tmp_path_factory):
     edges.write_text(EDGES)
     records = records_of([12] * 6)
 
+    usual = {"rounds": 12, "local_steps": 2, "batch_size": None, "step_size": "constant"}
+    trust = {"ratios": None, "untrusted": ["B"]}
+
     def make(privacy=None, training=None, sums=None, on_digits=False, controlled=True, **control):
         blocks = {
-            "topology": {
-                "fanouts": None,
-                "edges": str(edges),
-                "trust": {"ratios": None, "untrusted": ["B"]},
-            },
+            "topology": {"fanouts": None, "edges": str(edges), "trust": trust},
             "model": {"name": "softmax"},
             "dataset": {"scale": "unit_norm"},
-            "training": {
-                "rounds": 12,
-                "local_steps": 2,
-                "batch_size": None,
-                "step_size": "constant",
-            }
-            | (training or {}),
+            "training": usual | (training or {}),
             "privacy": {"epsilon": 4, "clipping_norm": 0.5} | (privacy or {}),
             "control": {"enabled": True, "max_local_steps": 6} | control if controlled else {},
             "secure_aggregation": sums or {},
@@ -202,7 +189,7 @@ def test_priced_noise_is_what_a_calibrated_run_draws(make, privacy, local_steps,
     experiment = make(privacy, aggregate)
     schedule = experiment.plan.schedule
     total = training["rounds"] * local_steps
-    prices = spread_of(experiment)
+    prices = prices_of(experiment)
     spread, at = prices(total), prices.grid.place(Choice(local_steps, size, size))
     alone = make(privacy, aggregate | training | {"participants": size}, controlled=False)
     mechanism = alone.calibrate().mechanism
@@ -216,16 +203,11 @@ def test_priced_noise_is_what_a_calibrated_run_draws(make, privacy, local_steps,
     assert spread.noise[at] == pytest.approx(drawn.arriving, rel=0.02)
 
 
-def spread_of(experiment):
-    """What the experiment's controller is planned by."""
-    return prices_of(experiment, experiment.model)
-
-
 def test_all_rounds_are_planned_before_training_and_verified(make):
     experiment = make(on_digits=True, dissimilarity=0.1)
     controller = experiment.controller
     trained = experiment.train().metrics
-    state, rounds = before_training(controller), []
+    state, rounds = ControllerState(controller.problem.total_steps), []
     while state.remaining:
         control, state = plan_round(controller, state, 1.0)
         rounds.append(control)
@@ -246,7 +228,7 @@ def test_sums_are_priced(make, privacy):
     summed = make(privacy, local, {"layers": [2], "noise": "shared"}, True, dissimilarity=0.1)
     energies = [e.controller.problem.grid.energy_j for e in (alone, summed)]
     assert (energies[1] > energies[0]).all()
-    noises = [spread_of(e)(12).noise[:, -1, -1] for e in (alone, summed)]
+    noises = [prices_of(e)(12).noise[:, -1, -1] for e in (alone, summed)]
     assert (noises[1] < noises[0]).all()
     trained = summed.train().metrics
     rounds, plan = trained["round"].tolist(), summed.run_plan
@@ -301,20 +283,18 @@ def test_a_loss_without_a_known_curvature_asks_for_a_declared_beta(make):
 
 @pytest.mark.full
 def test_planning_300_rounds_at_10_000_devices_takes_5_seconds_at_most():
-    config = load_config(
-        {
-            "topology": {"fanouts": [100, 100], "trust": {"ratios": [0.5]}},
-            "partition": {"scheme": "iid", "samples_per_device": None},
-            "training": {"rounds": 300, "local_steps": 1, "batch_size": None},
-            "privacy": {"delta": 1e-5},
-            "control": {"enabled": True, "smoothness": 1.0, "dissimilarity": 0.1},
-        }
-    )
-    experiment = Experiment.from_config(config, *records_of([2] * 10_000))
+    changes = {
+        "topology": {"fanouts": [100, 100], "trust": {"ratios": [0.5]}},
+        "partition": {"scheme": "iid", "samples_per_device": None},
+        "training": {"rounds": 300, "local_steps": 1, "batch_size": None},
+        "privacy": {"delta": 1e-5},
+        "control": {"enabled": True, "smoothness": 1.0, "dissimilarity": 0.1},
+    }
+    experiment = Experiment.from_config(load_config(changes), *records_of([2] * 10_000))
     _ = experiment.plan, experiment.samples, experiment.model
     started = perf_counter()
     controller = experiment.controller
-    state = before_training(controller)
+    state = ControllerState(controller.problem.total_steps)
     while state.remaining:
         _, state = plan_round(controller, state, 1.0)
     assert perf_counter() - started < 5
@@ -324,7 +304,7 @@ def test_a_longer_gap_has_more_rounds():
     """300 rounds of one step: the mechanism's gap falls with tau where there is no noise."""
     zeros = np.zeros((1, 1, 1))
     landscape, steps = Landscape(1.0, 1.0, 1.0, 1.0), np.array([1])
-    gap = MechanismGap(landscape, RoundSpread(*[zeros] * 4), steps, 300, 1.0, StepSums(300))
+    gap = MechanismGap(landscape, RoundSpread(*[zeros] * 4), steps, 1.0, StepSums(300))
     values = [gap.over(NOTHING, total).item() for total in (1, 10, 100, 300)]
     assert values == sorted(values, reverse=True)
     assert values[0] == pytest.approx(2 * sqrt(2))

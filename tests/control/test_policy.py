@@ -1,21 +1,23 @@
 """Controlled rounds: what is planned is what is trained, billed and accounted."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from tests.builders import records_of
 
-from m2fdp.control import controller as policies
-from m2fdp.control.controller import before_training, plan_round
-from m2fdp.core.config import ResourcesConfig, load_config
+from m2fdp import load_config
+from m2fdp.control import run as policies
+from m2fdp.control.run import ControllerState, plan_round
 from m2fdp.core.engine.process import State
-from m2fdp.core.engine.training import CourseState, Decision, Progress
+from m2fdp.core.engine.training import CourseState, Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.schedule.schedule import Schedule
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links
 from m2fdp.experiment import Experiment
 
@@ -31,20 +33,14 @@ def make(tmp_path_factory):
     edges.write_text(EDGES)
     records = records_of([12] * 7)
 
+    usual = {"batch_size": 6, "learning_rate": 123.0, "step_size": "inverse_sqrt"}
+    trust = {"ratios": None, "untrusted": ["B"]}
+
     def make(privacy=GRADIENT, smoothness="estimated", rounds=8, controlled=True, **control):
         config = load_config(
             {
-                "topology": {
-                    "fanouts": None,
-                    "edges": str(edges),
-                    "trust": {"ratios": None, "untrusted": ["B"]},
-                },
-                "training": {
-                    "rounds": rounds,
-                    "batch_size": 6,
-                    "learning_rate": 123.0,
-                    "step_size": "inverse_sqrt",
-                },
+                "topology": {"fanouts": None, "edges": str(edges), "trust": trust},
+                "training": usual | {"rounds": rounds},
                 "privacy": privacy,
                 "control": {"enabled": True, "gap": "papers", "smoothness": smoothness}
                 | {"max_local_steps": 6, "tau": 20, "alpha_3": 0.1}
@@ -79,19 +75,14 @@ class Setting:
             decision = self.policy.decide(Progress(state, course_state=course_state))
             state = self.process.round(state, decision.plan)
             course_state = self.policy.learn(state, course_state)
-            done.append(Done(state, decision, course_state))
+            done.append(Done(state, decision.logged, course_state))
         return done
 
 
-@dataclass(frozen=True, eq=False)
-class Done:
+class Done(NamedTuple):
     state: State
-    decision: Decision
+    decisions: dict[str, float]
     course_state: CourseState
-
-    @property
-    def decisions(self):
-        return self.decision.logged
 
 
 @pytest.mark.parametrize("tau", [20, 23, 3])
@@ -99,7 +90,7 @@ def test_the_plan_is_what_the_controller_chooses_and_never_passes_tau(make, tau)
     setting = make(tau=tau, rounds=40)
     steps = [len(round_.layers) for round_ in setting.plan.rounds]
     assert sum(steps) == tau
-    between = before_training(setting.experiment.controller)
+    between = ControllerState(setting.experiment.controller.problem.total_steps)
     children = np.array([3, 4])
     for t, round_ in enumerate(setting.plan.rounds, start=1):
         control, between = plan_round(setting.experiment.controller, between, beta=0.1 * t)

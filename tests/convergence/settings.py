@@ -1,10 +1,8 @@
 """Networks and mechanisms as tests of the bounds want them."""
 
-import numpy as np
+from tests.builders import premises_of
 
-from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.calibration import build_mechanism
-from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, draw_trust
@@ -23,7 +21,5 @@ def network_of(fanouts, ratios, participants=None):
 
 def mechanism_of(network, schedule, privacy, sizes=9, rates=1.0):
     """A calibrated one, of equal devices unless arrays say otherwise."""
-    devices = (np.full(network.tree.n_devices, each) for each in (sizes, rates))
-    return build_mechanism(
-        Premises(network, *devices, schedule.round_plans(), privacy, ThreatConfig())
-    )
+    plans = schedule.round_plans()
+    return build_mechanism(premises_of(network, plans, privacy, sizes=sizes, rates=rates))

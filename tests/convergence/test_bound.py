@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.convergence.settings import network_of, network_on
+from tests.convergence.settings import network_of
 
 from m2fdp.convergence.bound import (
     Constants,
@@ -20,52 +20,40 @@ from m2fdp.convergence.bound import (
     trust_shares,
 )
 from m2fdp.convergence.descent import RoundNoise, descent_bound
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.given.edges import tree_from_edges
+
+# Fan-outs, shares of trusted servers and alphas; weights, A, B, C and their sum.
+BY_HAND = {
+    # p_1 = 1/2, s_1 = 5, alpha = (2, 3).
+    # l = 1: A = 1/2 · 4/25 = 0.08; B has m = 1 only, so 0.08 again; C = 1/2 · 9/5 = 0.9.
+    # l = 2: A = 1 · 9 = 9; B is an empty sum; C = 9. Weights (1 - 0)^2 = 1 and (1 - 1/2)^2 = 1/4.
+    # Sum: 1 · 1.06 + 1/4 · 18 = 5.56.
+    "two layers": (
+        *([10, 5], [0.5], [2, 3]),
+        *([1, 0.25], [0.08, 9], [0.08, 0], [0.9, 9], 5.56),
+    ),
+    # p_1 = 1/2, p_2 = 1/4, s_1 = 4, s_2 = 2, alpha = (1, 2, 3).
+    # l = 3: A = C = 9, B = 0, weight (3/4)^2 = 9/16: 10.125.
+    # l = 2: A = 1/4 · 4/4 = 0.25; B = 0.25; C = 3/4 · 9/2 = 3.375; weight 1/4: 0.96875.
+    # l = 1: A = 1/2 · 1/64 = 0.0078125; B = 0.0078125 [m = 1] + 1/2 · 1/4 · 4/(4 · 4) [m = 2]
+    #        = 0.0390625; C = 1/2 · 3/4 · 9/8 = 0.421875; weight 1: 0.46875.
+    "three layers": (
+        *([2, 4, 2], [0.5, 0.25], [1, 2, 3], [1, 0.25, 0.5625], [0.0078125, 0.25, 9]),
+        *([0.0390625, 0.25, 0], [0.421875, 3.375, 9], 0.46875 + 0.96875 + 10.125),
+    ),
+    "a star has no products": ([7], [], [3], [1], [9], [0], [9], 18),
+}
 
 
-def values(terms):
-    return [
-        [float(entry) for entry in group] for group in (terms.weights, terms.a, terms.b, terms.c)
-    ]
-
-
-def test_two_layers_by_hand():
-    """p_1 = 1/2, s_1 = 5, alpha = (2, 3).
-
-    l = 1: A = 1/2 · 4/25 = 0.08; B has m = 1 only, so 0.08 again; C = 1/2 · 9/5 = 0.9.
-    l = 2: A = 1 · 9 = 9; B is an empty sum; C = 9. Weights (1 - 0)^2 = 1 and (1 - 1/2)^2 = 1/4.
-    Sum: 1 · 1.06 + 1/4 · 18 = 5.56.
-    """
-    terms = network_terms(network_of([10, 5], [0.5]), alphas=[2, 3])
-    weights, a, b, c = values(terms)
-    assert weights == [1, 0.25]
-    assert a == pytest.approx([0.08, 9])
-    assert b == pytest.approx([0.08, 0])
-    assert c == pytest.approx([0.9, 9])
-    assert float(terms.total) == pytest.approx(5.56)
-
-
-def test_three_layers_by_hand():
-    """p_1 = 1/2, p_2 = 1/4, s_1 = 4, s_2 = 2, alpha = (1, 2, 3).
-
-    l = 3: A = C = 9, B = 0, weight (3/4)^2 = 9/16: 10.125.
-    l = 2: A = 1/4 · 4/4 = 0.25; B = 0.25; C = 3/4 · 9/2 = 3.375; weight 1/4: 0.96875.
-    l = 1: A = 1/2 · 1/64 = 0.0078125; B = 0.0078125 [m = 1] + 1/2 · 1/4 · 4/(4 · 4) [m = 2]
-           = 0.0390625; C = 1/2 · 3/4 · 9/8 = 0.421875; weight 1: 0.46875.
-    """
-    terms = network_terms(network_of([2, 4, 2], [0.5, 0.25]), alphas=[1, 2, 3])
-    weights, a, b, c = values(terms)
-    assert weights == [1, 0.25, 0.5625]
-    assert a == pytest.approx([0.0078125, 0.25, 9])
-    assert b == pytest.approx([0.0390625, 0.25, 0])
-    assert c == pytest.approx([0.421875, 3.375, 9])
-    assert float(terms.total) == pytest.approx(0.46875 + 0.96875 + 10.125)
-
-
-def test_a_star_has_no_products():
-    network = network_on(tree_from_fanouts([7]))
-    assert values(network_terms(network, alphas=[3])) == [[1], [9], [0], [9]]
+@pytest.mark.parametrize("case", BY_HAND)
+def test_terms_by_hand(case):
+    fanouts, ratios, alphas, weights, a, b, c, total = BY_HAND[case]
+    terms = network_terms(network_of(fanouts, ratios), alphas)
+    assert list(terms.weights) == weights
+    for found, expected in ((terms.a, a), (terms.b, b), (terms.c, c), ([terms.total], [total])):
+        assert [float(entry) for entry in found] == pytest.approx(expected)
 
 
 def test_shares_of_an_uneven_tree():
@@ -96,11 +84,7 @@ def test_fewer_participants_average_less():
 def literal(shares, fanouts, alphas):
     """J eq. 20 and the sum of eq. 19 (b), index by index; s[l], alpha[l], p[l] as printed."""
     depth = len(alphas)
-    s, alpha = {}, {}
-    for index in range(1, depth):
-        s[index] = fanouts[index - 1]
-    for index in range(1, depth + 1):
-        alpha[index] = alphas[index - 1]
+    s, alpha = dict(enumerate(fanouts, start=1)), dict(enumerate(alphas, start=1))
     p_min, p_max = dict(enumerate(shares.smallest)), dict(enumerate(shares.largest))
     total, by_layer = 0.0, []
     for l in range(1, depth + 1):  # noqa: E741

@@ -6,20 +6,20 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from tests.builders import process_of, quadratic
+from tests.builders import one_record_each, process_of, quadratic, without_noise
 from tests.convergence.settings import mechanism_of, network_on
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.convergence.bound import Constants
 from m2fdp.convergence.descent import RoundNoise, descent_bound, round_noise
-from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
-from m2fdp.core.engine.minibatches import Shards
-from m2fdp.core.engine.process import State, run_rounds
+from m2fdp.convergence.measurement import run_rounds
+from m2fdp.core.config import ModelConfig, PrivacyConfig
+from m2fdp.core.engine.process import State
 from m2fdp.core.models.registry import build_model
-from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, no_noise
-from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.core.topology.trust import explicit_trust
+from m2fdp.given.edges import tree_from_edges
 
 DEEP = [
     ("cloud", "A"), ("cloud", "B"), ("A", "a"), ("B", "b"), ("B", "c"),
@@ -37,10 +37,7 @@ def silent_data(network, privacy, schedule, down=None):
     Args:
         down: what each server adds to its broadcasts, by layer, if any does.
     """
-    n = network.tree.n_devices
-    shards = Shards(
-        torch.zeros(n, 1, 8, 8), torch.zeros(n, dtype=torch.int64), np.ones(n, int), np.ones(n)
-    )
+    shards = one_record_each(torch.zeros(network.tree.n_devices, 1, 8, 8))
     mechanism = mechanism_of(network, schedule, privacy, rates=0.5)
     if down is not None:
         mechanism = replace(mechanism, noise=replace(mechanism.noise, broadcasts=down))
@@ -88,7 +85,7 @@ def test_gathered_noise_is_that_of_the_models_that_devices_take_over():
             taken.append(models.double().square().sum(dim=1).mean())
 
     for t, plan in enumerate(schedule.round_plans()):
-        process.round(State(t, torch.zeros(640)), plan, tap)
+        heard_by(process, tap).round(State(t, torch.zeros(640)), plan)
     assert len(taken) == 40
     # Only B is untrusted: its model carries noise, A's none.
     assert torch.stack(taken).mean() / 0.5**2 == pytest.approx(
@@ -129,15 +126,8 @@ def test_bound_by_hand():
 
 def quadratic_run(mechanism, network, schedule, centres):
     """The global models w^(1)…w^(T+1) of devices with F_j = (w - c_j)²/2: float64 (T+1,)."""
-    n = len(centres)
-    shards = Shards(
-        torch.tensor(centres).view(n, 1, 1, 1),
-        torch.zeros(n, dtype=torch.int64),
-        np.ones(n, int),
-        np.ones(n),
-    )
-    model = quadratic()
-    process = process_of(network, mechanism, model, shards)
+    shards = one_record_each(torch.tensor(centres).view(-1, 1, 1, 1))
+    process = process_of(network, mechanism, quadratic(), shards)
     states = [process.start(), *run_rounds(process, schedule.round_plans())]
     return np.array([state.weights.item() for state in states])
 
@@ -145,10 +135,8 @@ def quadratic_run(mechanism, network, schedule, centres):
 @pytest.mark.parametrize("learning_rate", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("every", [{}, {1: 1}])
 def test_bound_holds_for_every_prefix_of_runs_without_noise(learning_rate, every):
-    tree = tree_from_fanouts([2, 2])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
+    network, mechanism = without_noise(tree_from_fanouts([2, 2]))
     schedule = Schedule(30, 3, every, learning_rate, "inverse_sqrt")
-    mechanism = no_privacy(network, (), UPLOAD, ThreatConfig())
     centres = np.array([1.0, 3.0, 5.0, 9.0], dtype=np.float32)
     w = quadratic_run(mechanism, network, schedule, centres)
     losses = ((w[:, None] - centres) ** 2).mean(axis=1) / 2

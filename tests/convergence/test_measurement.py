@@ -1,23 +1,30 @@
-"""What is measured along a run: against autograd, drawn minibatches and a known quadratic."""
+"""What is measured along a run: against autograd, drawn minibatches and a known quadratic; the
+estimate of beta is exact on quadratics, never above the true constant."""
 
 import numpy as np
 import pytest
 import torch
-from tests.builders import process_of, quadratic
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.builders import one_record_each, process_of, quadratic, without_noise
 from tests.convergence.settings import mechanism_of, network_on
 from torch import nn
 
-from m2fdp.convergence.measurement import local_gradients, measure_run
-from m2fdp.core.config import ModelConfig, PrivacyConfig, ThreatConfig
+from m2fdp.convergence.measurement import (
+    beta_of,
+    local_gradients,
+    measure_run,
+    observe,
+    probe,
+    run_rounds,
+)
+from m2fdp.core.config import ModelConfig, PrivacyConfig
 from m2fdp.core.engine.minibatches import Shards, poisson_draw
-from m2fdp.core.engine.process import run_rounds
 from m2fdp.core.models.registry import build_model
-from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
-from m2fdp.core.topology.network import Network, no_noise
-from m2fdp.core.topology.trust import all_untrusted
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.given.edges import tree_from_edges
 
 PRIVACY = PrivacyConfig(mechanism="upload", epsilon=4, delta=1e-5, clipping_norm=1)
 
@@ -70,15 +77,9 @@ def test_a_quadratic_on_a_ragged_tree_by_hand():
     1/2 · 4 + 1/2 · 1 = 2.5: F = 1/4 · 5.5² + 1/8 · (2.5² + 1.5²) = 8.625, grad F = -2.5.
     """
     tree = tree_from_edges([("c", "A"), ("c", "B"), ("A", "0"), ("B", "1"), ("B", "2")])
-    network = Network(tree, all_untrusted(tree), no_noise(tree))
-    centres = torch.tensor([8.0, 0.0, 4.0])
-    shards = Shards(
-        centres.view(3, 1, 1, 1), torch.zeros(3, dtype=torch.int64), np.ones(3, int), np.ones(3)
-    )
-    model = quadratic()
-    schedule = Schedule(3, 1, {}, 0.5, "constant")
-    mechanism = no_privacy(network, (), PRIVACY, ThreatConfig())
-    process, plans = process_of(network, mechanism, model, shards), schedule.round_plans()
+    shards = one_record_each(torch.tensor([8.0, 0.0, 4.0]).view(3, 1, 1, 1))
+    plans = Schedule(3, 1, {}, 0.5, "constant").round_plans()
+    process = process_of(*without_noise(tree), quadratic(), shards)
     table = measure_run(process, plans, evaluate_every=2)
     assert table["round"].tolist() == [0, 2, 3]
     every = measure_run(process, plans, evaluate_every=1)
@@ -117,3 +118,59 @@ def test_gradient_variance_is_that_of_drawn_minibatches(divide_by, tolerance):
         size = 40 if divide_by == "expected" else max(1, len(drawn))
         squares.append((drawn.sum(dim=0) / size - own.mean(dim=0)).square().sum().item())
     assert np.mean(squares) == pytest.approx(claimed, rel=tolerance)
+
+
+# The estimate of beta.
+
+CURVATURES = torch.tensor([[1.0, 3.0], [2.0, 0.5]])  # of two devices' F_i = sum of c w²/2
+
+
+def gradients(weights):
+    return CURVATURES * weights
+
+
+def test_the_largest_ratio_over_devices_and_looks():
+    state = observe({}, torch.zeros(2), gradients(torch.zeros(2)))
+    assert beta_of(state) is None
+    # Along the first axis the devices have curvatures 1 and 2.
+    first = torch.tensor([1.0, 0.0])
+    state = observe(state, first, gradients(first))
+    assert beta_of(state) == pytest.approx(2.0)
+    # From there along the second: 3 and 0.5.
+    second = torch.tensor([1.0, -2.0])
+    state = observe(state, second, gradients(second))
+    assert beta_of(state) == pytest.approx(3.0)
+    # Back along the first: smaller ratios change nothing.
+    back = torch.tensor([0.0, -2.0])
+    assert beta_of(observe(state, back, gradients(back))) == pytest.approx(3.0)
+
+
+def test_devices_that_have_not_moved_say_nothing():
+    at = torch.tensor([[1.0, 1.0], [1.0, 1.0]])
+    state = observe({}, at, gradients(at))
+    assert beta_of(observe(state, at, gradients(at))) is None
+    moved = torch.tensor([[1.0, 1.0], [2.0, 1.0]])
+    assert beta_of(observe(state, moved, gradients(moved))) == pytest.approx(2.0)
+
+
+def test_the_state_before_is_left_alone():
+    state = observe({}, torch.zeros(2), torch.zeros(2, 2))
+    observe(state, torch.ones(2), gradients(torch.ones(2)))
+    assert beta_of(state) is None
+    assert state["weights"].tolist() == [[0, 0]]
+
+
+@given(st.lists(st.tuples(st.floats(-5, 5), st.floats(-5, 5)), min_size=2, max_size=6))
+def test_the_estimate_never_passes_beta_and_never_falls(points):
+    state, before = {}, 0.0
+    for point in points:
+        weights = torch.tensor(point, dtype=torch.float64)
+        state = observe(state, weights, CURVATURES.double() * weights)
+        assert before <= (beta_of(state) or 0.0) <= 3.0 * (1 + 1e-9)
+        before = beta_of(state) or 0.0
+
+
+def test_a_probe_is_one_unit_down_each_devices_gradient():
+    own = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    models = probe(torch.tensor([1.0, 1.0]), own)
+    torch.testing.assert_close(models, torch.tensor([[0.4, 0.2], [1.0, 1.0]]))

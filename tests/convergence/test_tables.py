@@ -43,32 +43,30 @@ def network():
     return network_of([4, 5], [0.5])
 
 
+def silent(network):
+    return no_privacy(network, SCHEDULE.round_plans(), PRIVACY, ThreatConfig())
+
+
 def test_constants_are_the_largest_seen_or_the_configured(network):
     mechanism = mechanism_of(network, SCHEDULE, PRIVACY)
     constants = estimate_constants(MEASURED, mechanism, SCHEDULE, PRIVACY, 640, 0.25)
     assert (constants.smoothness, constants.gradient_variance) == (5.0, 0.3)
     assert (constants.gradient_norm, constants.epsilon, constants.delta) == (0.7, 2, 1e-5)
-    assert (constants.n_parameters, constants.local_steps, constants.sampling_rate) == (
-        640,
-        3,
-        0.25,
-    )
-    silent = no_privacy(network, SCHEDULE.round_plans(), PRIVACY, ThreatConfig())
-    without = estimate_constants(MEASURED, silent, SCHEDULE, PRIVACY, 640, 0.25)
+    assert (constants.n_parameters, constants.local_steps) == (640, 3)
+    assert constants.sampling_rate == 0.25
+    without = estimate_constants(MEASURED, silent(network), SCHEDULE, PRIVACY, 640, 0.25)
     assert (without.gradient_norm, without.epsilon) == (3.0, inf)
 
 
 @pytest.mark.parametrize("smoothness", [0.0, None])
 def test_without_a_change_of_gradients_there_is_no_beta(network, smoothness):
-    mechanism = no_privacy(network, SCHEDULE.round_plans(), PRIVACY, ThreatConfig())
     measured = MEASURED.assign(smoothness=pd.Series([smoothness] * 4, dtype=float))
     with pytest.raises(InputError, match="training.rounds = 6.*beta can't be estimated"):
-        estimate_constants(measured, mechanism, SCHEDULE, PRIVACY, 640, 0.25)
+        estimate_constants(measured, silent(network), SCHEDULE, PRIVACY, 640, 0.25)
 
 
 def test_every_row_is_the_bounds_at_its_round(network):
-    mechanism = no_privacy(network, SCHEDULE.round_plans(), PRIVACY, ThreatConfig())
-    constants = estimate_constants(MEASURED, mechanism, SCHEDULE, PRIVACY, 640, 0.25)
+    constants = estimate_constants(MEASURED, silent(network), SCHEDULE, PRIVACY, 640, 0.25)
     terms, noise = network_terms(network, [1, 1]), RoundNoise(2.0, 3.0)
     table = bound_table(MEASURED, terms, constants, noise, SCHEDULE)
     assert table["round"].tolist() == [2, 4, 6]

@@ -11,11 +11,13 @@ from tests import own_metrics as theirs
 from tests.builders import digits, experiment_of
 
 import m2fdp
+from m2fdp import load_config
 from m2fdp.claims.measures import MEASURES, check_own_metrics
 from m2fdp.core import metrics
-from m2fdp.core.config import load_config, released
+from m2fdp.core.config import released
 from m2fdp.core.engine.training import Checkpointing, RoundRecord
 from m2fdp.core.errors import InputError
+from m2fdp.own.metrics import own_metrics
 
 PACKAGE = Path(m2fdp.__file__).parent
 OWN = "training.metrics"
@@ -51,7 +53,7 @@ def literals(path: Path) -> set[object]:
 
 def test_a_metrics_name_is_written_where_it_is_declared_and_nowhere_else():
     declared = {"core/metrics.py", "claims/measures.py"}
-    every = {*metrics.names_of(metrics._OF_CORE), *MEASURES} - WORDS
+    every = {*metrics.names_of(metrics.OF_CORE), *MEASURES} - WORDS
     again = {
         place: every & literals(path)
         for path in PACKAGE.rglob("*.py")
@@ -145,8 +147,8 @@ def test_records_that_devices_hold_out_are_shown_to_no_metric_of_ones_own():
 
 
 def test_what_a_study_calls_a_measure_is_no_name_of_an_own_metric():
-    metrics.own_metrics(named("BALANCED"))
+    own_metrics(named("BALANCED"))
     check_own_metrics()
-    metrics.own_metrics(named("VOLATILITY"))
+    own_metrics(named("VOLATILITY"))
     with pytest.raises(InputError, match="volatility.*is what studies call a measure"):
         check_own_metrics()

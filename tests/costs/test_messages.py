@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from m2fdp.core.config import PrivacyConfig, ResourcesConfig, ThreatConfig
-from m2fdp.core.privacy.calibration import no_privacy
-from m2fdp.core.privacy.mechanisms import step_together
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.privacy.mechanisms import step_alone, step_together
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, SecureSums, no_noise, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links, message_bits
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.zones.lots import ballot_bits
 
 M = 1000
 WIRELESS_W, WIRED_W = 10**-0.6, 10**0.8  # 24 and 38 dBm
-PRIVACY = PrivacyConfig(epsilon=4, delta=1e-5, clipping_norm=1)
 
 
 def hidden(n):
@@ -43,8 +42,7 @@ def two_by_three(sums, trusted=False, **changes):
 
 def cost_alone(network, layers, **resources):
     """Of a round in which no group moves in lock step."""
-    lock_step = no_privacy(network, (), PRIVACY, ThreatConfig()).lock_step
-    return Links(network, lock_step, M, ResourcesConfig(**resources)).round(layers)
+    return Links(network, step_alone(network), M, ResourcesConfig(**resources)).round(layers)
 
 
 def cost_together(network, layers, **resources):

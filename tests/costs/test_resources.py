@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from m2fdp.core.config import ResourcesConfig, TrainingConfig
+from m2fdp.core.config import TrainingConfig
 from m2fdp.core.privacy.mechanisms import step_alone, step_together
 from m2fdp.core.schedule.schedule import build_schedule
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, noise_plan
 from m2fdp.core.topology.trust import all_untrusted, explicit_trust
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Links, link_cost, watts
+from m2fdp.given.edges import tree_from_edges
 
 M = 7840
 WIRELESS_S = M * 32 / 35e6

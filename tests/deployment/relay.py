@@ -1,8 +1,22 @@
-"""A line between two nodes that can be listened to, and cut."""
+"""A line between two nodes that can be listened to, and cut; addresses; and patience."""
 
 import socket
 import threading
+import time
 from contextlib import suppress
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def wait_for(what, seconds=20, why=lambda: "in vain") -> None:
+    """Until something is so, soon."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.02)
 
 
 class Relay:

@@ -35,12 +35,8 @@ def made(tmp_path):
 
 def plan(folder, params=PARAMS, code=0):
     facts = facts_of(experiment_of())
-    nodes = {
-        "servers": dict(facts.addresses),
-        "devices": dict(facts.records),
-        "shape": list(facts.shape),
-        "classes": facts.classes,
-    }
+    nodes = {"servers": facts.addresses, "devices": facts.records}
+    nodes |= {"shape": facts.shape, "classes": facts.classes}
     (folder / "nodes.yml").write_text(json.dumps(nodes))
     options = ("--nodes", folder / "nodes.yml", "--authority", folder / "authority")
     return m2fdp("plan", "--params", params, *options, "-o", folder / "plan.json", code=code)

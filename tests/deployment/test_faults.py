@@ -9,8 +9,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.deployment.relay import Relay
+from tests.deployment.relay import Relay, free_address, wait_for
 from tests.deployment.trees import configured
 
 from m2fdp.deployment import keys
-from m2fdp.deployment.cloud import reference
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.grpc_links import GrpcLinks
 from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
 from m2fdp.deployment.plan import PublicPlan
+from m2fdp.deployment.rehearsed import reference
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 ROUNDS, PATIENCE = 40, 4.0
@@ -41,10 +39,7 @@ def rounds_of(run: Rehearsal, name: str) -> list[int]:
 
 
 def wait_for_round(run: Rehearsal, name: str, round_: int) -> None:
-    deadline = time.monotonic() + 300
-    while max(rounds_of(run, name), default=0) < round_:
-        assert time.monotonic() < deadline, run.log(name).read_text()
-        time.sleep(0.01)
+    wait_for(lambda: max(rounds_of(run, name), default=0) >= round_, 300, run.log(name).read_text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +101,18 @@ class Drawn:
 
     def says(self, name: str, words: str) -> None:
         """A node says something, soon."""
-        deadline = time.monotonic() + 120
-        while words not in self.said(name):
-            assert time.monotonic() < deadline, f"{words!r} is not in:\n{self.said(name)}"
-            time.sleep(0.05)
+        why = f"{words!r} is not in:\n"
+        wait_for(lambda: words in self.said(name), 120, lambda: why + self.said(name))
 
     def refuses(self, name: str, words: str) -> None:
         """A node's process ends with a line that its operator can act on."""
         assert self.run.processes[name].wait(120) == 2, self.said(name)
         self.says(name, words)
+
+    def is_turned_away(self, words: str) -> None:
+        """The device's process ends, and its parent waits for it."""
+        self.refuses(self.device, words)
+        self.says(self.parent, f"{self.device} is not there after")
 
     def hears_nothing(self, name: str) -> None:
         """A node has answered no question."""
@@ -190,21 +188,18 @@ def wrong_authority(drawn: Drawn) -> None:
     shutil.rmtree(drawn.run.folder / "keys" / drawn.device)
     signed(drawn, drawn.run.folder / "other")
     drawn.run.start_all()
-    drawn.refuses(drawn.device, "is not signed by this node's authority")
-    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+    drawn.is_turned_away("is not signed by this node's authority")
 
 
 def wrong_name(drawn: Drawn) -> None:
     """One device's keys under another's name."""
-    other = next(name for name in DEVICES if name != drawn.device)
-    own = drawn.run.folder / "keys" / drawn.device
+    other, own = drawn.sibling, drawn.run.folder / "keys" / drawn.device
     shutil.rmtree(own)
     shutil.copytree(drawn.run.folder / "keys" / other, own)
     for ending in ("key", "pem"):
         (own / f"{other}.{ending}").rename(own / f"{drawn.device}.{ending}")
     drawn.run.start_all()
-    drawn.refuses(drawn.device, f"is the certificate of {other}, not of {drawn.device}")
-    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+    drawn.is_turned_away(f"is the certificate of {other}, not of {drawn.device}")
 
 
 def expired_certificate(drawn: Drawn) -> None:
@@ -218,8 +213,7 @@ def expired_certificate(drawn: Drawn) -> None:
         patched.setattr(keys, "datetime", Earlier)
         signed(drawn, drawn.run.folder / "authority", days=1)
     drawn.run.start_all()
-    drawn.refuses(drawn.device, "have a request signed anew")
-    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+    drawn.is_turned_away("have a request signed anew")
 
 
 def full_disk(drawn: Drawn) -> None:
@@ -245,8 +239,7 @@ def damaged_state(drawn: Drawn) -> None:
     file.write_bytes(content)
     drawn.go_on()
     drawn.run.start(drawn.device)
-    drawn.refuses(drawn.device, f"{file.name}, line ")
-    drawn.says(drawn.parent, f"{drawn.device} is not there after")
+    drawn.is_turned_away(f"{file.name}, line ")
 
 
 def two_processes(drawn: Drawn) -> None:
@@ -275,11 +268,6 @@ def copied_state(drawn: Drawn) -> None:
     assert drawn.run.wait(300) == 1
     words = "two processes of its name, or one with an older state"
     assert words in drawn.said(drawn.parent) and words in drawn.said(drawn.run.cloud)
-
-
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 def signed(drawn: Drawn, authority: Path, days: int = 365) -> None:
@@ -317,22 +305,9 @@ def ask(drawn: Drawn, links: GrpcLinks, place: Place, content: bytes):
 FAULTS: list[tuple[Callable[[Drawn], None], dict]] = [
     *((slow, {"deployment.on_missing": on_missing}) for on_missing in ("wait", "skip", "stop")),
     *((killed, changes) for changes in ({}, GRADIENT, MASKS)),
-    *(
-        (fault, {})
-        for fault in (
-            cut_link,
-            asked_twice,
-            plan_with_less_noise,
-            wrong_authority,
-            wrong_name,
-            expired_certificate,
-            full_disk,
-            damaged_state,
-            two_processes,
-            copied_state,
-            full_disk,
-        )
-    ),
+    *((fault, {}) for fault in (cut_link, asked_twice, plan_with_less_noise, wrong_authority)),
+    *((fault, {}) for fault in (wrong_name, expired_certificate, full_disk, damaged_state)),
+    *((fault, {}) for fault in (two_processes, copied_state, full_disk)),
 ]
 
 

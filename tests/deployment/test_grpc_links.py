@@ -3,11 +3,10 @@
 import socket
 import ssl
 import threading
-import time
 
 import pytest
 import torch
-from tests.deployment.relay import Relay
+from tests.deployment.relay import Relay, free_address, wait_for
 from tests.deployment.trees import authority, identity
 
 from m2fdp.core.errors import InputError
@@ -37,8 +36,7 @@ def question(value=1.0, size=3000):
 class Parent:
     def __init__(self, folder, **changes):
         self.folder, self.settings, self.told = folder, settings(**changes), []
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = free_address()
         self.links = self.listening()
 
     def listening(self):
@@ -58,6 +56,10 @@ class Parent:
 
     def ask(self, asked):
         return self.links.ask([asked] * len(CHILDREN))
+
+    def wait_for(self, *names):
+        """Until these children are there."""
+        wait_for(lambda: all(self.links._seats[name].context for name in names))
 
     def child(self, name, answer=None, plan=PLAN, own=None, told=None):
         """A thread that serves as a child; its result is appended to `ended`."""
@@ -95,13 +97,6 @@ def values(replies):
     return [float(reply.vector[0, 0]) for reply in replies]
 
 
-def wait_for(what, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.02)
-
-
 def test_answers_come_whole_and_in_the_tree_s_order_whoever_is_first(parent):
     slow = threading.Event()
 
@@ -130,27 +125,29 @@ def test_messages_are_hardly_larger_than_what_they_hold(parent):
         assert 4 * size < link.traffic.received < 1.05 * 4 * size
 
 
-def test_a_refusal_is_one_line_at_the_parent(parent):
-    parent.child("a", lambda asked: Refusal("a", "no, thank you"))
-    assert str(next(parent.ask(question()))) == "a refuses: no, thank you"
-
-
-def test_a_statement_that_is_wrong_is_a_refusal(parent):
-    parent.child("a", lambda asked: Answer(to_bytes(asked.vector), b"not a"))
-    reply = next(parent.ask(question()))
-    assert str(reply) == "a refuses: its statement is another's"
+@pytest.mark.parametrize(
+    ("reply", "line"),
+    [
+        (Refusal("a", "no, thank you"), "a refuses: no, thank you"),
+        (Answer(question().content, b"not a"), "a refuses: its statement is another's"),
+    ],
+    ids=["a refusal", "a wrong statement"],
+)
+def test_a_refusal_is_one_line_at_the_parent(parent, reply, line):
+    parent.child("a", lambda asked: reply)
+    assert str(next(parent.ask(question()))) == line
 
 
 def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
     skipping = Parent(tmp_path, on_missing="skip", patience_s=0.5)
     skipping.child("b")
     skipping.child("c")
-    wait_for(lambda: all(skipping.links._seats[name].context for name in "bc"))
+    skipping.wait_for("b", "c")
     first, *others = skipping.ask(question())
     assert first == Missing("a") and values(others) == [2.0, 3.0]
     skipping.links.end("over")
     stopping = Parent(tmp_path, on_missing="stop", patience_s=0.5)
-    (reply, *_) = [next(stopping.ask(question()))]
+    reply = next(stopping.ask(question()))
     assert isinstance(reply, Refusal) and "a is not there after 0.5 s" in reply.reason
     stopping.links.end("over")
     waiting = Parent(tmp_path, on_missing="wait", patience_s=0.5)
@@ -186,7 +183,7 @@ def test_a_child_that_comes_back_is_asked_again(parent):
 
 def test_of_two_processes_of_one_name_the_former_leaves(parent):
     _, ended, _ = parent.child("a")
-    wait_for(lambda: parent.links._seats["a"].context)
+    parent.wait_for("a")
     parent.child("a")
     wait_for(lambda: ended)
     assert "another process of this node's name has joined" in ended[0]
@@ -230,7 +227,7 @@ def test_an_answer_to_another_question_is_a_refusal(parent, monkeypatch):
 
 def test_what_is_no_question_ends_a_child_in_a_line(parent):
     _, ended, _ = parent.child("a")
-    wait_for(lambda: parent.links._seats["a"].context)
+    parent.wait_for("a")
     parent.links._seats["a"].ask(1, [b"Qgarbage"])
     wait_for(lambda: ended)
     assert ended == ["--as = 'parent': has sent no question"]

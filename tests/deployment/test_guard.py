@@ -33,9 +33,10 @@ def nodes(tmp_path):
     return guarded_tree(tmp_path, ONE)
 
 
-def question_of(nodes, round_=1, value=0.0, first=1, last=4, kind="model"):
+def question_of(nodes, round_=1, value=0.0, first=1, last=4, kind="model", plan=None):
     vector = torch.full((1, nodes.experiment.model.n_parameters), value)
-    return Question(nodes.plan.digest, Place(round_, first, last, kind), to_bytes(vector))
+    place = Place(round_, first, last, kind)
+    return Question(plan or nodes.plan.digest, place, to_bytes(vector))
 
 
 def answered(nodes, *question, **changes):
@@ -48,22 +49,16 @@ def refused(nodes, words, *question, **changes):
     return reply
 
 
-def test_the_same_question_gets_the_same_bytes(nodes):
+def test_the_same_question_gets_the_same_bytes_and_another_is_refused_for_ever(nodes):
     first = answered(nodes)
     device = nodes.of[DEVICE]
     assert answered(nodes).content == first.content
+    refused(nodes, "would be a second release", value=0.1)
     nodes.again(DEVICE)
+    refused(nodes, "would be a second release", value=0.1)
     again = answered(nodes)
     assert (again.content, again.statement) == (first.content, first.statement)
     assert device.compute(question_of(nodes)) == first.content, "it has one draw for a question"
-
-
-def test_another_question_for_the_same_place_is_refused_for_ever(nodes):
-    answered(nodes)
-    refused(nodes, "would be a second release", value=0.1)
-    nodes.again(DEVICE)
-    refused(nodes, "would be a second release", value=0.1)
-    assert isinstance(answered(nodes), Answer)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +70,13 @@ def test_another_question_for_the_same_place_is_refused_for_ever(nodes):
         ({"round_": 4}, "the plan has no question of round 4"),
         ({"round_": 0}, "the plan has no question of round 0"),
         ({"value": float("nan")}, "is not 640 finite numbers"),
+        ({"plan": bytes(32)}, "another plan"),
     ],
     ids=str,
 )
 def test_what_the_plan_does_not_ask_is_refused(nodes, changes, words):
     refused(nodes, words, **changes)
-    assert nodes.states[DEVICE].budget.entries == []
-
-
-def test_another_plan_s_question_is_refused(nodes):
-    asked = question_of(nodes)
-    other = Question(bytes(32), asked.place, asked.content)
-    assert "another plan" in nodes.of[DEVICE].answer(other).reason
+    assert spent(nodes) == []
 
 
 def test_rounds_go_forward_only(nodes):
@@ -100,9 +90,9 @@ def test_a_budget_ends_what_it_does_not_cover_and_counts_earlier_runs(tmp_path):
     nodes = guarded_tree(tmp_path, ONE, budget=3.5)
     assert isinstance(answered(nodes, 1), Answer) and isinstance(answered(nodes, 2), Answer)
     refused(nodes, "round 3 would bring its epsilon to 4 and its budget is 3.5", 3)
-    spent = nodes.states[DEVICE].budget.entries
-    assert [entry["round"] for entry in spent] == [1, 2]
-    assert [entry["epsilon"] for entry in spent] == pytest.approx(EPSILONS[:2], abs=2e-3)
+    assert spent(nodes) == [1, 2]
+    epsilons = [entry["epsilon"] for entry in nodes.states[DEVICE].budget.entries]
+    assert epsilons == pytest.approx(EPSILONS[:2], abs=2e-3)
     nodes.close()
     other = guarded_tree(tmp_path, ONE, {"seed": 5}, budget=3.5)
     refused(other, "with 3.172 of earlier runs,", 1)
@@ -112,19 +102,6 @@ def test_a_budget_ends_what_it_does_not_cover_and_counts_earlier_runs(tmp_path):
     last = richer.states[DEVICE].budget.entries[-1]
     assert last["in_all"] == pytest.approx(EPSILONS[0] + EPSILONS[1], abs=4e-3)
     assert last["delta_in_all"] == 2 * last["delta"]
-
-
-def test_a_round_is_spent_before_anything_is_computed(nodes, monkeypatch):
-    def dies(question):
-        raise KeyboardInterrupt
-
-    device = nodes.of[DEVICE]
-    with pytest.raises(KeyboardInterrupt):
-        device.guard.answer(question_of(nodes), dies)
-    nodes.again(DEVICE)
-    assert [entry["round"] for entry in nodes.states[DEVICE].budget.entries] == [1]
-    answered(nodes)
-    assert len(nodes.states[DEVICE].budget.entries) == 1
 
 
 def test_a_process_that_dies_between_bytes_and_line_answers_as_before(nodes, monkeypatch):
@@ -146,11 +123,16 @@ def test_a_process_that_dies_between_bytes_and_line_answers_as_before(nodes, mon
     assert sent[0].endswith(answered(nodes).content)
 
 
+def spent(nodes):
+    return [entry["round"] for entry in nodes.states[DEVICE].budget.entries]
+
+
 def killed_at_work(nodes):
     """What a device had computed when it was killed; it is started again."""
     drawn, compute = [], nodes.of[DEVICE].compute
 
     def is_killed(question):
+        assert spent(nodes) == [1], "before anything is computed"
         drawn.append(compute(question))
         raise KeyboardInterrupt
 
@@ -160,10 +142,13 @@ def killed_at_work(nodes):
     return drawn[0]
 
 
-def test_a_device_that_is_killed_at_work_draws_the_same_again(nodes):
+def test_a_device_that_is_killed_at_work_draws_the_same_again_for_this_question_alone(nodes):
     """Of draws anew each crash would show a bit; ten of them were worth epsilon 8.5 behind 4."""
     first, second = killed_at_work(nodes), killed_at_work(nodes)
+    assert spent(nodes) == [1], "it is on the disk"
+    refused(nodes, "was begun for another question", value=0.1)
     assert first == second == answered(nodes).content
+    assert spent(nodes) == [1]
 
 
 def test_no_two_questions_have_draws_together(nodes):
@@ -183,12 +168,6 @@ def test_a_cloud_that_is_started_again_makes_the_same_of_a_round(tmp_path):
     nodes.again("cloud")
     assert torch.equal(nodes.round(1, start), first)
     assert nodes.cloud.node.deviations.broadcast > 0
-
-
-def test_what_a_crash_has_begun_is_not_begun_with_another_question(nodes):
-    killed_at_work(nodes)
-    refused(nodes, "was begun for another question", value=0.1)
-    assert isinstance(answered(nodes), Answer)
 
 
 def test_what_a_crash_has_begun_is_refused_once_its_draws_are_not_kept(nodes):
@@ -288,24 +267,18 @@ def closed(nodes, rounds):
     return nodes.states[DEVICE].folder
 
 
-def cut(file):
-    file.write_bytes(file.read_bytes()[:-9])
+DAMAGES = {
+    "cut": lambda text: text[:-9],
+    "changed": lambda text: text.replace('"round": 1', '"round": 2', 1),
+    "less a line": lambda text: text.partition("\n")[2],
+}
 
 
-def change(file):
-    file.write_text(file.read_text().replace('"round": 1', '"round": 2', 1))
-
-
-def drop_a_line(file):
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(lines[1:]))
-
-
-@pytest.mark.parametrize("damage", [cut, change, drop_a_line])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("name", ["budget.log", "places.log"])
 def test_a_damaged_state_is_refused(nodes, damage, name):
     folder = closed(nodes, [1, 2])
-    damage(folder / name)
+    (folder / name).write_text(damage((folder / name).read_text()))
     with pytest.raises(InputError, match=rf"{name}, line \d"):
         State(folder, DEVICE)
 

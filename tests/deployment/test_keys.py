@@ -63,12 +63,12 @@ def garbled(tmp_path, own):
 def test_a_certificate_is_of_its_name_and_authority_and_valid(tmp_path, authority, change, words):
     own = made(tmp_path, authority)
     identity = keys.read_identity("edge-1", own)
-    assert keys.issued(identity.certificate, identity.authority, "edge-1")
+    assert keys.fault(identity.certificate, identity.authority, "edge-1") is None
     name = change(tmp_path, own) or "edge-1"
     with pytest.raises(InputError, match=f"{words}.*; have a request signed anew"):
         keys.read_identity(name, own)
     shown, by = (own / f"{name}.pem").read_bytes(), (own / "authority.pem").read_bytes()
-    assert not keys.issued(shown, by, name)
+    assert keys.fault(shown, by, name) is not None
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path, authority):

@@ -7,14 +7,14 @@ import pytest
 import torch
 from tests.deployment.trees import REHEARSAL, Nodes, facts_of, tree_of
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.errors import InputError
-from m2fdp.deployment.cloud import reference, simulated
-from m2fdp.deployment.links import Place, Question, to_bytes
+from m2fdp.deployment.links import to_bytes
 from m2fdp.deployment.node_plan import ChildrenError, spans
 from m2fdp.deployment.plan import make_plan, recompute
+from m2fdp.deployment.rehearsed import reference, simulated
 from m2fdp.experiment import Experiment
 
 DEEP = {"topology.fanouts": [2, 3, 2], "topology.trust.ratios": [0.5, 0.5]}
@@ -139,8 +139,7 @@ def test_a_child_that_is_done_without_counts_as_if_it_had_not_moved():
     start = nodes.experiment.model.initial_vector()
     nodes.cloud.links.meddle = lambda number, question: question if number < 3 else None
     got = nodes.round(1, start)
-    asked = Question(nodes.plan.digest, Place(1, 1, 4, "model"), to_bytes(start[None]))
-    sent = [nodes.of[f"device-{j}"].answer(asked).vector[0] for j in range(3)]
+    sent = [nodes.of[f"device-{j}"].answer(nodes.question(start)).vector[0] for j in range(3)]
     assert nodes.missed == ["device-3"]
     torch.testing.assert_close(got, start + sum(0.25 * (model - start) for model in sent))
 

@@ -151,11 +151,11 @@ def test_a_file_of_nodes_is_refused_in_one_line(tmp_path, was, now, words):
 
 def test_a_device_s_records_are_the_plan_s(plan):
     recomputed = recompute(plan)
-    images = np.zeros((2, 8, 8, 1), np.uint8)
+    images, labels = np.zeros((2, 8, 8, 1), np.uint8), np.zeros(2, np.int64)
     with pytest.raises(InputError, match="2 records'.*its noise is made for them"):
-        own_inputs(recomputed, 0, (images, np.zeros(2, np.int64)))
+        own_inputs(recomputed, 0, (images, labels))
     with pytest.raises(InputError, match=r"the plan's have \(C, H, W\) = \(1, 8, 8\)"):
-        own_inputs(recomputed, 0, (images[:, :4], np.zeros(2, np.int64)))
+        own_inputs(recomputed, 0, (images[:, :4], labels))
 
 
 def test_a_device_finds_its_own_records_among_the_public_images(tmp_path):
@@ -163,13 +163,8 @@ def test_a_device_finds_its_own_records_among_the_public_images(tmp_path):
     experiment = experiment_of()
     images, labels = experiment.dataset.images, experiment.dataset.labels
     np.savez(tmp_path / "public.npz", x=images[:60])
-    features = {
-        "map": "patches",
-        "dimension": 4,
-        "public": str(tmp_path / "public.npz"),
-        "folder": str(tmp_path),
-    }
-    config = configured({f"features.{key}": value for key, value in features.items()})
+    public = {"features.public": str(tmp_path / "public.npz"), "features.folder": str(tmp_path)}
+    config = configured(public, {"features.map": "patches", "features.dimension": 4})
     recomputed = recompute(make_plan(config, facts_of(experiment)))
     n_records = recomputed.facts.records["device-0"]
     others = slice(len(images) - n_records, None)
@@ -182,10 +177,8 @@ def test_a_device_finds_its_own_records_among_the_public_images(tmp_path):
 def test_an_operator_is_told_what_its_node_would_send():
     _, plan = planned(REHEARSAL)
     recomputed = recompute(plan)
-    lines = {
-        name: "\n".join(told_of(node_plan(plan, recomputed, name)))
-        for name in ("device-0", "device-3", "server-1-1", "cloud")
-    }
+    names = ("device-0", "device-3", "server-1-1", "cloud")
+    lines = {name: "\n".join(told_of(node_plan(plan, recomputed, name))) for name in names}
     assert "adds noise of deviation" in lines["device-0"]
     assert "un-noised vectors reach: nobody" in lines["device-0"]
     assert "un-noised vectors reach: server-1-1 (--trusts)" in lines["device-3"]

@@ -9,6 +9,7 @@ from tests.deployment.trees import guarded_tree, identity, lines_of
 
 from m2fdp.deployment.guard import Below, Said, fault, read, said
 from m2fdp.deployment.links import Answer, Place, Question
+from m2fdp.deployment.state import Log
 
 ADDED = 0.5
 QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))
@@ -79,7 +80,7 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
     assert "two processes of its name" in checked(lines[2]), "signed anew, it is another line"
     for _ in range(2):
         below.seal()
-        assert len(list(Below(parent.guard.node, parent.guard.state).said())) == 2
+        assert len(Log(parent.guard.state.folder / "statements.log").entries) == 2
 
 
 def test_signatures_are_drawn_so_that_digests_of_lines_tell_nothing(ours):

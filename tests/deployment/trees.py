@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from tests.builders import digits
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.deployment import keys
-from m2fdp.deployment.cloud import simulated
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
-from m2fdp.deployment.masked import answering
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
-from m2fdp.deployment.nodes import Device, Server
+from m2fdp.deployment.nodes import Device, Server, answering
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
+from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
 from m2fdp.experiment import Experiment
 
@@ -58,14 +57,11 @@ _PLANNED: dict[str, tuple[Experiment, PublicPlan]] = {}
 def planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
     """The simulator's experiment and the nodes' plan, made once for each of the changes."""
     if str(changes) not in _PLANNED:
-        _PLANNED[str(changes)] = _planned(*changes)
+        experiment = experiment_of(*changes)
+        release = experiment.simulation().randomness.noise.release
+        plan = make_plan(configured(*changes), facts_of(experiment), release)
+        _PLANNED[str(changes)] = experiment, plan
     return _PLANNED[str(changes)]
-
-
-def _planned(*changes: Mapping[str, Any]) -> tuple[Experiment, PublicPlan]:
-    experiment = experiment_of(*changes)
-    release = experiment.simulation().randomness.noise.release
-    return experiment, make_plan(configured(*changes), facts_of(experiment), release)
 
 
 @cache
@@ -130,9 +126,6 @@ class Wire:
                 yield reply
             elif question is not None:
                 yield Missing(self.names[number])
-
-    def end(self, reason):
-        pass
 
 
 @dataclass
@@ -204,12 +197,15 @@ class Nodes:
     def cloud(self) -> Server:
         return self.servers[self.experiment.network.tree.names[0][0]]
 
+    def question(self, weights: torch.Tensor, number: int = 1, last: int = 4) -> Question:
+        """A round's first for models, from weights (M,)."""
+        place = Place(number, 1, last, "model")
+        return Question(self.plan.digest, place, to_bytes(weights[None]))
+
     def round(self, number: int, weights: torch.Tensor) -> torch.Tensor:
         """One of the cloud's, (M,)."""
-        node = self.cloud.node
-        steps = len(node.rounds[number - 1].layers)
-        place = Place(number, 1, steps, "model")
-        return self.cloud.broadcast(Question(self.plan.digest, place, to_bytes(weights[None])))[0]
+        steps = len(self.cloud.node.rounds[number - 1].layers)
+        return self.cloud.broadcast(self.question(weights, number, steps))[0]
 
     def run(self) -> torch.Tensor:
         """All rounds; the weights (M,) that they end in."""

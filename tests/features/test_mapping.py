@@ -33,9 +33,8 @@ def records(n=60, size=(12, 9), channels=1, seed=0):
 
 
 def config_in(folder: Path, **changes) -> FeaturesConfig:
-    return FeaturesConfig(
-        **({"map": "scattering", "dimension": 20, "folder": str(folder)} | changes)
-    )
+    usual = {"map": "scattering", "dimension": 20, "folder": str(folder)}
+    return FeaturesConfig(**usual | changes)
 
 
 @pytest.mark.parametrize(
@@ -194,21 +193,20 @@ def test_what_a_killed_process_left_is_taken_away_and_made_anew(tmp_path):
     assert list(tmp_path.glob(".*.npy")) == []
 
 
-def _halved(file):
-    os.truncate(file, file.stat().st_size // 2)
-
-
-def _overwritten(file):
-    file.write_bytes(b"PK\x03\x04" + b"x" * 500)
-
-
 def _of_another_shape(file):
     with file.open("wb") as stream:
         np.save(stream, np.zeros((60, 19), dtype=np.float32))
 
 
+DAMAGES = {
+    "halved": lambda file: os.truncate(file, file.stat().st_size // 2),
+    "overwritten": lambda file: file.write_bytes(b"PK\x03\x04" + b"x" * 500),
+    "of another shape": _of_another_shape,
+}
+
+
 @pytest.mark.parametrize("which", ["fit-*.pt", "[!.]*.npy"])
-@pytest.mark.parametrize("damage", [_halved, _overwritten, _of_another_shape])
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_is_damaged_is_made_anew(tmp_path, which, damage):
     config = config_in(tmp_path)
     first = map_records(records(), config).images

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.adversaries.views import Vantage, place_of
-from m2fdp.core.config import parse_config
-from m2fdp.core.config.retired import less_retired
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.privacy.sight import rows
 from m2fdp.experiment import Experiment
+from m2fdp.given.loading import parse_config
+from m2fdp.given.retired import less_retired
 
 
 def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -74,8 +74,8 @@ def cut_off_at(last: int) -> Iterator[None]:
     """Trainings within it end with an OSError once they have done so many rounds."""
     whole_round = TreeProcess.round
 
-    def cut_off(process: TreeProcess, state: Any, plan: Any, tap: Any = None) -> Any:
-        after = whole_round(process, state, plan, tap)
+    def cut_off(process: TreeProcess, state: Any, plan: Any) -> Any:
+        after = whole_round(process, state, plan)
         if after.round == last:
             raise OSError("cut off")
         return after

@@ -18,8 +18,8 @@ def cut(monkeypatch):
     def at(last, end=fail, process=TreeProcess):
         round_ = whole.setdefault(process, process.round)
 
-        def cut_off(self, state, plan, tap=None):
-            after = round_(self, state, plan, tap)
+        def cut_off(self, state, plan):
+            after = round_(self, state, plan)
             if after.round == last:
                 end()
             return after

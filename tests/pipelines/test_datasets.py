@@ -45,40 +45,38 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("dataset", CONTENTS, ids=lambda dataset: dataset.__name__)
-def test_a_save_that_the_disk_refuses_names_its_file_and_leaves_the_old_one(
-    tmp_path, small_files, dataset
-):
-    path = tmp_path / "file.png"
-    old, new = CONTENTS[dataset]
-    saved = dataset(filepath=str(path))
-    saved.save(old)
-    before = path.read_bytes()
+@pytest.fixture(params=CONTENTS, ids=lambda dataset: dataset.__name__)
+def saved(request, tmp_path):
+    """A data set that has been saved, its file, what is in it, and what to save next."""
+    old, new = CONTENTS[request.param]
+    path = tmp_path / "folder" / "file.png"
+    dataset = request.param(filepath=str(path))
+    dataset.save(old)
+    return dataset, path, path.read_bytes(), new
+
+
+def test_a_save_that_the_disk_refuses_names_its_file_and_leaves_the_old_one(saved, small_files):
+    dataset, path, before, new = saved
     with small_files(), pytest.raises((OSError, DatasetError)) as refused:
-        saved.save(new)
+        dataset.save(new)
     assert trouble(refused.value) == (
         f"{path}: File too large. Files that were there before are as they were."
     )
     assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["file.png"]
+    assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("dataset", CONTENTS, ids=lambda dataset: dataset.__name__)
-def test_a_save_replaces_the_whole_file_or_nothing(tmp_path, monkeypatch, dataset):
-    path = tmp_path / "folder" / "file.png"
-    old, new = CONTENTS[dataset]
-    saved = dataset(filepath=str(path))
-    saved.save(old)
+def test_a_save_replaces_the_whole_file_or_nothing(saved, tmp_path, monkeypatch):
+    dataset, path, before, new = saved
     (tmp_path / "plain").touch()  # others can read both
     assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
-    before = path.read_bytes()
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         # The content is written by then, and not yet in its place.
         patched.setattr(os, "fsync", MagicMock(side_effect=KeyboardInterrupt))
-        saved.save(new)
+        dataset.save(new)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
-    saved.save(new)
+    dataset.save(new)
     assert path.read_bytes() != before
     assert list(path.parent.iterdir()) == [path]
 

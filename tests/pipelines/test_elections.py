@@ -3,7 +3,7 @@
 import pytest
 from tests.finished import RUNS, artifacts_of, only_run, output, report
 
-from m2fdp.core.config import ResourcesConfig
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import link_cost
 
 # Two zones of four digits' devices each, whose sums only are ever read.
@@ -24,14 +24,8 @@ def test_a_run_with_elections_and_secure_sums(project, kedro_run):
     assert any("elections are uniform" in line for line in summary["assumptions"])
 
     table = report(project, "elections.csv")
-    assert list(table) == [
-        "zone",
-        "device",
-        "present",
-        "served",
-        "under_one_other",
-        "under_coalition",
-    ]
+    columns = "zone device present served under_one_other under_coalition"
+    assert list(table) == columns.split()
     assert table.groupby("zone")["served"].sum().tolist() == [6, 6]
     assert (table["present"] == 6).all()
     metrics = run.data.metrics

@@ -27,10 +27,8 @@ def test_a_run_on_features_says_what_they_were_fitted_on(finished_run):
     assert run.data.params["features.map"] == "scattering"
     assert run.data.tags["features"].startswith("scattering, fitted on scikit-learn china.jpg")
     summary = report(finished.project, "privacy_summary.json")
-    assert set(summary["features_fitted_on"]) == {
-        "scikit-learn china.jpg",
-        "scikit-learn flower.jpg",
-    }
+    fitted_on = {"scikit-learn china.jpg", "scikit-learn flower.jpg"}
+    assert set(summary["features_fitted_on"]) == fitted_on
     assert any("is public: no device's record is in it" in line for line in summary["assumptions"])
     assert len(list((finished.project / "data/04_feature").glob("[!.]*.npy"))) == 1
 

@@ -69,13 +69,10 @@ def test_the_plugins_configuration_names_itself_in_its_errors():
 @pytest.mark.parametrize(("options", "key"), [({}, "accuracy"), ({"key": "other"}, "other")])
 def test_a_metric_without_a_name_has_its_datasets(options, key):
     validator = {"options": {"filepath": "checks.html"}}
+    file = {"dataset": {"filepath": "manifest.csv"}, "validator": validator}
     described = {
         "accuracy": {"type": "kedro_mlflow.io.metrics.MlflowMetricDataset"} | options,
-        "manifest": {
-            "type": "m2fdp.Checked",
-            "dataset": {"filepath": "manifest.csv"},
-            "validator": validator,
-        },
+        "manifest": {"type": "m2fdp.Checked"} | file,
         "checkpoints": {"type": "m2fdp.Folder", "path": "cell/checkpoints"},
     }
     assert CatalogEntries.of(described).metrics == {"accuracy": key}

@@ -24,16 +24,8 @@ from m2fdp.pipelines import mlflow_internals as internals
 
 PACKAGE = Path(m2fdp.__file__).parent
 # Of MLflow's own documentation: https://mlflow.org/docs/latest/api_reference/python_api
-DOCUMENTED = {
-    "mlflow",
-    "mlflow.client",
-    "mlflow.entities",
-    "mlflow.entities.model_registry",
-    "mlflow.exceptions",
-    "mlflow.models",
-    "mlflow.pyfunc",
-    "mlflow.types",
-}
+DOCUMENTED = {"mlflow", "mlflow.client", "mlflow.entities", "mlflow.entities.model_registry"}
+DOCUMENTED |= {"mlflow.exceptions", "mlflow.models", "mlflow.pyfunc", "mlflow.types"}
 
 
 @pytest.fixture
@@ -50,12 +42,9 @@ def test_no_other_module_imports_what_mlflow_does_not_document():
         if path.name == "mlflow_internals.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            else:
-                continue
             for name in names:
                 if name.partition(".")[0] == "mlflow" and name not in DOCUMENTED:
                     others[path.name] = name
@@ -138,7 +127,7 @@ def test_a_server_takes_so_many_metrics_in_a_batch_and_no_more():
 def test_telemetry_ends_when_its_setting_is_read_again(monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setattr(telemetry, "_MLFLOW_TELEMETRY_CLIENT", object())
-    internals.read_telemetry_setting()
+    internals.set_telemetry_client()
     assert telemetry.get_telemetry_client() is None
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import experiment_of
 from tests.finished import SMALL, all_runs, report
 
-from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, kept
+from m2fdp.checkpoints.verdict import LOST, OTHER_RECORDS, VERDICT, kept
 from m2fdp.pipelines.data import assemble
 
 CELL = "data/06_models/single"
@@ -48,7 +48,9 @@ def test_a_model_whose_verdict_is_lost_is_never_verified_until_it_is_trained_ane
 def test_what_a_later_command_finds_stays(project, kedro_run, finished_run, monkeypatch):
     finished_run("--params", SMALL).copy_data(project)
     with monkeypatch.context() as stricter:
-        stricter.setattr("m2fdp.core.experiment.promise.conditions_of", lambda config: ["it rains"])
+        stricter.setattr(
+            "m2fdp.core.experiment.assembly.conditions_of", lambda config: ["it rains"]
+        )
         output = kedro_run("--pipelines=privacy", "--params", SMALL, code=0).output
         assert "The cell's model is conditional from now on" in " ".join(output.split())
     assert not (project / "data/08_reporting/single/privacy_card.md").exists()

@@ -41,11 +41,12 @@ def test_a_metric_of_ones_own_is_wherever_the_accuracy_is(project, kedro_run):
 
     ids = [run.info.run_id]
     metrics.OWN.clear()  # whoever reads the runs later knows of them by what they have logged
-    history = load_history(ids)
-    measured = measure_runs(load_runs(ids), history, known=load_metrics(ids))
+    runs = load_runs(ids)
+    history = load_history(runs)
+    measured = measure_runs(runs, history, known=load_metrics(ids))
     assert history["auc"].tolist() == rounds["auc"].tolist()
     assert measured["auc"].tolist() == [last]
-    table = to_markdown(comparison_table(measured[[*load_runs(ids), *metrics.OWN]]))
+    table = to_markdown(comparison_table(measured[[*runs, *metrics.OWN]]))
     assert "| AUC ± std | balanced accuracy ± std |" in table
     assert f"| {last:.3f} (n = 1) |" in table
     over_rounds = {"title": "AUC", "x": "round", "y": "auc", "lines": "algorithm"}

@@ -24,7 +24,7 @@ def screen(monkeypatch):
     def make(terminal):
         written = io.StringIO()
         console = Console(file=written, force_terminal=terminal, width=120, color_system=None)
-        monkeypatch.setattr("m2fdp.pipelines.training.Console", lambda stderr: console)
+        monkeypatch.setattr("m2fdp.progress.Console", lambda stderr: console)
         return written
 
     return make

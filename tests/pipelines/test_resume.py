@@ -19,19 +19,15 @@ from tests.finished import all_runs, histories, only_run, report, results, run_o
 
 from m2fdp import load_config
 from m2fdp.checkpoints.files import Checkpoint, save
-from m2fdp.core.config import Config, essentials, parse_config
+from m2fdp.core.config import Config, essentials
 from m2fdp.core.engine.process import State
 from m2fdp.core.engine.training import Progress
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
 from m2fdp.core.privacy import calibration
-from m2fdp.pipelines.cells import (
-    Unfinished,
-    computed_otherwise,
-    find_unfinished,
-    resumed_verdict,
-)
-from m2fdp.pipelines.provenance import computed_by
+from m2fdp.given.loading import parse_config
+from m2fdp.pipelines.cells import computed_otherwise, find_unfinished, resumed_verdict
+from m2fdp.pipelines.provenance import Unfinished, computed_by
 from m2fdp.pipelines.tracking import process_tag, tracking_uri
 
 SMALL = (
@@ -59,11 +55,11 @@ whole_round, done = TreeProcess.round, 0
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def dying(process, state, plan, tap=None):
+def dying(process, state, plan):
     global done
     if not done:
         threading.Timer(seconds, die).start()
-    after, done = whole_round(process, state, plan, tap), done + 1
+    after, done = whole_round(process, state, plan), done + 1
     if done == rounds:
         die()
     return after
@@ -101,10 +97,8 @@ def test_a_failed_run_goes_on_from_the_checkpoint_before_a_truncated_one(
     assert "cpu_capability was an older one and is" in output
     resumed = run_of("cut")
     assert results(project, "cut", resumed) == whole
-    assert (resumed.info.run_id, resumed.info.run_name) == (
-        failed.info.run_id,
-        failed.info.run_name,
-    )
+    first, second = ((run.info.run_id, run.info.run_name) for run in (failed, resumed))
+    assert first == second
     assert resumed.data.params == failed.data.params
     assert resumed.data.tags["resumed_after_round"] == "6"
     assert resumed.data.tags["privacy"] == "verified"  # on its own machine

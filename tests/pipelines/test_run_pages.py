@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-import subprocess
 
 import mlflow
 import numpy as np
@@ -14,10 +13,8 @@ from tests.builders import digits, experiment_of
 from tests.finished import RUNS, SMALL, manifest_of, only_run, report
 
 from m2fdp.core.data.dataset import features
-from m2fdp.pipelines import tracking
 from m2fdp.pipelines.evaluation import summarise
 from m2fdp.pipelines.logged_models import publish
-from m2fdp.pipelines.tracking import END_TAG
 
 NOTE = "mlflow.note.content"
 
@@ -121,14 +118,10 @@ def test_a_page_names_no_machine(finished):
         assert "object at 0x" not in text
 
 
-def test_of_the_observers_only_those_who_learn_something_else_have_bars(finished):
-    metrics = finished.run.data.metrics
-    assert not [name for name in metrics if name.startswith("epsilon_observer/")]
-
-
-def test_the_metrics_of_a_page_begin_with_the_accuracy(finished):
+def test_metrics_begin_with_the_accuracy_and_tell_of_observers_only_what_else_they_learn(finished):
     (first, *others) = finished.run.data.metrics
     assert first == "accuracy" and {"epsilon_verified", "wall_s"} <= set(others)
+    assert not [name for name in others if name.startswith("epsilon_observer/")]
 
 
 def test_a_run_that_only_plans_its_privacy_has_a_card_of_it(finished_run):
@@ -136,19 +129,6 @@ def test_a_run_that_only_plans_its_privacy_has_a_card_of_it(finished_run):
     assert "trains none" in note and "4.00 (verified)" in note
     assert "kedro run --pipelines=privacy --params=" in note
     assert "accuracy_curve.png" not in note and "privacy_ledger.png" in note
-
-
-def test_a_process_that_is_gone_is_told_on_the_page_of_its_run(project):
-    mlflow.set_tracking_uri(tracking.tracking_uri(project))
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    host, _, _ = tracking.process_tag().split(":")
-    run = mlflow.MlflowClient().create_run("0", tags={"process": f"{host}:{gone.pid}:1.0"})
-    assert tracking.close_stale_runs() == [run.info.run_id]
-    ended = mlflow.get_run(run.info.run_id)
-    assert ended.info.status == "KILLED" and "was killed" in ended.data.tags[END_TAG]
-    tracking.forget_end(ended)
-    assert END_TAG not in mlflow.get_run(run.info.run_id).data.tags
 
 
 @pytest.mark.parametrize("held_out_by", ["cloud", "devices"])

@@ -49,13 +49,8 @@ def test_it_prints_a_view_of_the_runs_that_belong_to_no_study(project, served):
     experiment = mlflow.get_experiment_by_name("m2fdp")
     assert f"#/experiments/{experiment.experiment_id}/{VIEW}" in said
     view = json.loads(experiment.tags["mlflow.sharedViewState.kedro-run"])
-    assert view["selectedColumns"][:5] == [
-        "metrics.`accuracy`",
-        "metrics.`epsilon_verified`",
-        "metrics.`epsilon_nominal`",
-        "metrics.`energy_j`",
-        "metrics.`delay_s`",
-    ]
+    metrics = ("accuracy", "epsilon_verified", "epsilon_nominal", "energy_j", "delay_s")
+    assert view["selectedColumns"][:5] == [f"metrics.`{name}`" for name in metrics]
     client = mlflow.MlflowClient()
     client.create_run(experiment.experiment_id, tags={"study": "fig7"})
     alone = client.create_run(experiment.experiment_id)
@@ -67,10 +62,7 @@ def test_it_prints_a_view_of_the_runs_that_belong_to_no_study(project, served):
 def test_where_all_runs_belong_to_studies_the_latest_study_is_opened(project, served):
     """As after the demo: the view of other runs would be empty."""
     kedro_ui()
-    client, (experiment,) = (
-        mlflow.MlflowClient(),
-        mlflow.search_experiments(filter_string="name = 'm2fdp'"),
-    )
+    client, experiment = mlflow.MlflowClient(), mlflow.get_experiment_by_name("m2fdp")
     for start, name in enumerate(("fig7", "quickstart"), start=1):
         tags = {"study": name, "role": "study"}
         client.create_run(experiment.experiment_id, start_time=start, tags=tags)

@@ -40,8 +40,8 @@ def rounds(monkeypatch):
     trained, seen = [], []
     whole_round, verdict = TreeProcess.round, CHECKER.verdict
 
-    def count(process, state, plan, tap=None):
-        after = whole_round(process, state, plan, tap)
+    def count(process, state, plan):
+        after = whole_round(process, state, plan)
         trained.append(after.round)
         return after
 

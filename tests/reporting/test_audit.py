@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from tests.reporting.printing import printed, words
 
-from m2fdp.core.formatting import lower_bound
 from m2fdp.reporting.figures import audit_bounds
 from m2fdp.reporting.room_figures import print_audit
 
@@ -31,11 +30,6 @@ def bounds():
     )
 
 
-def test_lower_bounds_are_rounded_down():
-    assert lower_bound(1.9999) == "1.99"
-    assert lower_bound(0.0) == "0"
-
-
 def test_the_table_says_what_an_audit_can_show_and_what_it_has_refuted(bounds):
     said = words(printed(print_audit, bounds, width=120))
     for shown in ("0.334", "37.0", "1.99", "95% confidence", "none can pass 4.90", "T = 10"):
@@ -54,16 +48,8 @@ def test_three_bars_an_observer(bounds):
     (axes,) = figure.axes
     with warnings.catch_warnings(action="error"):  # such as of a figure without room for its axes
         figure.savefig(BytesIO())
-    assert [bar.get_width() for bars in axes.containers for bar in bars] == [
-        *bounds["epsilon_lower"],
-        *bounds["epsilon_upper"],
-        *bounds["epsilon_nominal"],
-    ]
-    assert [text.get_text().strip() for text in axes.texts] == [
-        "0",
-        "1.99",
-        "0.334",
-        "37.0",
-        "1",
-        "1",
-    ]
+    widths = [bar.get_width() for bars in axes.containers for bar in bars]
+    columns = ("epsilon_lower", "epsilon_upper", "epsilon_nominal")
+    assert widths == [value for column in columns for value in bounds[column]]
+    texts = [text.get_text().strip() for text in axes.texts]
+    assert texts == ["0", "1.99", "0.334", "37.0", "1", "1"]

@@ -19,10 +19,29 @@ from tests.reporting.printing import cells_of, printed
 from m2fdp.claims.judging import judge
 from m2fdp.reporting.claim_tables import heading, measured_text, print_claims, to_markdown
 
+BY_ITSELF = without(GAIN, "over", "as")
+MISSED = TREND | {"measure": "energy_to_target"}
+FANOUTS = TREND | {"measure": "accuracy", "trend": "topology.fanouts"}
+AT = "at control.alpha_1 = 1, 10"
+
+
+def missed(*lacking: int) -> list[dict]:
+    """Runs of a trend of which some do not get to the target."""
+    rows = trend_runs((10.0, 0.0), (20.0, 0.0))
+    return [
+        row | {"energy_to_target": None if number in lacking else row["local_steps"]}
+        for number, row in enumerate(rows)
+    ]
+
+
+def of_fanouts(text: str, accuracy: float) -> dict:
+    return run("D5", accuracy=accuracy, **{"topology.fanouts": text})
+
 
 @pytest.mark.parametrize(
     ("claim", "rows", "text"),
     [
+        # Means with their spread and seeds.
         (GAIN, pairs([0.80, 0.90, 0.85], [0.70, 0.82, 0.79]), "+8.0 ± 2.0 points (n = 3)"),
         (GAIN, pairs([0.8], [0.7]), "+10.0 points (n = 1)"),
         (SAVING, pairs([60.0, 80.0], [100.0, 160.0], "energy_to_target"), "+45.0 ± 7.1 % (n = 2)"),
@@ -31,100 +50,63 @@ from m2fdp.reporting.claim_tables import heading, measured_text, print_claims, t
             trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),
             "1.0 → 2.3 → 5.1 steps at control.alpha_1 = 1, 10, 100 (n = 2)",
         ),
-    ],
-)
-def test_means_with_their_spread_and_seeds(claim, rows, text):
-    assert measured_text(only(claim, *rows)) == f"{text}, ε = 0.75"
-
-
-@pytest.mark.parametrize(
-    ("measure", "value", "text"),
-    [
-        ("accuracy", 0.8126, "0.813 (n = 1), ε = 0.75"),
-        ("volatility", 0.01234, "0.0123 (n = 1), ε = 0.75"),
-        ("energy_to_target", 12345.6, "12,346 J (n = 1), ε = 0.75"),
-        ("delay_to_target", 9.876, "9.88 s (n = 1), ε = 0.75"),
-        ("rounds_to_target", 40.0, "40.0 rounds (n = 1), ε = 0.75"),
-        ("s_trusted", 3.25, "3.2 devices (n = 1), ε = 0.75"),
-        ("epsilon_cloud", 4.3772, "4.377 (n = 1), ε = 0.75"),
-        ("epsilon_cloud", float("inf"), "∞ (n = 1), ε = 0.75"),
-    ],
-)
-def test_a_measure_by_itself_has_its_unit(measure, value, text):
-    claim = without(GAIN, "over", "as") | {"measure": measure}
-    assert measured_text(only(claim, run(**{measure: value}))) == text
-
-
-@pytest.mark.parametrize(
-    ("measure", "ours", "theirs", "text"),
-    [
-        ("accuracy", 0.7, 0.73, "-3.0 points (n = 1), ε = 0.75"),
-        ("volatility", 0.0125, 0.0100, "+0.25 points (n = 1), ε = 0.75"),
-        ("delay_to_target", 90.0, 100.0, "-10 s (n = 1), ε = 0.75"),
-        ("local_steps", 5.5, 5.0, "+0.5 steps (n = 1), ε = 0.75"),
-    ],
-)
-def test_differences_have_a_sign_and_those_of_shares_are_points(measure, ours, theirs, text):
-    row = only(GAIN | {"measure": measure}, *pairs([ours], [theirs], measure))
-    assert measured_text(row) == text
-
-
-def test_a_constant_is_told():
-    row = only(TREND, *trend_runs((7.0, 0.0), (7.0, 0.0)))
-    assert measured_text(row).startswith("7.0 → 7.0 steps (constant) at control.alpha_1 = 1, 10")
-
-
-def test_lists_are_told_as_lists():
-    rows = [
-        run("D5", accuracy=accuracy, **{"topology.fanouts": fanouts})
-        for fanouts, accuracy in (("[2, 25]", 0.7), ("[2, 5]", 0.6))
-    ]
-    claim = TREND | {"measure": "accuracy", "trend": "topology.fanouts"}
-    assert measured_text(only(claim, *rows)) == (
-        "0.600 → 0.700 at topology.fanouts = [2, 5], [2, 25] (n = 1), ε = 0.75"
-    )
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "text"),
-    [
+        (TREND, trend_runs((7.0, 0.0), (7.0, 0.0)), f"7.0 → 7.0 steps (constant) {AT} (n = 2)"),
         (
-            [50.0, 60.0, None, 70.0],
-            [100.0, None, 100.0, 100.0],
-            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds (each side: 3, 3), ε = 0.75",
+            FANOUTS,
+            [of_fanouts("[2, 25]", 0.7), of_fanouts("[2, 5]", 0.6)],
+            "0.600 → 0.700 at topology.fanouts = [2, 5], [2, 25] (n = 1)",
         ),
-        ([50.0, 60.0], [None, None], "reached in 0 of 2 seeds (each side: 2, 0), ε = 0.75"),
+        # A measure by itself has its unit.
+        *(
+            (BY_ITSELF | {"measure": measure}, [run(**{measure: value})], f"{text} (n = 1)")
+            for measure, value, text in (
+                ("accuracy", 0.8126, "0.813"),
+                ("volatility", 0.01234, "0.0123"),
+                ("energy_to_target", 12345.6, "12,346 J"),
+                ("delay_to_target", 9.876, "9.88 s"),
+                ("rounds_to_target", 40.0, "40.0 rounds"),
+                ("s_trusted", 3.25, "3.2 devices"),
+                ("epsilon_cloud", 4.3772, "4.377"),
+                ("epsilon_cloud", float("inf"), "∞"),
+            )
+        ),
+        # Differences have a sign, and those of shares are points.
+        *(
+            (GAIN | {"measure": measure}, pairs([ours], [theirs], measure), f"{text} (n = 1)")
+            for measure, ours, theirs, text in (
+                ("accuracy", 0.7, 0.73, "-3.0 points"),
+                ("volatility", 0.0125, 0.0100, "+0.25 points"),
+                ("delay_to_target", 90.0, 100.0, "-10 s"),
+                ("local_steps", 5.5, 5.0, "+0.5 steps"),
+            )
+        ),
+        # Seeds that miss the target are told: of each side, of a measure, of a trend's worst value.
+        (
+            SAVING,
+            pairs([50.0, 60.0, None, 70.0], [100.0, None, 100.0, 100.0], "energy_to_target"),
+            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds (each side: 3, 3)",
+        ),
+        (
+            SAVING,
+            pairs([50.0, 60.0], [None, None], "energy_to_target"),
+            "reached in 0 of 2 seeds (each side: 2, 0)",
+        ),
+        (
+            without(SAVING, "over", "as"),
+            [run(seed=seed, energy_to_target=value) for seed, value in ((0, None), (1, 9.0))],
+            "9 J (n = 1), reached in 1 of 2 seeds",
+        ),
+        (
+            BY_ITSELF | {"measure": "local_steps"},
+            [run(local_steps=None)],
+            "measured in 0 of 1 seed",
+        ),
+        (MISSED, missed(3), f"10 → 20 J {AT} (n = 1), reached in 1 of 2 seeds"),
+        (MISSED, missed(2, 3), f"10 → – J {AT} (n = 0), reached in 0 of 2 seeds"),
     ],
 )
-def test_seeds_that_miss_the_target_are_told_of_each_side(ours, theirs, text):
-    assert measured_text(only(SAVING, *pairs(ours, theirs, "energy_to_target"))) == text
-
-
-def test_seeds_that_miss_the_target_are_told_of_a_measure_by_itself():
-    claim = without(SAVING, "over", "as")
-    rows = [run(seed=seed, energy_to_target=value) for seed, value in ((0, None), (1, 9.0))]
-    assert measured_text(only(claim, *rows)) == ("9 J (n = 1), reached in 1 of 2 seeds, ε = 0.75")
-
-
-def test_what_has_no_target_is_measured_rather_than_reached():
-    claim = without(GAIN, "over", "as") | {"measure": "local_steps"}
-    row = only(claim, run(local_steps=None))
-    assert measured_text(row) == "measured in 0 of 1 seed, ε = 0.75"
-
-
-@pytest.mark.parametrize(
-    ("lacking", "text"),
-    [
-        ((3,), "10 → 20 J at control.alpha_1 = 1, 10 (n = 1), reached in 1 of 2 seeds"),
-        ((2, 3), "10 → – J at control.alpha_1 = 1, 10 (n = 0), reached in 0 of 2 seeds"),
-    ],
-)
-def test_a_trend_tells_of_the_value_that_is_reached_least(lacking, text):
-    rows = trend_runs((10.0, 0.0), (20.0, 0.0))
-    for number, row in enumerate(rows):
-        row["energy_to_target"] = None if number in lacking else row["local_steps"]
-    row = only(TREND | {"measure": "energy_to_target"}, *rows)
-    assert measured_text(row) == f"{text}, ε = 0.75"
+def test_what_is_measured_as_text(claim, rows, text):
+    assert measured_text(only(claim, *rows)) == f"{text}, ε = 0.75"
 
 
 def test_nothing_is_told_of_runs_that_are_not_finished():
@@ -146,7 +128,7 @@ def two_versions(reason: str) -> pd.DataFrame:
         *trend_runs((1.0, 0.0), (2.0, 0.0), version="verified"),
     ]
     claims = parse(GAIN | {"reason": reason}, TREND | {"versions": ["verified"]})
-    return judge(claims, pd.DataFrame(rows, columns=dict.fromkeys(k for r in rows for k in r)))
+    return judge(claims, frame(*rows), ["paper", "verified"])
 
 
 def test_markdown():

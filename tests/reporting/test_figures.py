@@ -110,14 +110,11 @@ def test_accuracy_and_epsilon_of_a_private_run():
     assert (epsilon.get_xlabel(), epsilon.get_ylabel()) == ("round", "ε verified so far")
     assert epsilon.lines[0].get_xydata().tolist() == [[0, 0], [1, 1.0], [2, 1.5], [3, 1.9]]
 
-
-def test_epsilon_between_evaluations_is_drawn_as_the_later_one():
+    # Between evaluations it is drawn as the later one.
     sparse = CURVE.assign(round=[10, 20, 30])
     (line,) = figures.accuracy_curve(sparse, "").axes[1].lines
     assert line.get_drawstyle() == "steps-pre"
-
-
-def test_without_epsilon_there_is_one_panel():
+    # Without epsilon there is one panel.
     (axes,) = figures.accuracy_curve(rounds_of([0.5, 0.7]), "HFL").axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "accuracy")
 
@@ -133,8 +130,7 @@ def test_confusions_are_shaded_by_row_and_numbered():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted label", "true label")
     assert axes.get_title(loc="left") == "Accuracy 0.800: 16 of 20 records"
 
-
-def test_a_hundred_classes_are_not_numbered():
+    # A hundred classes are not numbered.
     axes = figures.confusion_matrix(np.eye(100, dtype=int), [str(i) for i in range(100)]).axes[0]
     assert not axes.texts
     assert [t.get_text() for t in axes.get_yticklabels()][:3] == ["0", "10", "20"]
@@ -144,13 +140,8 @@ def test_label_distribution_shows_counts_and_sizes_and_warns():
     sizes, shares = figures.label_distribution(COUNTS).axes[:2]
     assert shares.images[0].get_array().tolist() == COUNTS.to_numpy().T.tolist()
     (outline,) = bands(sizes)
-    assert [outline[outline[:, 0] == x, 1].max() for x in (-0.5, 0.5, 1.5, 2.5, 3.5)] == [
-        4,
-        5,
-        6,
-        9,
-        9,
-    ]
+    heights = [outline[outline[:, 0] == x, 1].max() for x in (-0.5, 0.5, 1.5, 2.5, 3.5)]
+    assert heights == [4, 5, 6, 9, 9]
     assert (shares.get_xlabel(), shares.get_ylabel()) == ("device", "label")
     title = sizes.get_title(loc="left")
     assert "Simulation diagnostic" in title and "not for publication under DP" in title
@@ -172,9 +163,10 @@ def test_comparison_draws_mean_and_sample_std_over_seeds():
     assert (by_round.get_xlabel(), by_energy.get_xlabel()) == ("round", "energy so far (J)")
 
 
-def test_comparison_shows_what_each_line_ends_with():
+def test_comparison_shows_what_each_line_ends_with_and_averages_rounds_that_all_seeds_evaluated():
     later = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
-    *_, ends = figures.comparison(later).axes
+    by_round, _, ends = figures.comparison(later).axes
+    assert by_round.lines[1].get_xdata().tolist() == [1, 2]
     assert [label.get_text() for label in ends.get_yticklabels()] == ["HFL (no DP)", "M²FDP"]
     last = later.query("algorithm == 'm2fdp'").groupby("seed")["accuracy"].last().mean()
     assert [text.get_text() for text in ends.texts] == ["0.900", f"{last:.3f}"]
@@ -205,18 +197,9 @@ def test_what_varies_makes_lines_of_its_own(column, values, labels):
     assert legend(figures.comparison(drawn)) == ["HFL (no DP) (n = 1)", *varied]
 
 
-def test_only_rounds_that_all_seeds_evaluated_are_averaged():
-    shorter = HISTORY[(HISTORY["seed"] == 0) | (HISTORY["round"] < 3)]
-    m2fdp = figures.comparison(shorter).axes[0].lines[1]
-    assert m2fdp.get_xdata().tolist() == [1, 2]
-
-
-def test_runs_that_would_be_mixed_up_are_refused():
+def test_runs_that_would_be_mixed_up_and_none_at_all_are_refused():
     with pytest.raises(InputError, match="m2fdp, seed 0, round 1"):
         figures.comparison(pd.concat([HISTORY, HISTORY]).query("algorithm == 'm2fdp'"))
-
-
-def test_nothing_to_compare():
     with pytest.raises(InputError, match="nothing to compare"):
         figures.comparison(HISTORY.iloc[:0])
 
@@ -238,8 +221,7 @@ def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
     shades = axes.images[0]
     assert shades.norm(7.001) > shades.norm(1.2345) > shades.norm(0.5) > 0
 
-
-def test_a_ledger_without_any_noise_can_be_drawn():
+    # Without any noise.
     axes = figures.ledger_heat_map(LEDGER.assign(epsilon=math.inf)).axes[0]
     assert [text.get_text() for text in axes.texts].count("∞") == 4
 

@@ -53,6 +53,11 @@ def test_accuracy_over_rounds_has_a_line_an_arm_and_a_band_of_one_std():
     std = 0.2 / math.sqrt(2)
     np.testing.assert_allclose([ends.min(), ends.max()], [0.7 - std, 0.7 + std])
     assert (paper.get_xlabel(), paper.get_ylabel()) == ("round", "accuracy")
+    assert paper.get_ylim() == verified.get_ylim()  # of the same measure
+    for line in (*paper.lines, *verified.lines):  # a line looks the same, as its algorithm
+        algorithm = {"p1_1": "m2fdp"}.get(line.get_label(), line.get_label())
+        assert to_hex(line.get_color()) == look(algorithm).colour.lower()
+        assert line.get_marker() == look(algorithm).marker
 
 
 def test_losses_over_rounds_have_an_axis_of_their_own():
@@ -63,46 +68,34 @@ def test_losses_over_rounds_have_an_axis_of_their_own():
     assert loss.get_ylim() != accuracy.get_ylim()
     paper, verified = figure_of(ARMS, *(panel | {"y": "loss"} for panel in OVER_ROUNDS)).axes
     assert paper.get_ylim() != verified.get_ylim()  # losses have no scale to share
-
-
-def test_a_curve_of_which_there_are_no_rounds_leaves_the_others():
-    measured, history = ARMS
-    panels = [OVER_ROUNDS[0], OVER_ROUNDS[0] | {"y": "loss"}]
-    accuracy, loss = figure_of((measured, history.drop(columns="loss")), *panels).axes
+    # A curve of which there are no rounds leaves the others.
+    without = ARMS[0], ARMS[1].drop(columns="loss")
+    accuracy, loss = figure_of(without, OVER_ROUNDS[0], OVER_ROUNDS[0] | {"y": "loss"}).axes
     assert len(accuracy.lines) == 3 and not loss.lines
     assert [text.get_text() for text in loss.texts] == ["no finished runs"]
 
 
-def test_panels_that_share_lines_share_a_legend_that_tells_the_seeds_once():
-    figure = figure_of(ARMS, *OVER_ROUNDS, labels={"p1_1": "M²FDP, p1 = 1"})
+@pytest.mark.parametrize(
+    ("labels", "listed"),
+    [
+        ({"p1_1": "M²FDP, p1 = 1"}, ["M²FDP, p1 = 1", "hfl", "hfl_dp"]),
+        ({"p1_1": "ours", "hfl": "no DP", "hfl_dp": "HFL-DP"}, ["ours", "no DP", "HFL-DP"]),
+        ({}, ["hfl", "hfl_dp", "p1_1"]),  # baselines first
+    ],
+)
+def test_panels_share_a_legend_in_the_order_of_the_labels_that_tells_the_seeds_once(labels, listed):
+    figure = figure_of(ARMS, *OVER_ROUNDS, labels=labels)
     (legend,) = figure.legends
-    assert names(legend) == ["M²FDP, p1 = 1", "hfl", "hfl_dp"]
+    assert names(legend) == listed
     assert legend.get_title().get_text() == "n = 2 seeds, mean ± std"
     assert not any(axes.get_legend() for axes in figure.axes)
 
 
-def test_lines_are_listed_as_labelled_and_baselines_first():
-    labels = {"p1_1": "ours", "hfl": "no DP", "hfl_dp": "HFL-DP"}
-    assert names(figure_of(ARMS, *OVER_ROUNDS, labels=labels).legends[0]) == list(labels.values())
-    assert names(figure_of(ARMS, *OVER_ROUNDS).legends[0]) == ["hfl", "hfl_dp", "p1_1"]
-
-
-def test_a_line_looks_the_same_in_all_panels_and_as_its_algorithm():
-    for axes in figure_of(ARMS, *OVER_ROUNDS).axes:
-        for line in axes.lines:
-            algorithm = {"p1_1": "m2fdp"}.get(line.get_label(), line.get_label())
-            assert to_hex(line.get_color()) == look(algorithm).colour.lower()
-            assert line.get_marker() == look(algorithm).marker
-
-
-def test_arms_of_one_algorithm_differ_in_colour():
+def test_arms_of_one_algorithm_differ_in_colour_and_among_others_in_line_and_marker():
     frames = study(*({"arm": name} for name in "abcdef"))
     (axes,) = figure_of(frames, {"x": "round"}).axes
     assert len({line.get_color() for line in axes.lines}) == 6
     assert {to_hex(line.get_color()) for line in axes.lines} <= {c.lower() for c in COLOURS}
-
-
-def test_arms_of_one_algorithm_among_others_differ_in_line_and_marker():
     frames = study({"arm": "a"}, {"arm": "b"}, {"arm": "c", "algorithm": "hfl"})
     _, one, other = figure_of(frames, {"x": "round"}).axes[0].lines
     assert one.get_color() == other.get_color()
@@ -149,24 +142,22 @@ def test_numbers_are_connected_means_with_error_bars():
     assert low.lines[0].get_color() != high.lines[0].get_color()
 
 
-def test_an_infinite_dot_is_a_number_only():
+def test_an_infinite_dot_is_a_number_only_and_values_of_many_decades_have_a_logarithmic_axis():
     runs, history = study({"arm": "a", "finals": (0.5,)}, {"arm": "b", "finals": (0.5,)})
-    frames = runs.assign(epsilon_cloud=[2.0, math.inf]), history
-    (axes,) = figure_of(frames, {"x": "arm", "y": "epsilon_cloud"}).axes
-    assert points(axes) == [[[2.0, 0.0]]]
-    assert [text.get_text() for text in axes.texts] == ["2", "∞"]
+    for other, scale in ((math.inf, "linear"), (900.0, "log"), (9.0, "linear")):
+        frames = runs.assign(epsilon_cloud=[2.0, other]), history
+        (axes,) = figure_of(frames, {"x": "arm", "y": "epsilon_cloud"}).axes
+        assert axes.get_xscale() == scale
+        if other == math.inf:
+            assert points(axes) == [[[2.0, 0.0]]]
+            assert [text.get_text() for text in axes.texts] == ["2", "∞"]
 
 
-def test_devices_are_a_numeric_axis():
-    frames = study(
-        {"arm": "a", "topology.fanouts": "[2, 5]"}, {"arm": "a", "topology.fanouts": "[5, 10]"}
-    )
+def test_devices_are_a_numeric_axis_and_an_axis_may_be_logarithmic():
+    frames = study(*({"arm": "a", "topology.fanouts": text} for text in ("[2, 5]", "[5, 10]")))
     (axes,) = figure_of(frames, {"x": "devices"}).axes
     np.testing.assert_allclose(points(axes), [[[10, 0.6], [50, 0.6]]])
     assert axes.get_xscale() == "linear"
-
-
-def test_a_logarithmic_axis():
     groups = [{"arm": "a", "control.alpha_1": alpha} for alpha in (0.01, 1.0, 100.0)]
     (axes,) = figure_of(study(*groups), {"x": "control.alpha_1", "log_x": True}).axes
     assert axes.get_xscale() == "log"
@@ -208,30 +199,17 @@ def test_a_dot_lies_in_students_interval():
     np.testing.assert_allclose(b, [0.9, 0.9])
 
 
-def test_the_axis_of_dots_is_where_the_values_are():
-    finals = {"a": (0.971, 0.972, 0.973), "b": (0.981, 0.982, 0.983)}
-    frames = study(*({"arm": arm, "finals": values} for arm, values in finals.items()))
-    (axes,) = figure_of(frames, {"x": "arm"}).axes
-    low, high = axes.get_xlim()
+def test_the_axis_of_dots_is_where_the_values_are_and_intervals_of_two_seeds_hide_nothing():
+    def ends(a, b):
+        frames = study({"arm": "a", "finals": a}, {"arm": "b", "finals": b})
+        return figure_of(frames, {"x": "arm"}).axes[0].get_xlim()
+
+    low, high = ends((0.971, 0.972, 0.973), (0.981, 0.982, 0.983))
     assert 0.96 < low < 0.971 and 0.983 < high < 0.99
-
-
-def test_two_seeds_whose_interval_tells_nothing_hide_no_difference():
-    frames = study({"arm": "a", "finals": (0.5, 0.52)}, {"arm": "b", "finals": (0.6, 0.62)})
-    (axes,) = figure_of(frames, {"x": "arm"}).axes
-    low, high = axes.get_xlim()
+    low, high = ends((0.5, 0.52), (0.6, 0.62))
     assert high - low < 4 * 0.1  # an interval alone is 0.25 wide
-    frames = study({"arm": "a", "finals": (0.1, 0.9)}, {"arm": "b", "finals": (0.5, 1.0)})
-    (axes,) = figure_of(frames, {"x": "arm"}).axes
-    low, high = axes.get_xlim()
+    low, high = ends((0.1, 0.9), (0.5, 1.0))
     assert low > -0.1 and high < 1.1  # no accuracy lies further
-
-
-def test_values_of_many_decades_are_on_a_logarithmic_axis():
-    runs, history = study({"arm": "a", "finals": (0.5,)}, {"arm": "b", "finals": (0.5,)})
-    for largest, scale in ((900.0, "log"), (9.0, "linear")):
-        frames = runs.assign(epsilon_cloud=[2.0, largest]), history
-        assert figure_of(frames, {"x": "arm", "y": "epsilon_cloud"}).axes[0].get_xscale() == scale
 
 
 def test_dots_tell_seeds_that_differ():
@@ -245,16 +223,13 @@ def test_lines_are_dots_below_each_other_in_a_category():
     figure = figure_of(ARMS, {"x": "version"})
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["paper", "verified"]
-    places = {bars.get_label(): [y for _, y in at] for bars, at in _by_line(axes)}
+    lines = zip(axes.containers, points(axes), strict=True)
+    places = {bars.get_label(): [y for _, y in at] for bars, at in lines}
     paper = [places[name][0] for name in ("hfl", "hfl_dp", "p1_1")]
     assert paper == sorted(paper) and paper[0] > -0.5 and paper[2] < 0.5
     np.testing.assert_allclose(places["p1_1"][1], 1 + paper[2])
     assert names(figure.legends[0]) == ["hfl", "hfl_dp", "p1_1"]
     assert figure.legends[0].get_title().get_text().endswith("dots: mean and 95 % interval")
-
-
-def _by_line(axes):
-    return zip(axes.containers, points(axes), strict=True)
 
 
 def test_panels_beside_each_other_name_the_same_rows_once():
@@ -292,17 +267,9 @@ def test_a_panel_without_runs_says_so_and_others_are_drawn():
     assert len(drawn.lines) == 3
     assert [text.get_text() for text in empty.texts] == ["no finished runs"]
     assert empty.get_title(loc="left") == "emnist"
-
-
-def test_no_runs_at_all():
     nothing = ARMS[0].iloc[:0], ARMS[1].iloc[:0]
     for axes in figure_of(nothing, *OVER_ROUNDS, {"x": "arm"}).axes:
         assert [text.get_text() for text in axes.texts] == ["no finished runs"]
-
-
-def test_panels_of_the_same_measure_share_a_scale():
-    first_axes, second_axes = figure_of(ARMS, *OVER_ROUNDS).axes
-    assert first_axes.get_ylim() == second_axes.get_ylim()
 
 
 def test_a_shared_scale_cuts_no_marker_off():

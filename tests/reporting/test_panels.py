@@ -108,7 +108,6 @@ def test_zero_has_no_place_on_a_logarithmic_axis():
         ({"x": "round", "y": "volatility"}, "1.y = 'volatility': .*only accuracy and loss are"),
         ({"x": "round", "lines": "fanouts"}, "figure.panels.1.lines = 'fanouts': .*version"),
         ({"x": "round", "where": {"eps": 1}}, "figure.panels.1.where.eps = 'eps': .*version"),
-        ({"x": "version", "log_x": True}, "figure.panels.1.log_x = True: version has no numbers"),
     ],
 )
 def test_layouts_are_checked_before_any_run(panel, message):

@@ -3,7 +3,6 @@
 import pytest
 
 from m2fdp.core.algorithms import ALGORITHMS
-from m2fdp.core.errors import InputError
 from m2fdp.reporting.style import COLOURS, look, new_figure, palette_look, plain_log
 
 
@@ -26,11 +25,6 @@ def test_lines_that_stand_for_no_algorithm_are_distinct_and_differ_in_colour_fir
     assert len({(one.colour, one.line) for one in looks}) == len(looks)
     assert len({one.colour for one in looks[: len(COLOURS)]}) == len(COLOURS)
     assert looks[0].line == "-"
-
-
-def test_unknown_algorithm():
-    with pytest.raises(InputError, match="fedprox"):
-        look("fedprox")
 
 
 @pytest.mark.parametrize(

@@ -86,12 +86,12 @@ class Played:
 
 def play(
     terms: Terms,
-    inputs: list[Input],
+    inputs: list[Input] | None = None,
     entropy: Callable[[int], bytes] | None = None,
     change: Callable[[Message], Message] = lambda message: message,
 ) -> Played:
     """All members to their masked vectors. Whoever sits on the wire may change each message."""
-    entropy = entropy or seeded(1)
+    inputs, entropy = inputs or inputs_of(terms), entropy or seeded(1)
     members = [Member(terms, u, entropy) for u in range(terms.group.n_members)]
     server = Server(terms)
     roster = change(server.roster([change(member.announce()) for member in members]))

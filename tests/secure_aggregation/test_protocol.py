@@ -1,4 +1,5 @@
-"""Whole rounds: exact sums of whoever stays, and every way to end without one."""
+"""Whole rounds: exact sums of whoever stays, every way to end without one, and bytes by formula and
+as they are sent."""
 
 import logging
 import os
@@ -6,14 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.secure_aggregation.rounds import (
-    changed,
-    exact_sum,
-    inputs_of,
-    play,
-    seeded,
-    terms_of,
-)
+from benchmarks.secure_sums import size
+from tests.secure_aggregation.rounds import changed, exact_sum, inputs_of, play, seeded, terms_of
 
 from m2fdp.core.errors import InputError
 from m2fdp.secure_aggregation.messages import (
@@ -33,6 +28,7 @@ from m2fdp.secure_aggregation.messages import (
     UnmaskRequest,
     UnmaskShares,
 )
+from m2fdp.secure_aggregation.model_sums import overhead_bits
 from m2fdp.secure_aggregation.protocol import Member, Server, secure_sum
 from m2fdp.secure_aggregation.terms import Group, Input, Stage
 
@@ -118,9 +114,8 @@ def test_a_device_does_not_mask_what_it_must_not(vector):
     inputs[4] = Input(vector)
     total = secure_sum(terms, inputs, {7: Stage.VECTOR})
     assert total.survivors == (0, 1, 2, 3, 5, 6, 8, 9)
-    np.testing.assert_array_equal(
-        total.values, exact_sum([inputs[u] for u in total.survivors], terms)
-    )
+    survivors = [inputs[u] for u in total.survivors]
+    np.testing.assert_array_equal(total.values, exact_sum(survivors, terms))
     assert list(total.refused) == [4]
 
 
@@ -180,10 +175,9 @@ def test_devices_with_keys_that_no_honest_one_has_are_out(changes, refused):
     ],
 )
 def test_members_refuse_a_roster_that_the_server_has_not_checked(change, reason):
-    terms = terms_of(4)
     wire = changed(Roster, lambda roster: Roster(tuple(change(roster.keys))))
     with pytest.raises(KeyRefused, match=reason):
-        play(terms, inputs_of(terms), change=wire)
+        play(terms_of(4), change=wire)
 
 
 def flipped(shares):
@@ -199,11 +193,8 @@ def renamed(sender):
 
     def change(mailbox):
         (_, sealed), *rest = mailbox.parcels[::-1]
-        return (
-            replace(mailbox, parcels=((sender, sealed), *rest))
-            if not mailbox.recipient
-            else mailbox
-        )
+        parcels = ((sender, sealed), *rest)
+        return mailbox if mailbox.recipient else replace(mailbox, parcels=parcels)
 
     return change
 
@@ -214,9 +205,8 @@ def renamed(sender):
     ids=["tampered", "another's name", "nobody's name"],
 )
 def test_a_share_that_its_sender_did_not_seal_names_it(kind, change, sender):
-    terms = terms_of(4)
     with pytest.raises(TamperedShare, match=f"member {sender}") as error:
-        play(terms, inputs_of(terms), change=changed(kind, change))
+        play(terms_of(4), change=changed(kind, change))
     assert (error.value.sender, error.value.recipient) == (sender, 0)
 
 
@@ -228,9 +218,8 @@ def test_a_share_that_its_sender_did_not_seal_names_it(kind, change, sender):
     ],
 )
 def test_members_mask_nothing_for_too_few(kind, shorten):
-    terms = terms_of(4, 3)
     with pytest.raises(BelowThreshold) as error:
-        play(terms, inputs_of(terms), change=changed(kind, shorten))
+        play(terms_of(4, 3), change=changed(kind, shorten))
     assert error.value.alive == 2
 
 
@@ -246,11 +235,8 @@ def test_members_mask_nothing_for_too_few(kind, shorten):
     ],
 )
 def test_requests_that_would_show_more_than_a_sum(survivors, silent, reason):
-    terms = terms_of(6, 4)
-    inputs = inputs_of(terms)
     # Member 5 does not take part.
-    played = play(terms, inputs, change=without_key(5))
-    member = played.members[0]
+    member = play(terms_of(6, 4), change=without_key(5)).members[0]
     with pytest.raises(UnmaskRefused, match=reason):
         member.unmask(UnmaskRequest(survivors, silent))
     # Whoever has asked for that gets nothing of a better request either.
@@ -260,8 +246,7 @@ def test_requests_that_would_show_more_than_a_sum(survivors, silent, reason):
 
 def test_every_step_is_done_once_and_in_its_turn():
     terms = terms_of(3)
-    inputs = inputs_of(terms)
-    played = play(terms, inputs)
+    inputs, played = inputs_of(terms), play(terms)
     member, mailbox = played.members[0], played.mailboxes[0]
     with pytest.raises(OutOfTurn, match="keys"):
         member.announce()
@@ -281,8 +266,7 @@ def test_every_step_is_done_once_and_in_its_turn():
 
 def test_a_device_that_has_refused_its_input_says_nothing_more():
     terms = terms_of(3, 2)
-    inputs = inputs_of(terms)
-    good = play(terms, inputs)
+    inputs, good = inputs_of(terms), play(terms)
     member = Member(terms, 0, seeded(1))
     # The same keys as those on the roster: the first member's of the same entropy.
     member.announce()
@@ -314,9 +298,8 @@ def of(played, change):
 )
 def test_the_server_adds_one_whole_vector_of_each_who_has_shared(vectors, reason):
     """A word alone would be added to all; a member's second vector would count it twice."""
-    terms = terms_of(5, 3)
     # Member 4 has no part in the round.
-    played = play(terms, inputs_of(terms), change=without_key(4))
+    played = play(terms_of(5, 3), change=without_key(4))
     with pytest.raises(MessageRefused, match=f"^the message of member {reason}"):
         played.server.request(vectors(played))
     assert issubclass(MessageRefused, ProtocolError)
@@ -335,9 +318,9 @@ def test_the_server_takes_other_messages_once_too():
         (lambda one: replace(one, parcels=one.parcels[:1] * 3), "0: its shares are not one for"),
     ):
         with pytest.raises(MessageRefused, match=reason):
-            play(terms, inputs_of(terms), change=changed(SealedShares, change))
+            play(terms, change=changed(SealedShares, change))
 
-    played = play(terms, inputs_of(terms))
+    played = play(terms)
     answers = played.unmask(late=[3])
     for late, reason in (
         ([*answers, answers[1]], "1: a second one"),
@@ -350,9 +333,32 @@ def test_the_server_takes_other_messages_once_too():
 
 
 def test_messages_show_no_secret():
-    terms = terms_of(3)
-    played = play(terms, inputs_of(terms))
+    played = play(terms_of(3))
     answers = played.unmask()
-    shown = repr([*played.vectors.values(), *answers, played.members, Server(terms)])
+    shown = repr([*played.vectors.values(), *answers, played.members, played.server])
     assert str(answers[0].own_masks[1]) not in shown
     assert "words" not in shown and "own_masks" not in shown
+
+
+# Traffic.
+
+
+def test_traffic_by_hand():
+    # 10 members: two keys of 32 bytes; 9 parcels of an id, two shares of 33 bytes and a tag of 16;
+    # 10 shares with an id.
+    assert overhead_bits(10) == 8 * (64 + 9 * (4 + 66 + 16) + 10 * (4 + 33))
+
+
+@pytest.mark.parametrize("n", [2, 6, 11])
+def test_members_send_what_the_formula_says(n):
+    terms, sent = terms_of(n), []
+    secure_sum(terms, inputs_of(terms), tap=sent.append)
+    of_members = [one for one in sent if not isinstance(one, Roster | Mailbox | UnmaskRequest)]
+    assert len(of_members) == 4 * n
+    assert 8 * sum(map(size, of_members)) == n * (overhead_bits(n) + 32 * terms.n_parameters)
+
+
+def test_zones_send_less_than_one_large_group():
+    """H Sec. IV-A: s zones of m, and one group of s, against one of s·m."""
+    zones, servers = 50 * overhead_bits(5), 10 * overhead_bits(10)
+    assert 7 < 50 * overhead_bits(50) / (zones + servers) < 9

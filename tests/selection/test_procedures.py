@@ -13,7 +13,7 @@ from scipy.stats import norm
 from m2fdp import Experiment, load_config
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.selection.accounting import Procedure, split_target
-from m2fdp.studies.procedures import if_gaussian, procedure_of, verified_targets
+from m2fdp.studies.search import procedure_of, verified_targets
 
 FULL = {
     "topology.fanouts": [2, 3],
@@ -87,7 +87,8 @@ def test_targets_of_gaussian_runs_add_up_to_the_whole(target, n_searched, share)
 def test_runs_of_full_batches_keep_the_target_together_and_say_what_each_is_worth():
     released, searched = [config_of()], [config_of(HOLDING)] * 4
     targets = verified_targets(searched, released, 0.25)
-    assert targets == if_gaussian(searched, released, 0.25)
+    privacy = released[0].privacy
+    assert targets == split_target(privacy.epsilon, privacy.delta, 4, 0.25)
     procedure = procedure_of(
         config_of({"privacy.epsilon": targets.released}),
         [config_of(HOLDING, {"privacy.epsilon": targets.searched})] * 4,

@@ -7,8 +7,9 @@ import yaml
 from click.testing import CliRunner
 from tests.sources.test_table import rows_of
 
-from m2fdp.core.config import load_config, parse_block
+from m2fdp import load_config
 from m2fdp.experiment import Experiment
+from m2fdp.given.loading import parse_block
 from m2fdp.program import main
 from m2fdp.sources.describe import describe
 from m2fdp.sources.schema import Schema

@@ -6,7 +6,7 @@ from tests.sources.test_table import CONTENT, rows_of
 
 from m2fdp import Experiment, load_config
 from m2fdp.core.errors import InputError
-from m2fdp.core.metrics import own_metrics, own_values
+from m2fdp.own.metrics import own_metrics, own_values
 
 # The chances of the second of two classes are 1/2, 1/3, 3/4 and 1/4.
 SCORES = np.log([[1, 1], [2, 1], [1, 3], [3, 1]])

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 
 from m2fdp import Experiment
-from m2fdp.core.config import DatasetConfig, parse_block
+from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
+from m2fdp.given.loading import parse_block
 from m2fdp.sources.encoding import encode
 from m2fdp.sources.schema import Schema
 from m2fdp.sources.table import table_of

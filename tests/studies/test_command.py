@@ -73,9 +73,8 @@ def check_page(parent) -> None:
         assert f"viewStateShareKey=tiny&compareRunsMode={mode}&workflowType" in note
     experiment = mlflow.get_experiment(parent.info.experiment_id)
     view = json.loads(experiment.tags["mlflow.sharedViewState.tiny"])
-    runs_shown = mlflow.search_runs(
-        [parent.info.experiment_id], view["searchFilter"], output_format="list"
-    )
+    chosen = [parent.info.experiment_id], view["searchFilter"]
+    runs_shown = mlflow.search_runs(*chosen, output_format="list")
     assert {run.data.tags["arm"] for run in runs_shown} == {"reference", "noisy", "impossible"}
     assert {run.info.status for run in runs_shown} == {"FINISHED"} and len(runs_shown) == 3
     assert len({run.info.run_name for run in runs_shown}) == 3
@@ -105,11 +104,8 @@ grid: {seed: [5]}
     assert "2 of 3 cells are finished" in note and "kedro study tiny" in note
     found = runs(project, **{"mlflow.parentRunId": parent.info.run_id})
     ends = {run.data.tags["cell"]: run.info.status for run in found}
-    assert ends == {
-        "tiny/open-seed_5": "FINISHED",
-        "tiny/noisy-seed_5": "FINISHED",
-        "tiny/impossible-seed_5": "FAILED",
-    }
+    of_arms = {"open": "FINISHED", "noisy": "FINISHED", "impossible": "FAILED"}
+    assert ends == {f"tiny/{arm}-seed_5": status for arm, status in of_arms.items()}
     (noisy,) = [run for run in found if run.data.tags["algorithm"] == "hfl_dp"]
     assert (noisy.data.tags["seed"], noisy.data.tags["role"]) == ("5", "baseline")
     assert len(noisy.data.tags["cell_hash"]) == 64
@@ -254,16 +250,12 @@ def check_choices(project) -> None:
         for run in runs(project, study="tiny")
         if "cell_hash" in run.data.tags and "stage" not in run.data.tags
     }
-    schedules = {
-        place: (float(params["training.learning_rate"]), int(params["training.rounds"]))
-        for place, params in final.items()
-    }
-    assert schedules == {
-        ("plain", "open"): (0.125, 2),
-        ("tuned", "open"): (best, 2),
-        ("tuned", "noisy"): (best, 3),
-    }
-    for params in final.values():
+    expected = {("plain", "open"): (0.125, 2), ("tuned", "open"): (best, 2)}
+    expected |= {("tuned", "noisy"): (best, 3)}
+    assert final.keys() == expected.keys()
+    for place, params in final.items():
+        schedule = float(params["training.learning_rate"]), int(params["training.rounds"])
+        assert schedule == expected[place]
         assert params["training.evaluate_on"] == "test"
         assert float(params["partition.validation_fraction"]) == 0
         assert params["seed"] == "5"
@@ -348,12 +340,11 @@ versions:
     assert ((read["epsilon"] > 3.9) & (read["epsilon"] <= 4.0)).all()
     assert "ε of the whole" in (project / "data/08_reporting/tiny/report.md").read_text()
     searched = runs(project, stage="search")
-    scores = {
-        run.data.params["training.learning_rate"]: run.data.metrics["score"] for run in searched
-    }
-    (released,) = runs(project, arm="counted", stage="search") and [
-        run for run in runs(project, arm="counted") if "stage" not in run.data.tags
-    ]
+    rate = "training.learning_rate"
+    scores = {run.data.params[rate]: run.data.metrics["score"] for run in searched}
+    every = runs(project, arm="counted")
+    (released,) = (run for run in every if "stage" not in run.data.tags)
+    assert len(every) == 3
     assert released.data.params["training.learning_rate"] == max(scores, key=scores.get)
     assert all("held_out" not in run.data.tags for run in searched)
     assert (table[["guarantee_released", "guarantee"]] == "verified").all(axis=None)
@@ -370,10 +361,8 @@ versions:
     # Runs of other candidates were seen, and would come on top of epsilon.
     longer = study.replace("[0.5, 4.0]", "[0.5, 2.0, 4.0]")
     result = kedro_study(longer, "--resume", code=2)
-    assert (
-        "study.tiny.search.counted = True: counts the candidates that there are now, and 2 runs"
-        in (result.output)
-    )
+    refused = "search.counted = True: counts the candidates that there are now, and 2 runs"
+    assert f"study.tiny.{refused}" in result.output
     assert len(runs(project, stage="search")) == 2
 
 
@@ -625,7 +614,7 @@ def test_what_cannot_be_run_ends_in_one_line_before_anything_starts(
 
 @pytest.mark.full
 def test_a_sweep_needs_no_file_and_goes_on(project, kedro_study):
-    sweep = ["--over=algorithm=hfl|m2fdp", "--params=training.rounds=2,training.batch_size=null"]
+    sweep = ["--over=algorithm=hfl_dp|m2fdp", "--params=training.rounds=2,training.batch_size=null"]
     kedro_study("", *sweep, "--over=privacy.epsilon=2", "--seeds=1", code=0, name="sweep")
     wider = kedro_study(
         "", *sweep, "--over=privacy.epsilon=2|4", "--seeds=1", "--resume", code=0, name="sweep"

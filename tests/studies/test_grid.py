@@ -43,7 +43,7 @@ def test_a_study_of_more_runs_than_anyone_waits_for_is_refused_by_its_number():
     with pytest.raises(InputError, match=r"study.tiny.grid = '1,000,000 cells': at most 10,000"):
         check_size("tiny", Study(title="t", grid=grid))
     grids = [{"training.learning_rate": [*range(60)], "training.rounds": [*range(10)]}]
-    search = {"spaces": {"s": {"grids": grids}}, "seeds": [*range(9)], "validation_fraction": 0.2}
+    search = SEARCH | {"spaces": {"s": {"grids": grids}}, "seeds": [*range(9)]}
     study = Study(
         title="t",
         arms={"a": {"space": "s"}},
@@ -63,15 +63,12 @@ def test_arms_override_the_shared_parameters_and_cross_with_the_grid():
         },
         grid={"seed": [4]},
     )
-    assert [cell.name for cell in cells] == ["open-seed_4", "half-seed_4"]
-    assert [cell.point.arm for cell in cells] == ["open", "half"]
-    assert [cell.tags["arm"] for cell in cells] == ["open", "half"]
+    arms = [(cell.name, cell.point.arm, cell.tags["arm"]) for cell in cells]
+    assert arms == [(f"{arm}-seed_4", arm, arm) for arm in ("open", "half")]
     assert [cell.config.training.learning_rate for cell in cells] == [2.0, 0.5]
     assert {cell.config.training.rounds for cell in cells} == {7}
 
-
-def test_a_study_without_arms_and_grid_is_one_cell():
-    (cell,) = cells_of()
+    (cell,) = cells_of()  # without arms and grid
     assert (cell.name, cell.point.arm, cell.tags) == ("single", None, {"cell_hash": cell.hash})
 
 
@@ -174,8 +171,7 @@ def test_an_arms_own_grid_crosses_with_the_studys_and_it_stands_for_what_it_sets
     assert varied_keys(plan) == ("arm", "topology.fanouts", "seed")
     assert varied_keys(plan.model_copy(update={"arms": {}})) == ("seed",)
 
-
-def test_arms_that_come_to_the_same_run_are_runs_apart():
+    # Arms that come to the same run are runs apart.
     twins = cells_of(arms={"a": {"training.rounds": 3}, "b": {"training": {"rounds": "3"}}})
     assert twins[0].config.training == twins[1].config.training
     assert twins[0].hash != twins[1].hash

@@ -7,7 +7,6 @@ from tests.finished import REPOSITORY
 from tests.pages import write_files
 
 from m2fdp.cli import study
-from m2fdp.core import metrics
 
 TINY = """
 title: Tiny
@@ -25,13 +24,6 @@ claims:
   - {claim: noise costs, source: ours, paper: it does, measure: auc, of: {arm: open},
      over: {arm: noisy}, as: difference, at_least: 0.0}
 """
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    """The file is the test's own, and what it declares is no metric of other tests."""
-    yield
-    metrics.OWN.clear()
 
 
 @pytest.mark.full

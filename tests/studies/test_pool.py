@@ -52,15 +52,11 @@ def test_every_task_gives_one_result_from_another_process(work):
     assert multiprocessing.active_children() == []
 
 
-def test_environment_is_set_in_the_workers_alone(work):
-    results, _ = run(work, [("environment", "M2FDP_POOL_TEST")], M2FDP_POOL_TEST="3")
-    assert results == {0: "3"}
+def test_workers_alone_have_the_environment_and_leave_ctrl_c_to_the_parent(work):
+    tasks = [("environment", "M2FDP_POOL_TEST"), ("blocked", None)]
+    results, _ = run(work, tasks, M2FDP_POOL_TEST="3")
+    assert results == {0: "3", 1: True}
     assert "M2FDP_POOL_TEST" not in os.environ
-
-
-def test_workers_leave_ctrl_c_to_the_parent(work):
-    results, _ = run(work, [("blocked", None)])
-    assert results == {0: True}
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.studies.grid import choice_of, points
 from m2fdp.studies.study import Study, load_study, scaled
 
 
@@ -30,8 +29,7 @@ def test_an_environments_file_holds_only_what_differs(tmp_path):
     assert mine.parameters == {"seed": 1, "model.name": "cnn12"}
     assert (list(mine.arms), mine.grid) == (["a"], {"seed": [3]})
 
-
-def test_numbers_in_a_file_may_be_written_as_powers_of_ten(tmp_path):
+    # Numbers may be written as powers of ten.
     write(tmp_path, "title: t\nparameters: {privacy.delta: 1e-5}\n")
     assert load_study(tmp_path, "tiny").parameters == {"privacy.delta": 1e-5}
 
@@ -57,10 +55,8 @@ versions:
 
 
 def test_an_arms_parameters_stand_beside_its_own_keys(tmp_path):
-    write(
-        tmp_path,
-        "title: t\narms: {a: {label: A, algorithm: hfl, over: {seed: [1]}, space: few}}\n" + SEARCH,
-    )
+    arms = "{a: {label: A, algorithm: hfl, over: {seed: [1]}, space: few}}"
+    write(tmp_path, f"title: t\narms: {arms}\n{SEARCH}")
     arm = load_study(tmp_path, "tiny").arms["a"]
     assert (arm.parameters, arm.label, arm.over) == ({"algorithm": "hfl"}, "A", {"seed": [1]})
     assert arm.space == "few"
@@ -108,14 +104,6 @@ def test_a_file_that_is_no_study_is_refused_in_one_line(tmp_path, text, parts):
     line = str(error.value)
     assert "\n" not in line
     assert all(part in line for part in parts.split(" … ")), line
-
-
-def test_an_arm_may_be_searched_in_some_versions_only(tmp_path):
-    write(tmp_path, "title: t\narms: {a: {space: few}}\n" + SEARCH + "  plain: {}\n")
-    study = load_study(tmp_path, "tiny")
-    choices = [choice_of(study, point) for point in points(study)]
-    assert [point.version for point in points(study)] == ["tuned", "plain"]
-    assert choices[0] is not None and choices[1] is None
 
 
 def test_a_scale_shrinks_grid_and_search(tmp_path):

@@ -36,35 +36,23 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(tracked_runs, "is_database", lambda uri: False)
 
 
-def test_runs_have_their_last_metrics_and_their_tags():
-    ids = [log_run("m2fdp", 1), log_run("hfl", 0)]
+def test_runs_have_their_last_metrics_and_their_tags_and_a_history():
+    ids = [log_run("m2fdp", 1), log_run("hfl", 0, (0.9,))]
     runs = load_runs(ids)
     assert list(runs.columns) == list(RUN_COLUMNS)
     assert runs.index.tolist() == ids
-    assert runs.iloc[0].to_dict() == {
-        "algorithm": "m2fdp",
-        "seed": 1,
-        "role": "method",
-        "privacy": "verified",
-        "accuracy": 0.8,
-        "loss": pytest.approx(0.2),
-        "epsilon_nominal": 4.0,
-        "epsilon_verified": 3.9,
-        "energy_j": 4.0,
-        "delay_s": 6.0,
-    }
+    texts = {"algorithm": "m2fdp", "seed": 1, "role": "method", "privacy": "verified"}
+    numbers = {"accuracy": 0.8, "loss": pytest.approx(0.2), "energy_j": 4.0, "delay_s": 6.0}
+    bounds = {"epsilon_nominal": 4.0, "epsilon_verified": 3.9}
+    assert runs.iloc[0].to_dict() == texts | numbers | bounds
     assert math.isnan(runs.iloc[1]["epsilon_verified"])
-
-
-def test_history_has_every_evaluated_round():
-    ids = [log_run("m2fdp", 1), log_run("hfl", 0, (0.9,))]
-    history = load_history(ids)
+    history = load_history(runs)
     assert list(history.columns) == list(HISTORY_COLUMNS)
     assert history[["algorithm", "seed", "round", "accuracy"]].to_numpy().tolist() == [
         ["m2fdp", 1, 5, 0.5],
         ["m2fdp", 1, 10, 0.8],
         ["hfl", 0, 5, 0.9],
-    ]
+    ]  # every evaluated round
     assert history["run_id"].tolist() == [ids[0], ids[0], ids[1]]
     assert history["epsilon"].tolist()[:2] == [1.0, 2.0]
     assert math.isnan(history["epsilon"].iloc[2])
@@ -77,18 +65,14 @@ def test_of_a_metric_logged_twice_in_a_round_the_later_counts_and_what_is_no_num
     earlier, later = (Metric("accuracy", value, time, 5) for value, time in ((0.6, 1), (0.7, 2)))
     no_number = Metric("loss", math.nan, 9, 10)
     mlflow.MlflowClient().log_batch(run_id, metrics=[later, earlier, no_number])
-    history = load_history([run_id])
+    history = load_history(load_runs([run_id]))
     assert (history["accuracy"].tolist(), history["round"].tolist()) == ([0.7], [5])
 
 
 def test_the_history_is_read_by_one_query(monkeypatch):
     ids = [log_run(seed=seed) for seed in range(2)]
-
-    def refuse(*_):
-        raise AssertionError("one read a run and metric")
-
-    monkeypatch.setattr(mlflow.MlflowClient, "get_metric_history", refuse)
-    assert len(load_history(ids)) == 4
+    monkeypatch.delattr(mlflow.MlflowClient, "get_metric_history")  # a read a run and metric
+    assert len(load_history(load_runs(ids))) == 4
 
 
 def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
@@ -101,7 +85,7 @@ def test_decisions_are_of_every_round_of_runs_with_a_controller(each_way):
         "s_trusted": [8, 2, 2],
         "s_untrusted": [8, 4, 0],
     }
-    assert list(load_history([controlled])["round"]) == [5, 10]  # evaluated ones only
+    assert list(load_history(load_runs([controlled]))["round"]) == [5, 10]  # evaluated ones only
     none, columns = load_decisions([without]), ["local_steps", "s_trusted", "s_untrusted"]
     assert none.empty and list(none) == ["run_id", "round", *columns]
 
@@ -129,9 +113,8 @@ def test_what_observers_of_zones_learn():
     }
     assert zones.loc[plain_run].isna().all()
 
-
-def test_observers_without_a_metric_of_their_own_learn_what_is_verified():
-    run_id, client = log_run(), mlflow.MlflowClient()
+    # Observers without a metric of their own learn what is verified.
+    run_id = log_run()
     for name, value in (("epsilon_verified", 8.0), ("epsilon_observer/cloud", 2.0)):
         client.log_metric(run_id, name, value)
     client.set_tag(run_id, AS_PROMISED_TAGS["verified"], "epsilon_observer/servers")
@@ -143,7 +126,7 @@ def test_only_finished_runs_with_an_accuracy_count_and_of_equal_ones_the_latest(
     finished = log_run(seed=0)
     others = [log_run(seed=1, status="FAILED"), log_run(seed=2, accuracies=())]
     assert load_runs([*others, finished]).index.tolist() == [finished]
-    for load, ids in ((load_runs, others), (load_history, []), (differing, others)):
+    for load, ids in ((load_runs, others), (load_runs, []), (differing, others)):
         with pytest.raises(InputError, match="no finished run.*kedro study quickstart"):
             load(ids)
     ids = [log_run(seed=3, accuracies=(accuracy,)) for accuracy in (0.6, 0.7)]
@@ -161,6 +144,14 @@ def test_a_parameter_that_a_run_has_not_read_has_its_default():
     assert differing([silent, other]) == ("audit.repetitions",)
     with pytest.raises(InputError, match=rf"audit.repetitions = \['{usual}', '{2 * usual}'\]"):
         load_runs([silent, other])
+    # So has a run that is older than a key.
+    old, new = log_run(seed=0), log_run(seed=1, **{"topology.weights": "uniform"})
+    third = log_run(seed=0, **{"topology.weights": "samples"})
+    assert len(load_runs([old, new])) == 2
+    with pytest.raises(InputError, match=r"topology.weights = \['samples', 'uniform'\]"):
+        load_runs([old, new, third])
+    frame = load_runs([old, new, third], ["topology.weights"])
+    assert frame["topology.weights"].tolist() == ["uniform", "uniform", "samples"]
     # Of a mapping a run tells all its entries.
     without = log_run("m2fdp", **{"training.local_aggregation": None})
     assert load_runs([without], ["training.local_aggregation.1"]).isna().iloc[0, -1]
@@ -180,7 +171,8 @@ def test_varied_parameters_are_columns_numbers_where_they_can_be():
     varied = ("algorithm", "seed", "privacy.epsilon", "topology.trust.ratios", "training.batch")
     settings = [(0.5, [0.5], None), (4.0, [1.0], 8)]
     ids = [log_run(**dict(zip(varied[2:], values, strict=True))) for values in settings]
-    for frame in (load_runs(ids, varied), load_history(ids, varied).drop_duplicates(varied[2])):
+    runs = load_runs(ids, varied)
+    for frame in (runs, load_history(runs).drop_duplicates(varied[2])):
         assert list(frame.columns[-3:]) == list(varied[2:])
         assert frame["privacy.epsilon"].tolist() == [0.5, 4.0]
         assert frame["topology.trust.ratios"].tolist() == ["[0.5]", "[1.0]"]
@@ -192,17 +184,17 @@ def test_what_is_chosen_for_each_seed_may_differ_between_seeds_and_nothing_else(
     ids = [log_run(seed=seed, **{"training.learning_rate": seed + 1.0}) for seed in (0, 1)]
     with pytest.raises(InputError, match=r"training\.learning_rate"):
         load_runs(ids)
-    for load in (load_runs, load_history):
-        assert set(load(ids, (), ["training.learning_rate"])["seed"]) == {0, 1}
-        with pytest.raises(InputError, match=r"training\.learning_rate"):
-            load(ids, (), ["training.rounds"])
+    assert set(load_runs(ids, (), ["training.learning_rate"])["seed"]) == {0, 1}
+    with pytest.raises(InputError, match=r"training\.learning_rate"):
+        load_runs(ids, (), ["training.rounds"])
 
 
 @pytest.mark.parametrize("tag", ["arm", "version"])
 def test_arms_and_versions_stand_for_what_their_runs_share(tag):
     values = {"1": {"training.rounds": 60}, "2": {"training.rounds": 80}}
     ids = [log_run(**{tag: name}, **params) for name, params in values.items()]
-    for frame in (load_runs(ids, (tag, "seed")), load_history(ids, (tag,)).drop_duplicates(tag)):
+    runs = load_runs(ids, (tag, "seed"))
+    for frame in (runs, load_history(runs).drop_duplicates(tag)):
         assert frame.columns[-1] == tag
         assert frame[tag].tolist() == ["1", "2"]  # a name, even where it reads as a number
     mixed = [*ids, log_run(seed=1, **{tag: "1"}, **values["2"])]
@@ -212,9 +204,9 @@ def test_arms_and_versions_stand_for_what_their_runs_share(tag):
 
 
 def test_the_frames_are_what_reports_take():
-    ids = [log_run(name, seed) for name in ("hfl", "m2fdp") for seed in (0, 1)]
-    assert comparison_table(load_runs(ids))["seeds"].tolist() == [2, 2]
-    assert len(comparison(load_history(ids)).axes[0].lines) == 2
+    runs = load_runs([log_run(name, seed) for name in ("hfl", "m2fdp") for seed in (0, 1)])
+    assert comparison_table(runs)["seeds"].tolist() == [2, 2]
+    assert len(comparison(load_history(runs)).axes[0].lines) == 2
 
 
 def test_expected_runs_have_the_columns_of_the_finished_ones():
@@ -245,16 +237,6 @@ def test_single_runs_are_compared_by_what_they_differ_in():
     # What the algorithms differ in tells them apart already; hfl has one run.
     assert differing(ids) == ("privacy.epsilon",)
     assert list(load_runs(ids, differing(ids))["privacy.epsilon"]) == [1.0, 2.0, 4.0]
-
-
-def test_a_run_older_than_a_key_has_its_default():
-    old, new = log_run(seed=0), log_run(seed=1, **{"topology.weights": "uniform"})
-    other = log_run(seed=0, **{"topology.weights": "samples"})
-    assert len(load_runs([old, new])) == 2
-    with pytest.raises(InputError, match=r"topology.weights = \['samples', 'uniform'\]"):
-        load_runs([old, new, other])
-    frame = load_runs([old, new, other], ["topology.weights"])
-    assert frame["topology.weights"].tolist() == ["uniform", "uniform", "samples"]
 
 
 def test_seeds_that_differ_in_more_than_is_compared_are_refused_but_algorithms_may():

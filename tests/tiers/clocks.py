@@ -31,5 +31,5 @@ def start_clients(config: ClockConfig) -> Clients:
 def start_times(config: ClockConfig, n_tiers: int = 7, whole_model: bool = False) -> RoundTimes:
     """Of D's start, by tier."""
     modules = resnet_costs(config.depth, config.width)
-    tiers = tier_costs(modules, n_tiers, config.label_bytes, whole_model)
+    tiers = tier_costs(modules, n_tiers, whole_model)
     return round_times(tiers, start_clients(config), config)

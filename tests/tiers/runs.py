@@ -2,7 +2,7 @@
 
 from tests.builders import records_of
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.experiment import Experiment
 
 SMALL = {

@@ -11,10 +11,6 @@ from m2fdp.tiers.ways import DTFL, FEDAVG, FEDGKT, SPLITFED
 # Tiers of two clients of each of D's profiles.
 AT_MEBIBYTES = np.array([7] * 6 + [1] * 4)
 ONES = np.ones(10, dtype=np.int64)
-DTFL_S = {"resnet56": 38.6919, "resnet110": 45.5676}
-FEDAVG_S = {"resnet56": 128.498, "resnet110": 246.893}
-SPLITFED_S = {"resnet56": 276.765, "resnet110": 302.166}
-SHARED_S = {"resnet56": 61.0, "resnet110": 88.5}
 
 
 def round_of(way, config, tiers=ONES):
@@ -23,18 +19,22 @@ def round_of(way, config, tiers=ONES):
     return way.seconds(times, tiers, config).max()
 
 
-@pytest.mark.parametrize("model", ["resnet56", "resnet110"])
-def test_ds_round_at_mebibytes(model):
+@pytest.mark.parametrize(
+    ("model", "dtfl", "fedavg", "splitfed", "shared"),
+    [
+        ("resnet56", 38.6919, 128.498, 276.765, 61.0),
+        ("resnet110", 45.5676, 246.893, 302.166, 88.5),
+    ],
+)
+def test_ds_round_at_mebibytes_and_of_a_server_that_keeps_all_waiting(
+    model, dtfl, fedavg, splitfed, shared
+):
     config = clock(model=model)
-    assert round_of(DTFL, config, AT_MEBIBYTES) == pytest.approx(DTFL_S[model], rel=1e-4)
-    assert round_of(FEDAVG, config) == pytest.approx(FEDAVG_S[model], rel=1e-4)
-    assert round_of(SPLITFED, config) == pytest.approx(SPLITFED_S[model], rel=1e-4)
-
-
-@pytest.mark.parametrize("model", ["resnet56", "resnet110"])
-def test_a_shared_server_keeps_all_clients_waiting(model):
+    assert round_of(DTFL, config, AT_MEBIBYTES) == pytest.approx(dtfl, rel=1e-4)
+    assert round_of(FEDAVG, config) == pytest.approx(fedavg, rel=1e-4)
+    assert round_of(SPLITFED, config) == pytest.approx(splitfed, rel=1e-4)
     config = clock(model=model, server="shared")
-    assert round_of(DTFL, config, AT_MEBIBYTES) == pytest.approx(SHARED_S[model], abs=0.05)
+    assert round_of(DTFL, config, AT_MEBIBYTES) == pytest.approx(shared, abs=0.05)
 
 
 def test_a_clients_times_are_those_computed_by_hand():
@@ -70,7 +70,7 @@ def test_noise_moves_the_clients_times_only():
     times = start_times(clock())
     factors = np.linspace(0.5, 2.0, 10)
     config, modules = clock(), resnet_costs(56, 16)
-    noisy = round_times(tier_costs(modules, 7, 8.0), start_clients(config), config, factors)
+    noisy = round_times(tier_costs(modules, 7), start_clients(config), config, factors)
     assert noisy.client == pytest.approx(times.client * factors[:, None])
     assert (noisy.server == times.server).all()
     assert (noisy.communication == times.communication).all()
@@ -100,9 +100,9 @@ def test_fedgkts_server_begins_when_the_slowest_has_sent_and_trains_on_all(serve
 
 
 def test_seconds_grow_with_records_and_fall_with_the_link():
-    config = clock()
-    costs = fedavg_costs(resnet_costs(20, 4))
-    clients = clients_of(config, RECORDS, START)
-    base = round_times(costs, clients, config).sequential()
-    twice = round_times(costs, clients_of(config, 2 * RECORDS, START), config).sequential()
+    config, costs = clock(), fedavg_costs(resnet_costs(20, 4))
+    base, twice = (
+        round_times(costs, clients_of(config, records, START), config).sequential()
+        for records in (RECORDS, 2 * RECORDS)
+    )
     assert (twice > base).all() and (twice < 2 * base).all()  # the model is sent once all the same

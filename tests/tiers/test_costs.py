@@ -26,21 +26,18 @@ ACTIVATION_BYTES = [65_536, 262_144, 262_144, 131_072, 131_072, 65_536, 65_536]
 HEADS = [170, 650, 650, 1_290, 1_290, 2_570, 2_570]
 
 
-@pytest.mark.parametrize("depth", [56, 110])
-def test_modules_are_ds(depth):
+@pytest.mark.parametrize(
+    ("depth", "numbers", "flops"),
+    [(56, 591_322 + 8_992, 522.40), (110, 1_147_738 + 17_056, 1_003.70)],
+)
+def test_modules_and_whole_models_are_ds(depth, numbers, flops):
     costs = resnet_costs(depth, 16)
     assert costs.numbers.tolist() == np.add(PARAMETERS[depth], BUFFERS[depth]).tolist()
     assert (4 * costs.outputs[:-1]).tolist() == ACTIVATION_BYTES
     assert costs.head_numbers.tolist() == HEADS
     assert costs.flops / MEGA == pytest.approx(MEGA_FLOPS[depth], abs=0.005)
-
-
-def test_the_whole_models_are_ds():
-    sums = {depth: resnet_costs(depth, 16) for depth in (56, 110)}
-    numbers = [591_322 + 8_992, 1_147_738 + 17_056]
-    assert [costs.numbers.sum() for costs in sums.values()] == numbers
-    assert sums[56].flops.sum() / MEGA == pytest.approx(522.40, abs=0.005)
-    assert sums[110].flops.sum() / MEGA == pytest.approx(1_003.70, abs=0.005)
+    assert costs.numbers.sum() == numbers
+    assert costs.flops.sum() / MEGA == pytest.approx(flops, abs=0.005)
 
 
 def test_flops_are_those_counted_by_hand():
@@ -68,7 +65,7 @@ INPUT_GRADIENTS = {1: 256 * (4 * 4 + 4 * 16), 4: 64 * 32 * 8, 7: 64 * 10}
 def test_a_tiers_flops_are_those_of_its_split_step(tier):
     """But for one gradient, which a split step does without: that in what the client has sent."""
     model = split_resnet(20, 4, (3, 16, 16), 10)
-    tiers = tier_costs(module_costs(model), 7, 8.0)
+    tiers = tier_costs(module_costs(model), 7)
     counter = FlopCounterMode(display=False)
     with counter:
         scores = split_scores(model, tier, torch.empty((2, 3, 16, 16), device="meta"))
@@ -82,9 +79,9 @@ def test_tiers_of_table_11():
     """With M tiers, tier m of the last M cuts; the last tier is always md1 to md7."""
     costs = resnet_costs(56, 16)
     for n_tiers in range(1, 8):
-        tiers = tier_costs(costs, n_tiers, 8.0)
+        tiers = tier_costs(costs, n_tiers)
         assert tiers.modules.tolist() == list(range(8 - n_tiers, 8))
-    six = tier_costs(costs, 6, 8.0)
+    six = tier_costs(costs, 6)
     assert six.client_flops[0] == costs.flops[:2].sum() + costs.head_flops[1]
     assert six.server_flops[0] == pytest.approx(costs.flops[2:].sum())
     assert six.record_bytes.tolist() == [size + 8 for size in ACTIVATION_BYTES[1:]]
@@ -93,7 +90,7 @@ def test_tiers_of_table_11():
 
 def test_a_tier_of_the_whole_model_is_fedavg():
     costs = resnet_costs(56, 16)
-    tiers, fedavg = tier_costs(costs, 7, 8.0, whole_model=True), fedavg_costs(costs)
+    tiers, fedavg = tier_costs(costs, 7, whole_model=True), fedavg_costs(costs)
     assert tiers.n_tiers == 8
     for name in ("modules", "client_flops", "server_flops", "record_bytes", "model_bytes"):
         assert getattr(tiers, name)[-1] == getattr(fedavg, name)[0]
@@ -101,7 +98,7 @@ def test_a_tier_of_the_whole_model_is_fedavg():
 
 
 def test_splitfed_sends_activations_and_fetches_their_gradients():
-    splitfed = splitfed_costs(resnet_costs(56, 16), 8.0)
+    splitfed = splitfed_costs(resnet_costs(56, 16))
     assert splitfed.record_bytes.tolist() == [2 * 262_144 + 8]
     assert splitfed.model_bytes.tolist() == [4 * (464 + 14_016 + 32 + 704)]
 
@@ -109,4 +106,4 @@ def test_splitfed_sends_activations_and_fetches_their_gradients():
 @pytest.mark.parametrize("n_tiers", [0, 8])
 def test_there_are_no_more_tiers_than_cuts(n_tiers):
     with pytest.raises(ValueError, match="1 to 7 tiers"):
-        tier_costs(resnet_costs(20, 4), n_tiers, 8.0)
+        tier_costs(resnet_costs(20, 4), n_tiers)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from m2fdp.core.config import ModelConfig, load_config
+from m2fdp import load_config
+from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.training import RoundRecord
 from m2fdp.tiers.clock import counted_costs, resnet_costs
 from m2fdp.tiers.config import PlateauConfig
@@ -22,9 +23,8 @@ def course(way=DTFL, sizes=SIZES, present=PRESENT, **keys):
 
 def test_d_s_round_at_the_start():
     """Bar 2 of D's clock: the second round, once times are known."""
-    assert course().costs[1].delay_s == pytest.approx(38.6919, rel=1e-4)
-    assert course(FEDAVG).costs[1].delay_s == pytest.approx(128.498, rel=1e-4)
-    assert course(SPLITFED).costs[1].delay_s == pytest.approx(276.765, rel=1e-4)
+    for way, seconds in ((DTFL, 38.6919), (FEDAVG, 128.498), (SPLITFED, 276.765)):
+        assert course(way).costs[1].delay_s == pytest.approx(seconds, rel=1e-4)
 
 
 def test_fedgkts_epochs_compute_and_send_nothing_more():
@@ -67,8 +67,7 @@ def test_absent_clients_cost_nothing_and_have_no_tier():
 def test_an_epoch_more_computes_and_sends_activations_once_more():
     """FedAvg's second epoch costs the slowest client what it computes: 0.1 CPU is 7.35 times 1."""
     one, two = course(FEDAVG), course(FEDAVG, **{"training.local_epochs": 2})
-    flops = resnet_costs(56, 16).flops.sum()
-    computing = 5000 * flops * (250 / 34) / 150e9
+    computing = 5000 * resnet_costs(56, 16).flops.sum() * (250 / 34) / 150e9
     assert two.costs[0].delay_s - one.costs[0].delay_s == pytest.approx(computing)
 
 

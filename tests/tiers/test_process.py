@@ -14,9 +14,8 @@ CLOCK = {
 
 def vector_of(process, state, plan, number):
     """What a client makes of a round."""
-    client, rows = (number, int(process.cuts[state.round, number])), process.rows[number]
+    client, records = (number, int(process.cuts[state.round, number])), process.records(number)
     draws = process.simulation.randomness.sampling, state.round + 1
-    records = process.features[rows], process.simulation.shards.labels[rows]
     return process.trainer.update(state.weights, records, client, plan.step_size, draws)
 
 
@@ -25,10 +24,15 @@ def vectors_of(process, state, plan):
     return torch.stack([vector_of(process, state, plan, number) for number in range(3)])
 
 
+def begun(algorithm, **keys):
+    """A process, its first state and the plan of its first round."""
+    run = experiment(algorithm, **keys)
+    process = run.process()
+    return process, process.start(), run.run_plan.rounds[0]
+
+
 def test_a_round_ends_in_the_weighted_mean_of_all_clients():
-    run = experiment("fedavg")
-    process, plan = run.process(), run.run_plan.rounds[0]
-    state = process.start()
+    process, state, plan = begun("fedavg")
     vectors = vectors_of(process, state, plan).double()
     weights = np.array(SIZES) / 27
     mean = (torch.as_tensor(weights)[:, None] * vectors).sum(0)
@@ -62,20 +66,17 @@ def test_a_head_is_averaged_over_its_tiers_clients_and_else_stays():
 
 
 def test_who_is_absent_trains_nothing():
-    run = experiment("fedavg", **{"training.participants": 1})
-    process, plan = run.process(), run.run_plan.rounds[0]
+    process, state, plan = begun("fedavg", **{"training.participants": 1})
     (device,) = np.flatnonzero(process.cuts[0] > 0)
-    state = process.start()
     expected = vector_of(process, state, plan, int(device))
     torch.testing.assert_close(process.round(state, plan).weights, expected)
 
 
 def test_yogi_steps_weights_and_no_buffer():
-    average, yogi = (experiment(name) for name in ("fedavg", "fedyogi"))
     states = []
-    for run in (average, yogi):
-        process = run.process()
-        states.append(process.round(process.start(), run.run_plan.rounds[0]))
+    for algorithm in ("fedavg", "fedyogi"):
+        process, state, plan = begun(algorithm)
+        states.append(process.round(state, plan))
     mean, stepped = (state.weights for state in states)
     model = process.model
     start = model.initial_vector()
@@ -90,9 +91,7 @@ def test_yogi_steps_weights_and_no_buffer():
 
 
 def test_who_listens_hears_every_clients_model():
-    run = experiment("fedavg")
-    process, plan = run.process(), run.run_plan.rounds[0]
-    state, messages = process.start(), []
+    (process, state, plan), messages = begun("fedavg"), []
     after = process.round(state, plan, lambda *message: messages.append(message))
     ((direction, layer, models),) = messages
     assert (direction, layer) == ("up", 1)

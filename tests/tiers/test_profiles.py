@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from m2fdp.tiers.clock import bytes_per_second, draw_noise, draw_profiles, slowness
+from m2fdp.tiers.clock import draw_noise, draw_profiles, slowness
 from m2fdp.tiers.config import ClockConfig
 
 
@@ -18,13 +18,8 @@ def test_what_was_measured_is_met_and_between_it_is_monotone():
     assert (np.diff(slowness(np.geomspace(0.1, 4, 50))) < 0).all()
     beyond = slowness(np.array([0.05, 8.0]))
     assert beyond == pytest.approx([500 / 34, 8 / 34])
-    middle = slowness(np.array([np.sqrt(2.0)]))
-    assert middle == pytest.approx(np.sqrt(20 / 34))  # halfway between 1 and 2, by logarithms
-
-
-def test_units():
-    assert bytes_per_second(np.array([10.0]), "mebibyte") == 10 * 1_048_576
-    assert bytes_per_second(np.array([10.0]), "megabit") == 1_250_000
+    # Halfway between 1 and 2, by logarithms.
+    assert slowness(np.array([np.sqrt(2.0)])) == pytest.approx(np.sqrt(20 / 34))
 
 
 @given(

@@ -1,5 +1,6 @@
 """D's Algorithm 1 against brute force, by hand, and in what must hold for any clients."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -21,15 +22,12 @@ from m2fdp.tiers.clock import (
 from m2fdp.tiers.config import TieringConfig
 from m2fdp.tiers.ways import DTFL
 
-COSTS = tier_costs(resnet_costs(56, 16), 7, 8.0)
+COSTS = tier_costs(resnet_costs(56, 16), 7)
 SERVER = 350e9
 
 
 def slowest(estimates, tiers):
     return max(estimates[k, m - 1] for k, m in enumerate(tiers))
-
-
-# --- assign ------------------------------------------------------------------------------
 
 
 def test_greedy_is_brute_force():
@@ -76,14 +74,10 @@ def test_clients_never_seen_start_and_do_not_decide():
     assert scheduler.assign(np.full((2, 3), np.nan), 2).tolist() == [2, 2]
 
 
+@pytest.mark.parametrize("model", ["resnet56", "resnet110"])
 @pytest.mark.parametrize(
-    ("unit", "model", "whole_model", "expected"),
-    [
-        ("mebibyte", "resnet56", False, [7] * 6 + [1] * 4),
-        ("mebibyte", "resnet110", False, [7] * 6 + [1] * 4),
-        ("megabit", "resnet56", True, [8] * 10),
-        ("megabit", "resnet110", True, [8] * 10),
-    ],
+    ("unit", "whole_model", "expected"),
+    [("mebibyte", False, [7] * 6 + [1] * 4), ("megabit", True, [8] * 10)],
 )
 def test_tiers_of_ds_start(unit, model, whole_model, expected):
     times = start_times(clock(rate_unit=unit, model=model), whole_model=whole_model)
@@ -103,9 +97,6 @@ def test_at_megabits_ds_round_is_slower_than_fedavgs_unless_clients_may_keep_the
     assert DTFL.seconds(both, scheduler.assign(both.parallel(), 1), config).max() == fedavg
 
 
-# --- properties of D's setting -----------------------------------------------------------
-
-
 def random_clients(draws, ordered):
     """Up to 12 clients; ordered: whoever computes slower has the slower link, too."""
     n = int(draws.integers(1, 13))
@@ -121,21 +112,27 @@ def test_more_tiers_never_slow_the_straggler():
     draws, modules, config = np.random.default_rng(1), resnet_costs(56, 16), clock()
     for _ in range(200):
         clients = random_clients(draws, ordered=False)
-        seconds = [
-            scheduler.straggler_seconds(
-                round_times(tier_costs(modules, m, 8.0), clients, config).parallel()
-            )
-            for m in range(1, 8)
-        ]
+        costs = (tier_costs(modules, m) for m in range(1, 8))
+        totals = [round_times(each, clients, config).parallel() for each in costs]
+        seconds = [scheduler.straggler_seconds(each) for each in totals]
         assert (np.diff(seconds) <= 0).all()
 
 
-def test_where_profiles_are_ordered_one_tier_for_all_is_as_fast():
+def of_table_7(draws):
+    """D Table 7's unequal shards, dealt to D's profiles."""
+    sizes = np.array([5177, 4876, 4249, 5050, 6110, 5548, 4919, 4088, 4741, 5242.0])
+    return clients_of(clock(), sizes, draws.permutation(START))
+
+
+@pytest.mark.parametrize(
+    ("clients_by", "seed"), [(partial(random_clients, ordered=True), 2), (of_table_7, 3)]
+)
+@pytest.mark.parametrize("unit", ["mebibyte", "megabit"])
+def test_one_tier_for_all_is_as_fast(clients_by, seed, unit):
     """The straggler is slowest in every tier; its best one, given to all, attains T_max."""
-    draws = np.random.default_rng(2)
-    for number in range(200):
-        config = clock(rate_unit=("mebibyte", "megabit")[number % 2])
-        totals = round_times(COSTS, random_clients(draws, ordered=True), config).parallel()
+    draws, config = np.random.default_rng(seed), clock(rate_unit=unit)
+    for _ in range(200):
+        totals = round_times(COSTS, clients_by(draws), config).parallel()
         assert totals.max(axis=0).min() == scheduler.straggler_seconds(totals)
 
 
@@ -146,39 +143,24 @@ def test_links_so_much_slower_than_mebibytes_make_dtfls_round_fedavgs(model, slo
     start = start_clients(config)
     clients = Clients(start.records, start.cpus, start.rates / slower)
     fedavg = round_times(fedavg_costs(costs), clients, config).sequential().max()
-    dtfl = round_times(tier_costs(costs, 7, config.label_bytes), clients, config).parallel()
+    dtfl = round_times(tier_costs(costs, 7), clients, config).parallel()
     assert scheduler.straggler_seconds(dtfl) == pytest.approx(fedavg, rel=2e-3)
-
-
-def test_one_tier_for_all_is_as_fast_for_ds_unequal_shards():
-    """D Table 7's, dealt to D's profiles in 200 ways."""
-    sizes = np.array([5177, 4876, 4249, 5050, 6110, 5548, 4919, 4088, 4741, 5242.0])
-    draws, config = np.random.default_rng(3), clock()
-    for _ in range(200):
-        clients = clients_of(config, sizes, draws.permutation(START))
-        totals = round_times(COSTS, clients, config).parallel()
-        assert totals.max(axis=0).min() == scheduler.straggler_seconds(totals)
 
 
 def test_where_profiles_are_crossed_choice_pays():
     """A fast computer on a slow link, and the other way round."""
-    costs = tier_costs(resnet_costs(56, 16), 7, 8.0, whole_model=True)
+    costs = tier_costs(resnet_costs(56, 16), 7, whole_model=True)
     clients = Clients(np.full(2, 5000.0), np.array([4.0, 0.1]), np.array([1e6, 1e8]))
     totals = round_times(costs, clients, clock()).parallel()
     assert scheduler.assign(totals, 1).tolist() == [8, 1]
     assert totals.max(axis=0).min() > 2 * scheduler.straggler_seconds(totals)
 
 
-# --- observe and estimate ----------------------------------------------------------------
-
-
 def state_after(*rounds, n_tiers=7):
     """One client's state after (tier, seconds) at 10 MiB/s."""
-    state = scheduler.no_observations(1, n_tiers)
+    state, rates = scheduler.no_observations(1, n_tiers), np.array([10 * 2.0**20])
     for tier, seconds in rounds:
-        state = scheduler.observe(
-            state, np.array([tier]), np.array([seconds]), np.array([10 * 2.0**20])
-        )
+        state = scheduler.observe(state, np.array([tier]), np.array([seconds]), rates)
     return state
 
 
@@ -223,12 +205,11 @@ def test_without_noise_the_right_profile_estimates_what_happens():
 
 def test_ds_profile_is_table_2():
     config = TieringConfig(profile="paper", tiers=6)
-    costs = tier_costs(resnet_costs(56, 16), 6, 8.0)
-    profile = scheduler.tier_profile(config, costs, SERVER)
-    assert profile.client.tolist() == [1.00, 1.63, 2.16, 2.68, 3.30, 3.81]
-    scaled = profile.server / profile.server[0]
-    assert scaled == pytest.approx([1.00, 0.82, 0.65, 0.51, 0.33, 0.20])
-    assert profile.server[0] == costs.server_flops[0] / SERVER
+    costs = tier_costs(resnet_costs(56, 16), 6)
+    client, server = scheduler.tier_profile(config, costs, SERVER)
+    assert client.tolist() == [1.00, 1.63, 2.16, 2.68, 3.30, 3.81]
+    assert server / server[0] == pytest.approx([1.00, 0.82, 0.65, 0.51, 0.33, 0.20])
+    assert server[0] == costs.server_flops[0] / SERVER
     seven = scheduler.tier_profile(TieringConfig(profile="paper"), COSTS, SERVER)
-    assert seven.client[1:].tolist() == profile.client.tolist()
-    assert seven.server[1:] == pytest.approx(profile.server)
+    assert seven[0][1:].tolist() == client.tolist()
+    assert seven[1][1:] == pytest.approx(server)

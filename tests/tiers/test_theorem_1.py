@@ -1,5 +1,6 @@
 """D Theorem 1's rate for clients, as printed, on the simplest function that it covers."""
 
+from itertools import accumulate
 from math import exp
 
 import numpy as np
@@ -21,10 +22,7 @@ def excess(rounds: int, eta: float) -> float:
     weights /= weights.sum()
     mean = (weights * (1 - eta) ** steps).sum()
     # The weight of xi_s: what is left of it in all later iterates.
-    weight_left, of_noise = 0.0, []
-    for weight in weights[:0:-1]:
-        weight_left = weight + (1 - eta) * weight_left
-        of_noise.append(weight_left)
+    of_noise = list(accumulate(weights[:0:-1], lambda left, weight: weight + (1 - eta) * left))
     return (mean**2 + eta**2 * np.square(of_noise).sum()) / 2
 
 

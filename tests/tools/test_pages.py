@@ -85,8 +85,13 @@ def test_only_blocks_are_filled():
     assert list(empty.blocks()) == [("studies", ""), ("claims", "J")]
 
 
+def claims_of(text=TEXT):
+    """The tables of claims that have verdicts."""
+    return [each for each in tables(Page(PAGE.path, PAGE.link, text)) if "verdict" in each.columns]
+
+
 def test_the_index_has_claims_of_one_verdict_in_a_row_with_the_epsilon_that_promises_most():
-    claims = [table for table in tables(PAGE) if table.columns[-1] == "verdict"]
+    claims = claims_of()
     rows = [line.split(" | ")[:-1] for line in index("J", claims).splitlines()[2:]]
     assert rows == [
         ["| Sec. I", "A gains", "holds", "1.00", "5"],
@@ -103,8 +108,7 @@ def test_the_index_has_claims_of_one_verdict_in_a_row_with_the_epsilon_that_prom
 
 
 def test_claims_of_a_verdict_share_a_row_and_their_epsilons_are_a_span():
-    text = TEXT.replace("holds (conditional) |", "holds |")
-    claims = [t for t in tables(Page(PAGE.path, "", text)) if t.columns[-1] == "verdict"]
+    claims = claims_of(TEXT.replace("holds (conditional) |", "holds |"))
     first = index("J", claims).splitlines()[2]
     assert first.startswith(
         "| Sec. I; Sec. II | A gains<br>B gains | holds | 0.990 to 1.00 | 4 to 5"
@@ -117,7 +121,5 @@ def test_a_row_of_other_cells_than_columns_is_refused():
 
 
 def test_a_verdict_without_a_number_of_seeds_is_refused():
-    text = TEXT.replace(" (n = 2)", "")
-    claims = [t for t in tables(Page(PAGE.path, "", text)) if t.columns[-1] == "verdict"]
     with pytest.raises(InputError, match=r"j\.md:2\d = 'E gains'.*n = "):
-        index("J", claims)
+        index("J", claims_of(TEXT.replace(" (n = 2)", "")))

@@ -17,33 +17,20 @@ from tests.secure_aggregation.rounds import seeded
 from m2fdp.zones import lots
 from m2fdp.zones.lots import (
     NONCE_BYTES,
+    Candidate,
     Election,
     NobodyElected,
     commitment,
     elect,
-    exposure,
     hold,
     winner,
 )
+from m2fdp.zones.offices import Offices, exposure
 
 DRAWS = 10_000
 
 
-class Device:
-    """A candidate that a test lets do what it likes."""
-
-    def __init__(self, number, nonces):
-        self.number, self.nonces = number, nonces
-
-    def commit(self):
-        self.nonce = self.nonces(NONCE_BYTES)
-        return commitment(self.nonce, self.number)
-
-    def reveal(self, shown):
-        return self.nonce
-
-
-class Stubborn(Device):
+class Stubborn(Candidate):
     """Always the same nonce."""
 
     def commit(self):
@@ -51,7 +38,7 @@ class Stubborn(Device):
         return commitment(self.nonce, self.number)
 
 
-class Last(Device):
+class Last(Candidate):
     """Waits for the others' nonces and shows one with which it wins."""
 
     def reveal(self, shown):
@@ -72,11 +59,11 @@ def uniform(drawn, candidates=10):
 
 
 def all_honest(n, nonces):
-    return [Device(u, nonces) for u in range(n)]
+    return [Candidate(u, nonces) for u in range(n)]
 
 
 def one_honest(n, nonces):
-    return [Device(u, nonces) if u == 3 else Stubborn(u, nonces) for u in range(n)]
+    return [Candidate(u, nonces) if u == 3 else Stubborn(u, nonces) for u in range(n)]
 
 
 def last_chooses(n, nonces):
@@ -141,30 +128,26 @@ def test_who_falls_silent_is_left_out_and_counted():
 def test_a_repeated_draw_has_fresh_nonces():
     seen = []
 
-    class Watched(Device):
+    class Watched(Candidate):
         def reveal(self, shown):
             seen.append(self.nonce)
             return self.nonce
 
-    class Leaves(Device):
-        def reveal(self, shown):
-            return None
-
     nonces = seeded(0)
-    result = hold([Watched(0, nonces), Watched(1, nonces), Leaves(2, nonces)])
+    result = hold([Watched(0, nonces), Watched(1, nonces), Candidate(2, nonces, silent=True)])
     assert isinstance(result, Election)
     assert len(set(seen)) == len(seen) == 4
 
 
 def test_another_s_commitment_can_not_be_passed_on():
-    class Copies(Device):
+    class Copies(Candidate):
         def commit(self):
             return source.commitment
 
         def reveal(self, shown):
             return shown[0]
 
-    class Source(Device):
+    class Source(Candidate):
         def commit(self):
             self.commitment = super().commit()
             return self.commitment
@@ -173,13 +156,20 @@ def test_another_s_commitment_can_not_be_passed_on():
     assert hold([source, Copies(1, seeded(1))]).left_out == (1,)
 
 
+def exposed(present, leaders, coalition=1):
+    """In one zone of all devices, over all rounds."""
+    zones = np.zeros(present.shape[1], dtype=int)
+    offices = Offices(zones, present, leaders[:, None], coalition)
+    return exposure(offices, tuple(range(len(present))))
+
+
 def test_exposure_by_hand():
     present = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]], dtype=bool)
-    result = exposure(present, np.array([0, 0, 2, -1, 1]))
+    result = exposed(present, np.array([0, 0, 2, -1, 1]))
     assert result.served.tolist() == [2, 1, 1]
     # 0 sees: 1 served once while it was there. 1: 0 twice, 2 once. 2: 0 once, 1 once.
     assert result.under_one_other.tolist() == result.under_coalition.tolist() == [1, 2, 1]
-    both = exposure(present, np.array([0, 0, 2, -1, 1]), coalition=2)
+    both = exposed(present, np.array([0, 0, 2, -1, 1]), coalition=2)
     assert both.under_coalition.tolist() == [1, 3, 2]
     assert both.under_one_other.tolist() == [1, 2, 1]
 
@@ -196,7 +186,7 @@ def test_exposure_of_any_rounds(data):
     leaders_ = np.array(
         [data.draw(st.sampled_from([-1, *np.flatnonzero(here)])) for here in present], dtype=int
     )
-    result = exposure(present, leaders_, coalition)
+    result = exposed(present, leaders_, coalition)
     assert result.served.sum() == (leaders_ >= 0).sum()
     for j in range(n):
         others = [e for e in range(n) if e != j]
@@ -213,7 +203,7 @@ def test_exposure_of_any_rounds(data):
         assert result.under_one_other[j] == seen[1]
         assert result.under_coalition[j] == seen[coalition]
         # All others together serve whenever somebody else does.
-        everybody = exposure(present, leaders_, n).under_coalition[j]
+        everybody = exposed(present, leaders_, n).under_coalition[j]
         assert everybody == (present[:, j] & (leaders_ >= 0) & (leaders_ != j)).sum()
 
 
@@ -224,7 +214,7 @@ def test_how_often_colluders_serve():
     """
     nonces = seeded(2)
     drawn = np.array([elect(range(10), nonces).leader for _ in range(200)])
-    served = exposure(np.ones((200, 10), dtype=bool), drawn).served
+    served = exposed(np.ones((200, 10), dtype=bool), drawn).served
     assert served.sum() == 200
     assert abs(served[:3].sum() - 60) < 5 * np.sqrt(200 * 0.3 * 0.7)
     # Never being served by a colluder has probability 0.7^200.

@@ -22,7 +22,6 @@ from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.training import evaluate
 from m2fdp.core.experiment.assembly import Assembly
-from m2fdp.core.experiment.promise import conditions
 from m2fdp.core.formatting import EPSILON_NAMES, for_json
 from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.sight import AT_CLOUD, FAR_DEVICES, KINDS, PUBLIC, lines_of
@@ -115,7 +114,7 @@ def _common(assembly: Assembly, observers: Sequence[str]) -> dict[str, Any]:
     epsilon = inf
     if calibrated.mechanism.private:
         epsilon = calibrated.mechanism.epsilon(calibrated.affordable_rounds)
-    guarantee = "conditional" if conditions(assembly) else "verified"
+    guarantee = "conditional" if assembly.conditions() else "verified"
     return {
         "method": config.attack.method,
         "observers": {kind: KINDS[kind].words for kind in observers},

@@ -14,6 +14,7 @@ from torch import Tensor
 from m2fdp.adversaries.canaries import AuditedRun, Canaries, plant
 from m2fdp.adversaries.config import AuditConfig
 from m2fdp.adversaries.evidence import largest_bound, no_evidence, weigh
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.tried_runs import single_releases
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.engine.process import State
@@ -162,12 +163,13 @@ def listen(canaries: Canaries, rounds: int) -> np.ndarray:
         elif direction == "down" and layer < canaries.head_layer:
             public.copy_(models[ancestors[layer]])
 
+    heard = heard_by(process, tap)
     for plan in canaries.plans[:rounds]:
         eta = plan.step_size
         public.copy_(state.weights.expand_as(public))
         canaries.origin.copy_(state.weights)
         canaries.parts.copy_(1 - (1 - plan.pull) ** torch.arange(len(canaries.parts)))
-        state = process.round(state, plan, tap)
+        state = heard.round(state, plan)
         of_rounds.append(releases.copy())
         releases.clear()
     return np.array(of_rounds)

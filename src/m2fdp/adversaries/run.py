@@ -16,7 +16,6 @@ from m2fdp.core.engine.training import DivergenceError
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.experiment import PlainExperiment
-from m2fdp.core.experiment.promise import conditions
 from m2fdp.core.streams import seeded
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _by_neighbours(assembly: Assembly) -> pd.DataFrame:
 
 def tried_condition(assembly: Assembly, tried: pd.DataFrame) -> str | None:
     """What neighbours say of a conditional run's condition; None where nothing is conditional."""
-    if not conditions(assembly):
+    if not assembly.conditions():
         return None
     broken = tried.loc[~tried["held"], "observer"]
     verdict = "did not hold for " + ", ".join(broken) if len(broken) else "held"

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Size, Tensor
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.engine.minibatches import Shards, draw_participants, poisson_draw
-from m2fdp.core.engine.process import Process, Simulation, State
+from m2fdp.core.engine.process import Simulation, State
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.privacy.ledger import Ledger
 from m2fdp.core.privacy.mechanisms import Protection
@@ -138,7 +139,7 @@ class Heard:
     """Something that is heard in a round.
 
     Attributes:
-        what: up, down, step or cloud (see `m2fdp.core.engine.process.Ear`); or, of a device that
+        what: up, down, step or cloud (see `m2fdp.adversaries.heard`); or, of a device that
             splits its model with a server that nobody trusts, activations or gradients.
         layer: layer of the nodes.
         nodes: int64 (n,), whose models they are.
@@ -164,8 +165,7 @@ def single_releases(plan: RoundPlan, head_layer: int) -> list[RoundPlan]:
 
 @dataclass(frozen=True, eq=False)
 class _Listener:
-    """An `m2fdp.core.engine.process.Ear`; what `hear` writes into models, the round goes on
-    with."""
+    """A tap, and what listens `inside`; what `hear` writes into models, the round goes on with."""
 
     hear: Callable[[Heard], None]
 
@@ -222,5 +222,4 @@ def _listened_to(
     host = partial(ear.host, process.simulation.networks[0].tree.depth)
     if isinstance(process, TreeProcess):
         process = replace(process, kind=overheard(process.kind, host))
-    listened: Process = process
-    return listened.round(state, plan, ear)
+    return heard_by(process, ear, ear.inside).round(state, plan)

@@ -11,10 +11,12 @@ clear, which the ledger's line says, and needs no attack.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from torch import Tensor
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.adversaries.inversion import Message
 from m2fdp.core.engine.process import Process
 from m2fdp.core.errors import InputError
@@ -129,14 +131,14 @@ def _listen_in(process: Process, plans: Sequence[RoundPlan]) -> _Heard:
         state = process.round(state, plan)
     heard = _Heard(state.weights.clone(), {}, {}, first)
 
-    def tap(direction: str, layer: int, models: Tensor) -> None:
+    def tap(direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
         stretch = len(heard.down)
         if direction == "up":
             heard.up[stretch, layer] = models.clone()
         else:
             heard.down[stretch] = models.clone()
 
-    state = process.round(state, plans[-1], tap)
+    state = heard_by(process, tap).round(state, plans[-1])
     heard.down[len(heard.down)] = state.weights.clone()[None]
     return heard
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,13 @@ from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Account, AlikeRounds, Past, Release
 from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.core.streams import seeded
+
+_TOLD = (
+    "who joins a round is known to the device's own server, the other devices of that server, "
+    "and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
+    "the ledger counts give nothing away"
+)
+_SAME_ROUNDS = "with or without its data a device joins the same rounds, and adds its noise in them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +65,19 @@ class ByChance(Account):
         unseen = joined_unseen(laws, position.joins, past.adjacency, past.unit)
         return unseen or laws
 
-    def most_joined(self, rounds: int) -> int:
-        if self.attendance.joins is None:
-            return rounds
-        return int(self.attendance.joins[:rounds].sum(axis=0).max(initial=0))
+    def promised(
+        self, lines: Sequence[Release], rounds: int, unit: Unit
+    ) -> tuple[dict[str, Any], list[str]]:
+        """How often devices join, and what epsilon rests on where that is left to chance."""
+        position, most = lines[0].position, 0
+        for account in {line.account for line in lines}:
+            joins = account.attendance.joins if isinstance(account, ByChance) else None
+            of_one = rounds if joins is None else int(joins[:rounds].sum(axis=0).max(initial=0))
+            most = max(most, of_one)
+        chance = position.joins or 0.0
+        joining = {"chance": chance, "rounds_expected": chance * rounds, "rounds_most": most}
+        told = _TOLD.format(but=", but of who serves" if position.network.members_serve else "")
+        return {"participation": joining}, [told, *[_SAME_ROUNDS] * (unit == "device")]
 
     def shown(self, line: Release, past: Past) -> Iterator[AlikeRounds]:
         for alike in super().shown(line, past):
@@ -128,9 +145,9 @@ def of_those(
     for account in {line.account for line in ledger.lines}:
         if isinstance(account, ByChance):
             counted[account] = replace(account, attendance=replace(account.attendance, **known))
-    lines = []
-    for line in ledger.lines:
-        lines.append(replace(line, account=counted.get(line.account, line.account)))
+    lines = (
+        replace(line, account=counted.get(line.account, line.account)) for line in ledger.lines
+    )
     return replace(ledger, lines=tuple(lines))
 
 

@@ -99,12 +99,21 @@ class ByChance(ByUpdates):
     @classmethod
     def draw(cls, simulation: Simulation, plan: RoundPlan, state: State) -> Drawn:
         drawn = super().draw(simulation, plan, state)
-        weights = simulation.networks[plan.network].among(drawn.present).weights
+        weights = among(simulation.networks[plan.network], drawn.present).weights
         return replace(drawn, weights={last: weights for _, last, _ in plan.stretches})
 
     @property
     def missed(self) -> frozenset[int]:
         return super().missed | {self.tree.depth}
+
+
+def among(network: Network, present: np.ndarray) -> Network:
+    """The network of a round of those present, bool (N_L,): with the weights that they have."""
+    joining = network.participation
+    if joining is None or joining.least_weight is None:
+        return network
+    weights = joining.weights_among(network.tree.parents[-1], present)
+    return replace(network, participation=None, rho=(*network.weights[:-1], weights))
 
 
 def by_chance(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:

@@ -70,7 +70,7 @@ def save(folder: Path, checkpoint: Checkpoint, kept: int = KEPT) -> None:
     with replacing(path) as unfinished:
         unfinished.write_bytes(sealed(buffer.getvalue()))
     earlier = [other for other in _files(folder) if other.name < path.name]
-    _remove(folder, keep=[path, *earlier[: kept - 1]])
+    clear(folder, but=(path, *earlier[: kept - 1]))
 
 
 def load_latest(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
@@ -84,9 +84,11 @@ def load_latest(folder: Path) -> tuple[Checkpoint | None, list[Path]]:
     return None, unreadable
 
 
-def clear(folder: Path) -> None:
-    """Remove all checkpoints."""
-    _remove(folder, keep=[])
+def clear(folder: Path, but: Sequence[Path] = ()) -> None:
+    """Remove all checkpoints but some, and the hidden ones that a killed process leaves."""
+    for path in [*_files(folder), *folder.glob(".*.ckpt")]:
+        if path not in but:
+            path.unlink(missing_ok=True)
 
 
 def differences(
@@ -111,14 +113,11 @@ def _load(path: Path) -> Checkpoint | None:
         state = State(fields["round"], fields["weights"], slots)
         decisions = tuple(fields["decisions"])
         progress = Progress(state, records, decisions, fields["course_state"])
+        digests = fields["trained_on"], fields["noised_with"]
+        computed_by = tuple(fields["computed_by"])
+        own_code = fields.get("own_code", {})  # 0.19 kept none
         return Checkpoint(
-            progress,
-            fields["run"],
-            fields["configuration"],
-            fields["trained_on"],
-            fields["noised_with"],
-            tuple(fields["computed_by"]),
-            fields.get("own_code", {}),  # of 0.19, which kept none
+            progress, fields["run"], fields["configuration"], *digests, computed_by, own_code
         )
     except (KeyError, TypeError):  # of a version with other fields
         return None
@@ -140,10 +139,3 @@ def _plain(row: Mapping[str, float]) -> dict[str, int | float]:
 def _files(folder: Path) -> list[Path]:
     """The newest first."""
     return sorted(folder.glob("round-*.ckpt"), reverse=True)
-
-
-def _remove(folder: Path, keep: list[Path]) -> None:
-    # A killed process leaves hidden ones.
-    for path in [*_files(folder), *folder.glob(".*.ckpt")]:
-        if path not in keep:
-            path.unlink(missing_ok=True)

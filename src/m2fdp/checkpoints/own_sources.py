@@ -9,7 +9,7 @@ from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from m2fdp.core.own_code import BEFORE, is_theirs, root_on_path
+from m2fdp.given.own_code import BEFORE, is_theirs, root_on_path
 
 
 @dataclass(frozen=True)

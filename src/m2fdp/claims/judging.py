@@ -68,22 +68,17 @@ VERDICT_COLUMNS = ("claim", "source", "paper", "verdict", "reason")
 def judge(
     claims: Sequence[ThresholdClaim | TrendClaim],
     measured: pd.DataFrame,
-    versions: Sequence[str] | None = None,
+    versions: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    A threshold holds if the whole 95 % interval (`Summary.interval`) of the values, or of their
-    differences seed by seed, lies beyond it, fails if the whole interval lies on the other side,
-    and is open otherwise. A trend holds if the interval of the last value's differences from the
-    first lies in the claimed direction, fails if it lies in the other one, or if that of any step
-    from one value to the next does (all steps' together at 95 %, after Bonferroni), and is open
-    otherwise. One seed, and a tie, are open.
+    A threshold is judged by `against_bounds`, on the values or on their differences seed by seed, a
+    trend by `rising`. One seed, and a tie, are open.
 
     Args:
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
-        versions: the study's versions, in its order, those without a finished run, too;
-            None = those of the runs and of the claims. Without a column `version` there are none.
+        versions: the study's versions, in its order, those without a finished run, too.
 
     Returns:
         `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
@@ -93,14 +88,8 @@ def judge(
         InputError: as `check_claims`, several runs of one seed where a claim asks for one, or a
             trend over what are not numbers.
     """
-    if VERSION not in measured.columns:
-        versions = ()
-    elif versions is None:
-        named = (claim.versions or () for claim in claims)
-        versions = sorted(set(measured[VERSION]).union(*named))
-    columns = swept_columns(measured.columns)
     measures = [name for name in MEASURES if name in measured.columns]
-    check_claims(claims, columns, versions, measures)
+    check_claims(claims, swept_columns(measured.columns), versions, measures)
     versions = versions or ("",)
     rows = []
     for claim in claims:

@@ -5,15 +5,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from m2fdp.claims import measures
 from m2fdp.claims.frames import ARM, comparable, swept_columns
 from m2fdp.claims.intervals import summarise
 from m2fdp.core.metrics import ACCURACY, DELAY
-
-_LEAST_EVALUATIONS = 3
 
 
 def measure_runs(
@@ -42,9 +39,8 @@ def measure_runs(
         rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
             reaches `target_accuracy`, NaN if none does; only with a target.
         seconds_per_round: simulated, the mean over all rounds.
-        local_steps, s_trusted, s_untrusted: mean of K and of the devices that take part below a
-            node of layer 1, over the rounds for which (P) chose them, all but the first; NaN
-            without a controller.
+        local_steps, s_trusted, s_untrusted: means over the rounds for which (P) chose them, all but
+            the first; NaN without a controller.
         devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
         all others of `tracked`: see `m2fdp.zones.table.zones_table` and
             `m2fdp.adversaries.attacks`; NaN without zones or an attack.
@@ -87,13 +83,8 @@ def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
 def _volatility(history: pd.DataFrame) -> pd.Series:
     last = history.groupby("run_id")["round"].transform("max")
     late = history[2 * history["round"] > last]
-    return late.groupby("run_id")[ACCURACY.name].agg(_std_of_differences)
-
-
-def _std_of_differences(accuracies: pd.Series) -> float:
-    if len(accuracies) < _LEAST_EVALUATIONS:
-        return math.nan
-    return float(np.std(np.diff(accuracies), ddof=1))
+    # NaN without two differences.
+    return late.groupby("run_id")[ACCURACY.name].agg(lambda x: x.diff().iloc[1:].std())
 
 
 def _nodes(fanouts: object, above: int = 0) -> float:

@@ -9,13 +9,8 @@ from m2fdp.convergence.mean_descent import Landscape, RoundSpread, StepSums, rai
 
 @dataclass(frozen=True)
 class History:
-    """What finished rounds have settled of a gap.
-
-    Attributes:
-        rounds: how many they are.
-        raised: the loss that they add, at most.
-        weight: the sum of their eta^t K^t.
-    """
+    """What finished rounds have settled of a gap: how many they are, the loss that they add, at
+    most, and the sum of their eta^t K^t."""
 
     rounds: int = 0
     raised: float = 0.0
@@ -45,32 +40,25 @@ class MechanismGap:
     what finished rounds have settled, and equal rounds from now on.
 
     Attributes:
-        landscape: what is known of the losses.
         spread: what a round brings for every K, s_T and s_U, (k, a, b).
         local_steps: the values of K, (k,).
-        most_rounds: T, at most.
         step_parameter: gamma, of eta^t = gamma / sqrt(t + 1).
-        sums: sums of step sizes over gamma, up to round T.
+        sums: sums of step sizes over gamma, up to round T, the last that there may be.
     """
 
     landscape: Landscape
     spread: RoundSpread
     local_steps: np.ndarray
-    most_rounds: int
     step_parameter: float
     sums: StepSums
 
     def over(self, history: History, remaining: int) -> np.ndarray:
-        """nu for every K, s_T and s_U, (k, a, b), for all rounds to come; infinite where steps
-        would remain after the last one.
-
-        Args:
-            remaining: tau^t.
-        """
+        """nu for every K, s_T and s_U, (k, a, b), for all rounds to come, of tau^t local steps;
+        infinite where some would remain after the last one."""
         rounds = -(-remaining // self.local_steps)
         last = history.rounds + rounds
-        in_time = last <= self.most_rounds
-        sums = self.sums.over(history.rounds, np.minimum(last, self.most_rounds))
+        in_time = last <= self.sums.rounds
+        sums = self.sums.over(history.rounds, np.minimum(last, self.sums.rounds))
         # The last round may be a short one: all count a little less.
         sums = sums * (remaining / (rounds * self.local_steps))
         first, second, third = (

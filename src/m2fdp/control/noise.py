@@ -147,15 +147,8 @@ def _only(drawn: CalibratedMechanism, nodes: Sequence[np.ndarray]) -> Noise:
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """A round of each choice, as a function of tau.
-
-    Attributes:
-        grid: the choices.
-        landscape: what is known of the losses.
-        n_parameters: M.
-        laws: the noise below trusted, and below untrusted nodes of layer 1.
-        samples: what participation brings there, as `sample_terms` has it.
-    """
+    """A round of each choice, as a function of tau; `laws` are the noise below trusted, and below
+    untrusted nodes of layer 1, and `samples` what participation brings there (`sample_terms`)."""
 
     grid: ChoiceGrid
     landscape: Landscape

@@ -57,15 +57,15 @@ class Terms:
     """The terms of (P) at one choice, raw and as the alphas weight them.
 
     Attributes:
-        energy_j, delay_s: E and Gamma, of all rounds that are left.
-        gap: nu of J eq. 28.
+        energy_term_j, delay_term_s: E and Gamma, of all rounds that are left.
+        gap_term: nu of J eq. 28.
         energy_share, delay_share, gap_share: each over its scale; see `Problem`.
         objective: the sum of the shares, weighted.
     """
 
-    energy_j: float
-    delay_s: float
-    gap: float
+    energy_term_j: float
+    delay_term_s: float
+    gap_term: float
     energy_share: float
     delay_share: float
     gap_share: float
@@ -112,11 +112,8 @@ class Problem:
     J's with other units for the alphas.
 
     Attributes:
-        grid: what is chosen from.
-        gap: nu.
-        alphas: alpha_1, alpha_2, alpha_3.
-        total_steps: tau.
-        units: the units of E, Gamma and nu.
+        gap, total_steps: nu, and tau.
+        units: of E, Gamma and nu.
         starts_there: whether the first round has the grid's `start`, as J's, or is chosen, too.
     """
 
@@ -146,13 +143,9 @@ class Problem:
 
 
 def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
-    """The choice of least objective with K <= min(K^max, tau^t); of equal ones that with the fewest
-    local steps, then the fewest devices below trusted, then below untrusted nodes.
-
-    Args:
-        remaining: tau^t >= 1.
-        history: what finished rounds have settled.
-    """
+    """The choice of least objective with K <= min(K^max, tau^t), where tau^t >= 1 is left; of equal
+    ones that with the fewest local steps, then the fewest devices below trusted, then below
+    untrusted nodes."""
     affordable = slice(0, min(len(problem.grid.local_steps), remaining))
     objective = problem.objective(remaining, history)[affordable]
     # In C order, the first of the least.
@@ -161,10 +154,9 @@ def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choic
 
 
 def terms_at(problem: Problem, choice: Choice, remaining: int, history: History = NOTHING) -> Terms:
-    """What a choice costs when tau^t is left; `history` is what finished rounds have settled."""
-    at = problem.grid.place(choice)
-    share = remaining / problem.total_steps
-    energy_j, delay_s = (share * float(of_all[at]) for of_all in problem.resources)
+    """What a choice costs when tau^t is left."""
+    at, part = problem.grid.place(choice), remaining / problem.total_steps
+    energy_j, delay_s = (part * float(of_all[at]) for of_all in problem.resources)
     raw = energy_j, delay_s, float(problem.gap.over(history, remaining)[at])
     energy, delay, gap = (value / unit for value, unit in zip(raw, problem.units, strict=True))
     shares = (energy, delay, gap)
@@ -311,10 +303,7 @@ def plan_problem(
 
     def gaps(total: int) -> list[MechanismGap]:
         of_total = spread(total)
-        return [
-            MechanismGap(landscape, of_total, steps, schedule.rounds, gamma, sums)
-            for gamma in tried.tolist()
-        ]
+        return [MechanismGap(landscape, of_total, steps, gamma, sums) for gamma in tried.tolist()]
 
     # Where every round is J's first one.
     rounds = max(1, min(schedule.rounds, room // grid.start.local_steps))

@@ -122,11 +122,15 @@ def layer_terms(
     return LayerTerms(weights, tuple(a), tuple(b), tuple(c))
 
 
-def network_terms(network: Network, alphas: Sequence[float]) -> LayerTerms:
-    """`layer_terms` of a network: its shares, and its s_l with those who take part only."""
-    shares = trust_shares(network.tree, network.trust)
+def setting_of(network: Network) -> tuple[TrustShares, list[int]]:
+    """What bounds ask of a network: its shares, and its s_l with those who take part only."""
     fanouts = [network.smallest_fanout(layer) for layer in range(1, network.tree.depth)]
-    return layer_terms(shares, fanouts, alphas)
+    return trust_shares(network.tree, network.trust), fanouts
+
+
+def network_terms(network: Network, alphas: Sequence[float]) -> LayerTerms:
+    """`layer_terms` of a network."""
+    return layer_terms(*setting_of(network), alphas)
 
 
 def corollary_1(

@@ -161,21 +161,13 @@ def shortened(schedule: Schedule, accumulated: float, most: float) -> Schedule:
 
 
 def as_noise_allows(config: Config, accumulated: float, step: float) -> str:
-    """How long steps are where noise has a say in it.
-
-    Args:
-        accumulated: what noise alone would make of a parameter in steps as scheduled.
-        step: the (first) step size that is trained with.
-    """
+    """How long steps are where noise has a say in it, by what it alone would make of a parameter
+    in steps as scheduled, and by the (first) step size that is trained with."""
     training = config.training
-    scheduled = f"training.learning_rate = {training.learning_rate:g}"
-    said = (
-        f"{scheduled} stays, with which noise alone would give every parameter a deviation of "
-        f"{accumulated:.3g}"
-    )
+    alone = f"noise alone would give every parameter a deviation of {accumulated:.3g}"
+    said = f"training.learning_rate = {training.learning_rate:g}"
     if step < training.learning_rate:
-        said = (
-            f"steps of {step:.4g}; with {scheduled} noise alone would give every parameter a "
-            f"deviation of {accumulated:.3g}"
-        )
+        said = f"steps of {step:.4g}; with {said} {alone}"
+    else:
+        said = f"{said} stays, with which {alone}"
     return f"training.accumulated_noise = {training.accumulated_noise:g}: {said}"

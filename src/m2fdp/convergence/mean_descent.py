@@ -85,34 +85,23 @@ class RoundSpread:
 
 
 def parted(local_steps: np.ndarray, in_one_step: np.ndarray) -> np.ndarray:
-    """`RoundSpread.parted` of K local steps; arguments broadcast.
-
-    Args:
-        in_one_step: squared distance by which models part in one step, over eta^2.
-    """
+    """`RoundSpread.parted` of K local steps, by the squared distance over eta^2 by which models
+    part in one; arguments broadcast."""
     return np.asarray(in_one_step * local_steps * (local_steps - 1) * (2 * local_steps - 1) / 6)
 
 
 def carried(local_steps: np.ndarray, step: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """`RoundSpread.carried` of K local steps, also of minibatches' noise; arguments broadcast.
-
-    Args:
-        step: squared noise over eta^2 that every step brings into the mean model.
-        local: squared noise over eta^2 that all local aggregations of a round bring.
-    """
+    """`RoundSpread.carried` of K local steps, also of minibatches' noise, by the squared noise over
+    eta^2 that every step, and that all local aggregations of a round bring into the mean model;
+    arguments broadcast."""
     return np.asarray((local_steps - 1) * (step * local_steps / 2 + local))
 
 
 def sample_variance(
     taking_part: np.ndarray, everybody: np.ndarray, dissimilarity: float
 ) -> np.ndarray:
-    """The squared distance from the mean of S gradients of that of s of them, drawn without
-    replacement; arguments broadcast.
-
-    Args:
-        taking_part: s >= 1.
-        everybody: S.
-    """
+    """The squared distance from the mean of S gradients of that of s >= 1 of them, drawn without
+    replacement; arguments broadcast."""
     others = np.maximum(everybody - 1, 1)
     variance = (1 / taking_part - 1 / everybody) * everybody / others
     return np.asarray(variance * dissimilarity**2)
@@ -121,12 +110,8 @@ def sample_variance(
 def raised(
     landscape: Landscape, spread: RoundSpread, squares: ArrayLike, cubes: ArrayLike
 ) -> np.ndarray:
-    """By how much rounds raise the loss, at most; arguments broadcast.
-
-    Args:
-        squares: the sum of (eta^t)^2 over the rounds.
-        cubes: the sum of (eta^t)^3.
-    """
+    """By how much rounds raise the loss, at most, by the sums of their (eta^t)^2 and (eta^t)^3;
+    arguments broadcast."""
     beta, kappa = landscape.smoothness, landscape.mean_curvature
     of_noise = min(beta**2, 2 * beta * kappa)
     drift = beta**2 * spread.parted + of_noise * spread.carried
@@ -135,13 +120,10 @@ def raised(
 
 
 class StepSums:
-    """Sums of powers of step sizes 1/sqrt(t + 1) over consecutive rounds.
-
-    Args:
-        rounds: the last t that is asked for.
-    """
+    """Sums of powers of step sizes 1/sqrt(t + 1) over consecutive ones of so many rounds."""
 
     def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
         sizes = 1 / np.sqrt(np.arange(1, rounds + 1) + 1.0)
         powers = np.stack([sizes, sizes**2, sizes**3])
         self._sums = np.concatenate([np.zeros((3, 1)), np.cumsum(powers, axis=1)], axis=1)
@@ -152,14 +134,8 @@ class StepSums:
 
 
 def smoothness_of(config: Config, model: Model, shape: Shape) -> float | None:
-    """beta as declared, or as bounded by the range of the features; None where it is estimated.
-
-    Args:
-        shape: (C, H, W) of what the model takes.
-
-    Raises:
-        InputError: it is to be bounded, and the loss has no known curvature.
-    """
+    """beta as declared, or as bounded by the range of the features (C, H, W); None where it is
+    estimated. An `InputError` where it is to be bounded, and the loss has no known curvature."""
     declared = config.control.smoothness
     if declared == "estimated":
         return None

@@ -3,17 +3,18 @@
 All of it comes from the devices' raw records: a diagnostic of the simulation, never a release.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.process import Process, Simulation, State, run_rounds
+from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.models.registry import Model
 from m2fdp.core.schedule.rounds import RoundPlan
+from m2fdp.core.topology.network import Network
 
 _GRADIENTS_AT_A_TIME = 256
 
@@ -77,55 +78,38 @@ def _back_propagated(
     return gradients.sum(dim=0), gradients.square().sum(dim=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Smoothness:
-    """beta as seen so far, the largest ||grad F_i(w) - grad F_i(w')|| / ||w - w'|| over devices and
-    pairs of models (J's reference [8]): a lower bound on the true constant.
-
-    Attributes:
-        beta: the largest ratio, or None before two different models have been seen.
-        weights: the models of the last look, (N_L, M), or (1, M) where all devices share one.
-        gradients: the gradients of F_i there, (N_L, M).
-    """
-
-    beta: float | None = None
-    weights: Tensor | None = None
-    gradients: Tensor | None = None
-
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it by name; `from_tensors` reads it."""
-        named = {"weights": self.weights, "gradients": self.gradients}
-        if self.beta is not None:
-            named["beta"] = torch.tensor(self.beta, dtype=torch.float64)
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
+# What is seen of beta: the largest `beta` so far, float64, if two different models have been seen;
+# of the last look the models `weights` (N_L, M), or (1, M) where all devices share one, and the
+# `gradients` of F_i there, (N_L, M).
+Looks = Mapping[str, Tensor]
 
 
-def from_tensors(tensors: Mapping[str, Tensor]) -> Smoothness:
-    """What `Smoothness.tensors` has given."""
-    beta = tensors.get("beta")
-    return Smoothness(
-        None if beta is None else float(beta), tensors.get("weights"), tensors.get("gradients")
-    )
+def observe(seen: Looks, weights: Tensor, gradients: Tensor) -> dict[str, Tensor]:
+    """What is seen of beta after one more look; devices whose model has not moved say nothing.
 
-
-def observe(state: Smoothness, weights: Tensor, gradients: Tensor) -> Smoothness:
-    """The state after one more look; devices whose model has not moved say nothing.
+    It is the largest ||grad F_i(w) - grad F_i(w')|| / ||w - w'|| over devices and pairs of models
+    (J's reference [8]): a lower bound on the true constant.
 
     Args:
         weights: (N_L, M), or (M,) for one model of all devices.
         gradients: the gradients of F_i at these weights, (N_L, M).
     """
     weights = torch.atleast_2d(weights)
-    after = replace(state, weights=weights, gradients=gradients)
-    if state.weights is None or state.gradients is None:
+    after = {**seen, "weights": weights, "gradients": gradients}
+    if not seen:
         return after
-    changes = (gradients - state.gradients).norm(dim=1)
-    distances = (weights - state.weights).norm(dim=1).expand_as(changes)
+    changes = (gradients - seen["gradients"]).norm(dim=1)
+    distances = (weights - seen["weights"]).norm(dim=1).expand_as(changes)
     moved = distances > 0
-    if not moved.any():
-        return after
-    ratio = float((changes[moved] / distances[moved]).max())
-    return replace(after, beta=max(ratio, state.beta or 0.0))
+    if moved.any():
+        ratio = float((changes[moved] / distances[moved]).max())
+        after["beta"] = torch.tensor(max(ratio, beta_of(seen) or 0.0), dtype=torch.float64)
+    return after
+
+
+def beta_of(seen: Looks) -> float | None:
+    """None before two different models have been seen."""
+    return float(seen["beta"]) if "beta" in seen else None
 
 
 def probe(weights: Tensor, gradients: Tensor) -> Tensor:
@@ -149,13 +133,13 @@ def measure_run(process: Process, rounds: Sequence[RoundPlan], evaluate_every: i
     """
     simulation, start = process.simulation, process.start()
     local = gradients_at(simulation, start.weights)
-    smoothness = first_look(simulation, start.weights, local.gradients)
-    rows = [_row(simulation, start, local, smoothness)]
+    seen = first_look(simulation, start.weights, local.gradients)
+    rows = [_row(simulation, start, local, seen)]
     for state in run_rounds(process, rounds, start):
         if state.round % evaluate_every == 0 or state.round == len(rounds):
             local = gradients_at(simulation, state.weights)
-            smoothness = observe(smoothness, state.weights, local.gradients)
-            rows.append(_row(simulation, state, local, smoothness))
+            seen = observe(seen, state.weights, local.gradients)
+            rows.append(_row(simulation, state, local, seen))
     return pd.DataFrame(rows)
 
 
@@ -165,17 +149,12 @@ def gradients_at(simulation: Simulation, weights: torch.Tensor) -> LocalGradient
     return local_gradients(simulation.model, weights, shards.features, shards.labels, shards.sizes)
 
 
-def first_look(
-    simulation: Simulation, weights: torch.Tensor, gradients: torch.Tensor
-) -> Smoothness:
-    """What is seen of beta before the first round: at the model (M,), and a unit away from it.
-
-    Args:
-        gradients: the devices' gradients there, (N_L, M).
-    """
+def first_look(simulation: Simulation, weights: Tensor, gradients: Tensor) -> dict[str, Tensor]:
+    """What is seen of beta before the first round: at the model (M,), where the devices' gradients
+    are (N_L, M), and a unit away from it."""
     second = probe(weights, gradients)
-    state = observe(Smoothness(), second, _gradients_at_each(simulation, second))
-    return observe(state, weights, gradients)
+    seen = observe({}, second, _gradients_at_each(simulation, second))
+    return observe(seen, weights, gradients)
 
 
 def _gradients_at_each(simulation: Simulation, weights: torch.Tensor) -> torch.Tensor:
@@ -194,11 +173,11 @@ def _gradients_at_each(simulation: Simulation, weights: torch.Tensor) -> torch.T
 
 
 def _row(
-    simulation: Simulation, state: State, local: LocalGradients, smoothness: Smoothness
+    simulation: Simulation, state: State, local: LocalGradients, seen: Looks
 ) -> dict[str, float | None]:
     shares = np.ones(1)
     network = simulation.networks[0]
-    for weights, parents in zip(network.objective_weights, network.tree.parents, strict=True):
+    for weights, parents in zip(objective_weights(network), network.tree.parents, strict=True):
         shares = weights * shares[parents]
     rho = torch.as_tensor(shares, dtype=torch.float64, device=local.gradients.device)
     gradients = local.gradients.double()
@@ -206,10 +185,18 @@ def _row(
         "round": state.round,
         "loss": float(rho.cpu() @ local.losses),
         "gradient_norm_sq": float((rho @ gradients).square().sum()),
-        "smoothness": smoothness.beta,
+        "smoothness": beta_of(seen),
         "largest_gradient": float(gradients.norm(dim=1).max()),
         "gradient_variance": float(_minibatch_variance(simulation, local).max()),
     }
+
+
+def objective_weights(network: Network) -> tuple[np.ndarray, ...]:
+    """rho with every device there: the weights of the losses that are minimised."""
+    uniform = network.tree.uniform_weights
+    if network.participation is not None:
+        return (*uniform[:-1], network.participation.of_all(network.tree.parents[-1]))
+    return uniform if network.rho is None else network.rho
 
 
 def _minibatch_variance(simulation: Simulation, local: LocalGradients) -> np.ndarray:
@@ -224,3 +211,13 @@ def _minibatch_variance(simulation: Simulation, local: LocalGradients) -> np.nda
     if simulation.mechanisms[0].clipping.divide_by == "drawn":
         spread = spread - local.gradients.double().square().sum(dim=1).cpu().numpy()
     return (1 - shards.rates) / (shards.rates * shards.sizes) * np.maximum(spread, 0.0)
+
+
+def run_rounds(
+    process: Process, plans: Sequence[RoundPlan], state: State | None = None
+) -> Iterator[State]:
+    """The states after the planned rounds t = 1…T that are left, from a state or the start."""
+    state = process.start() if state is None else state
+    for plan in plans[state.round :]:
+        state = process.round(state, plan)
+        yield state

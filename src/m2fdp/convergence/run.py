@@ -15,8 +15,8 @@ from m2fdp.convergence.bound import (
     corollary_1,
     largest_step_parameter,
     network_terms,
+    setting_of,
     theorem_1,
-    trust_shares,
 )
 from m2fdp.convergence.descent import (
     RoundNoise,
@@ -134,14 +134,11 @@ def layer_table(network: Network, terms: LayerTerms) -> pd.DataFrame:
     """One row a layer l = 1…L: fan-out s_l, trust shares, weight (1 - p_{l-1}^min)^2, A, B and C.
 
     The last column is the summand of eq. 19 (b). s_L is missing: devices have no children."""
-    depth = network.tree.depth
-    shares = trust_shares(network.tree, network.trust)
+    shares, fanouts = setting_of(network)
     return pd.DataFrame(
         {
-            "layer": range(1, depth + 1),
-            "fanout": pd.array(
-                [*(network.smallest_fanout(layer) for layer in range(1, depth)), None], "Int64"
-            ),
+            "layer": range(1, network.tree.depth + 1),
+            "fanout": pd.array([*fanouts, None], "Int64"),
             "p_min": shares.smallest[1:],
             "p_max": shares.largest[1:],
             "weight": terms.weights,
@@ -168,11 +165,7 @@ def bound_summary(
     allowed = largest_step_parameter(constants.smoothness, schedule.local_steps, rounds)
     largest = float(measured["largest_gradient"].max())
     factor = float(constants.noise_factor(depth))
-    own_noise, passed_on = corollary_1(
-        trust_shares(network.tree, network.trust),
-        [network.smallest_fanout(layer) for layer in range(1, depth)],
-        [alpha] * depth,
-    )
+    own_noise, passed_on = corollary_1(*setting_of(network), [alpha] * depth)
     return {
         "constants": asdict(constants),
         "estimated": ["smoothness", "gradient_variance"]

@@ -21,13 +21,12 @@ from pydantic.fields import FieldInfo
 from yaml import YAMLError
 
 from m2fdp.core.errors import did_you_mean
-from m2fdp.core.own_code import FORM, is_own
+from m2fdp.core.own_code import FORM, GIVEN, is_own
 from m2fdp.core.rooms import load, rooms
-from m2fdp.core.yaml_files import read_value
 
 # Products of some numbers must still be numbers in float32.
 SMALLEST, LARGEST = 1e-9, 1e9
-# Marks of a key or a block. It came after version 0.1.0: see `m2fdp.core.config.root.recorded`.
+# Marks of a key or a block. It came after version 0.1.0: see `m2fdp.core.config.recorded`.
 SINCE = "since"
 # Only some runs read it. A text is a name that a room knows (`Room.readers`), `the pipeline NAME`,
 # `key: value or value` (the other key has one of these values), or `key` alone (the other key
@@ -37,7 +36,7 @@ READ_BY = "read_by"
 # No result depends on it: where files go, how learners are spread over processes, how a run
 # outlives an interruption.
 NO_RESULT = "no_result"
-# No release depends on it, though results may: see `m2fdp.core.config.root.released`.
+# No release depends on it, though results may: see `m2fdp.core.config.released`.
 NO_RELEASE = "no_release"
 # A later key whose default is not what was before it: it is recorded wherever its block counts.
 PINNED = "pinned"
@@ -54,7 +53,7 @@ def _split_bars(value: Any) -> Any:
     """A list may be a text, too: `0.5|1.0`, with brackets or without."""
     if isinstance(value, str) and value.startswith("["):
         with suppress(YAMLError):  # then it is one text, which its key's check refuses
-            value = read_value(value)
+            value = GIVEN["list"](value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         (value,) = value
     if isinstance(value, str):
@@ -124,11 +123,8 @@ E = TypeVar("E", bound=Extensible)
 
 
 def extended(name: str) -> Callable[[type[E]], type[E]]:
-    """A decorator that gives a block the keys that rooms bring.
-
-    Args:
-        name: the block's, whose keys come after its own; empty = the root, which gets whole blocks.
-    """
+    """A decorator that gives the block of that name the keys that rooms bring, behind its own; the
+    root, whose name is empty, gets whole blocks."""
 
     def extend(block: type[E]) -> type[E]:
         told = [pair for room in rooms() for pair in room.blocks.items()]
@@ -161,3 +157,9 @@ def marks_of(field: FieldInfo) -> dict[str, Any]:
     extra = field.json_schema_extra
     of_block = field.annotation.marks if is_block(field.annotation) else {}
     return {**of_block, **(extra if isinstance(extra, dict) else {})}
+
+
+def readers_of(field: FieldInfo) -> tuple[str, ...]:
+    """The texts of who reads a key, or the block that it is."""
+    texts = marks_of(field).get(READ_BY, ())
+    return (texts,) if isinstance(texts, str) else tuple(texts)

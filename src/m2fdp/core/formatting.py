@@ -85,6 +85,22 @@ def parameter(value: object) -> str:
     return str(value)
 
 
+def in_yaml(value: Any) -> str:
+    """A value on one line, such that YAML reads the same."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        mantissa, e, exponent = repr(value).partition("e")
+        return f"{float(mantissa)}e{int(exponent):+d}" if e else mantissa
+    if isinstance(value, list):
+        return f"[{', '.join(map(in_yaml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {in_yaml(inner)}' for key, inner in value.items())}}}"
+    return str(value)
+
+
 def _rounded(value: float, digits: int, rounding: str) -> str:
     if math.isinf(value):
         return "∞"

@@ -36,6 +36,9 @@ class Room(NamedTuple):
     own: Mapping[str, str] = {}
     # {what a user gives, a data set say: function that checks it, or reads it}.
     given: Mapping[str, str] = {}
+    # Tables {dotted key that was removed: its `default`, which every run has, and the key `after`
+    # which that is recorded, or None}.
+    retired: tuple[str, ...] = ()
     # Functions (`Dataset`, its manifest) -> sentences on what the split suffers from.
     splits: tuple[str, ...] = ()
     # Functions that are told the names of the user's own code that has just been loaded.

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from m2fdp.core.config import ResourcesConfig
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
+from m2fdp.costs.config import ResourcesConfig
 
 # For layer l = 1…L (index l-1), float64 (N_l,).
 Bits = tuple[np.ndarray, ...]

@@ -1,7 +1,6 @@
 """The command `m2fdp`: plan, keys, serve, join, check and demo."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,19 @@ from m2fdp.interruption import end_in_one_line
 _FILE = click.Path(path_type=Path)
 
 
-@contextmanager
-def one_line_ends() -> Iterator[None]:
-    """Bad input and a full disk end in one line each."""
-    try:
-        yield
-    except InputError as error:
-        raise BadInput(str(error)) from None
-    except OSError as error:
-        raise click.ClickException(f"{error.strerror}: {error.filename}") from None
+class _OneLineEnds(click.Group):
+    """Commands that bad input and a full disk end in one line each."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except InputError as error:
+            raise BadInput(str(error)) from None
+        except OSError as error:
+            raise click.ClickException(f"{error.strerror}: {error.filename}") from None
 
 
-@click.group(name="m2fdp")
+@click.group(name="m2fdp", cls=_OneLineEnds)
 def main() -> None:
     """A tree of real processes: one plan, signed; each node with its own keys, state and budget."""
     have_streams()
@@ -36,37 +36,28 @@ def main() -> None:
 
 def _params(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
     """What `--params` says each time that it is given; the later wins."""
-    try:
-        return read_assignments(texts)
-    except InputError as error:
-        raise BadInput(str(error)) from None
+    return read_assignments(texts)
 
 
-def _configured(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that a configuration is made of."""
-    params = click.option(
-        "--params", multiple=True, callback=_params, help="Keys: KEY=VALUE,KEY=VALUE."
-    )
-    config = click.option(
-        "--config",
-        type=_FILE,
-        multiple=True,
-        help="A folder or file of parameters, such as conf/mnist; before --params.",
-    )
-    return params(config(command))
+_PARAMS = click.option(
+    "--params", multiple=True, callback=_params, help="Keys: KEY=VALUE,KEY=VALUE."
+)
+_CONFIG = click.option(
+    "--config",
+    type=_FILE,
+    multiple=True,
+    help="A folder or file of parameters, such as conf/mnist; before --params.",
+)
 
 
 def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every node."""
+    beside = "Folder of its state; by default state/NAME beside the plan."
     options = (
         click.argument("plan", type=_FILE),
         click.option("--as", "name", metavar="NAME", required=True, help="Which node this is."),
         click.option("--keys", type=_FILE, required=True, help="Folder of its keys."),
-        click.option(
-            "--state",
-            type=_FILE,
-            help="Folder of its state; by default state/NAME beside the plan.",
-        ),
+        click.option("--state", type=_FILE, help=beside),
         click.option("--rehearsal", is_flag=True, help="Take part in a rehearsal."),
     )
     for option in reversed(options):
@@ -75,15 +66,15 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @main.command()
-@_configured
+@_PARAMS
+@_CONFIG
 @click.option("--nodes", type=_FILE, required=True, help="Addresses, records, shape, classes.")
 @click.option("--authority", type=_FILE, required=True, help="Folder of the authority that signs.")
 @click.option("-o", "out", type=_FILE, required=True, help="The plan's file.")
-@one_line_ends()
 def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, out: Path) -> None:
     """Calibrate, sign, and print what every device will have spent."""
-    from m2fdp.core.config import load_config
     from m2fdp.deployment.facts import check_deployment, read_facts
+    from m2fdp.given.loading import load_config
 
     configuration, facts = load_config(*config, params), read_facts(nodes)
     check_deployment(configuration)
@@ -106,7 +97,6 @@ def certificates() -> None:
 
 @certificates.command(name="authority")
 @click.argument("folder", type=_FILE)
-@one_line_ends()
 def make_authority(folder: Path) -> None:
     """Make an authority in FOLDER, which stays on a host that is no node's."""
     keys.make_authority(folder)
@@ -116,7 +106,6 @@ def make_authority(folder: Path) -> None:
 @certificates.command(name="request")
 @click.argument("name")
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of the node's keys.")
-@one_line_ends()
 def make_request(name: str, folder: Path) -> None:
     """Make a key for NAME, on its own host, and the request for its certificate."""
     click.echo(f"{keys.request(name, folder)}: send it to the authority")
@@ -126,7 +115,6 @@ def make_request(name: str, folder: Path) -> None:
 @click.argument("request", type=_FILE)
 @click.option("--authority", type=_FILE, required=True, help="Folder of the authority.")
 @click.option("--days", type=click.IntRange(min=1), default=365, show_default=True)
-@one_line_ends()
 def sign_request(request: Path, authority: Path, days: int) -> None:
     """Sign REQUEST, once you know that it is that node's."""
     signed = keys.sign(request, authority, days)
@@ -138,7 +126,6 @@ def sign_request(request: Path, authority: Path, days: int) -> None:
 @click.option("--listen", metavar="HOST:PORT", help="Instead of the plan's address, to listen at.")
 @click.option("--data", help="The cloud's: records to evaluate on, a .npz file with x and y.")
 @click.option("--out", type=_FILE, default=Path("."), help="The cloud's: folder of the project.")
-@one_line_ends()
 def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     """Be a server of PLAN, the cloud among them, until the run is over."""
     from m2fdp.deployment import process
@@ -165,7 +152,6 @@ def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
 @click.option(
     "--trusts", multiple=True, metavar="SERVER", help="A server that may be sent un-noised vectors."
 )
-@one_line_ends()
 def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None:
     """Be a device of PLAN until the run is over."""
     from m2fdp.deployment import process
@@ -178,7 +164,6 @@ def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None
 @click.argument("plan", type=_FILE)
 @click.option("--as", "name", metavar="NAME", required=True, help="Which node.")
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys.")
-@one_line_ends()
 def check(plan: Path, name: str, folder: Path) -> None:
     """What a node of PLAN would send to whom, behind how much noise, at which epsilon."""
     from m2fdp.deployment.keys import read_identity
@@ -192,10 +177,10 @@ def check(plan: Path, name: str, folder: Path) -> None:
 
 
 @main.command()
-@_configured
+@_PARAMS
+@_CONFIG
 @click.option("--folder", type=_FILE, help="Where its files stay; by default they are removed.")
 @click.option("--masks", is_flag=True, help="Servers read sums only, of both tiers' senders.")
-@one_line_ends()
 def demo(config: tuple[Path, ...], params: Any, folder: Path | None, masks: bool) -> None:
     """A rehearsal on this machine: 7 processes, and is it the simulator's run to the byte?"""
     from m2fdp.deployment.demo import rehearse

@@ -17,13 +17,14 @@ import pandas as pd
 import torch
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp.core.config import Config, load_config
+from m2fdp.core.config import Config
 from m2fdp.core.streams import KeyedStreams
 from m2fdp.deployment import keys
-from m2fdp.deployment.cloud import reference, simulated
 from m2fdp.deployment.facts import Facts
 from m2fdp.deployment.plan import PublicPlan, experiment_of, make_plan, recompute
+from m2fdp.deployment.rehearsed import reference, simulated
 from m2fdp.experiment import Experiment
+from m2fdp.given.loading import load_config
 
 _USUAL = {
     "topology.fanouts": "2|2",
@@ -40,18 +41,13 @@ _LEAVING_S = 20
 
 @dataclass(eq=False)
 class Rehearsal:
-    """A plan with the files of all its nodes, and the processes that are started of them.
-
-    Attributes:
-        more: further options of each node's command.
-        trusted: whether devices trust whom the plan has them trust.
-    """
+    """A plan with the files of all its nodes, and the processes that are started of them. Devices
+    trust whom the plan has them trust; `more` is what further options each node's command has."""
 
     experiment: Experiment
     plan: PublicPlan
     folder: Path
     more: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    trusted: bool = True
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -59,22 +55,21 @@ class Rehearsal:
         return self.experiment.network.tree.names[0][0]
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
-        """Start a node's process, once more if it was there before."""
-        tree, folder = self.experiment.network.tree, self.folder
-        what = "join" if name in tree.names[-1] else "serve"
-        at = [f"{folder}/plan.json", "--as", name, "--keys", f"{folder}/keys/{name}"]
-        own: list[str] = ["--rehearsal"]
-        if what == "join":
-            trusts = recompute(self.plan).readers_in_clear(tree.names[-1].index(name))
-            own += ["--data", f"{folder}/{name}.npz", "--budget", self._budget]
-            own += [f"--trusts={server}" for server in trusts if self.trusted]
-        if name == self.cloud:
-            own += ["--data", f"{folder}/{name}.npz", "--out", str(folder)]
-        command = [sys.executable, "-m", "m2fdp.deployment", what, *at, *own]
+        """Start a node's process, once more if it was there before. A device's budget is what the
+        plan costs, and a hair more."""
+        devices, folder = self.experiment.network.tree.names[-1], self.folder
+        data = ["--data", f"{folder}/{name}.npz"]
+        own = ["serve", *data, "--out", str(folder)] if name == self.cloud else ["serve"]
+        if name in devices:
+            largest = max(map(float, self.plan.content["epsilon"].values()))
+            trusts = recompute(self.plan).readers_in_clear(devices.index(name))
+            own = ["join", *data, "--budget", f"{largest * 1.001:.6g}"]
+            own += [f"--trusts={server}" for server in trusts]
+        at = [f"{folder}/plan.json", "--as", name, "--keys", f"{folder}/keys/{name}", "--rehearsal"]
+        command = [sys.executable, "-m", "m2fdp.deployment", *own, *at, *self.more.get(name, ())]
         with self.log(name).open("ab") as log:
-            started = subprocess.Popen([*command, *self.more.get(name, ())], stdout=log, stderr=log)
-        self.processes[name] = started
-        return started
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+        return self.processes[name]
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -107,12 +102,6 @@ class Rehearsal:
         cell = self.experiment.config.cell
         return pd.read_csv(self.folder / f"data/08_reporting/{cell}/privacy_ledger.csv")
 
-    @property
-    def _budget(self) -> str:
-        """What the plan costs a device, and a hair more."""
-        largest = max(float(value) for value in self.plan.content["epsilon"].values())
-        return f"{largest * 1.001:.6g}"
-
 
 def prepare(config: Config, folder: Path) -> Rehearsal:
     """Keys, plan and records of all nodes of a configuration, in a folder."""
@@ -129,14 +118,11 @@ def prepare(config: Config, folder: Path) -> Rehearsal:
     authority = folder / "authority"
     keys.make_authority(authority)
     plan.save(folder / "plan.json", authority)
-    held = {
-        name: samples.samples[samples.offsets[j] : samples.offsets[j + 1]]
-        for j, name in enumerate(tree.names[-1])
-    }
+    held = zip(tree.names[-1], np.split(samples.samples, samples.offsets[1:-1]), strict=True)
     for name in (*servers, *tree.names[-1]):
         own = folder / "keys" / name
         keys.sign(keys.request(name, own), authority)
-    for name, rows in (held | {tree.names[0][0]: experiment.held_out}).items():
+    for name, rows in (*held, (tree.names[0][0], experiment.held_out)):
         np.savez(folder / f"{name}.npz", x=dataset.images[rows], y=dataset.labels[rows])
     return Rehearsal(experiment, plan, folder)
 

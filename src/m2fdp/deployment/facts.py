@@ -11,25 +11,18 @@ from m2fdp.core.errors import InputError, among
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.experiment.facts import Feature, always, refuse
-from m2fdp.core.experiment.request import DEPLOYMENT, Request
+from m2fdp.core.experiment.request import Request
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import read_block
+from m2fdp.given.yaml_files import read_block
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the nodes in public.
+    """What is known of the nodes in public."""
 
-    Attributes:
-        addresses: HOST:PORT of each server, where its children reach it.
-        records: how many training records each device has.
-        shape: (C, H, W) of an image.
-        classes: how many there are.
-    """
-
-    addresses: Mapping[str, str]
-    records: Mapping[str, int]
-    shape: tuple[int, int, int]
+    addresses: Mapping[str, str]  # HOST:PORT of each server, where its children reach it
+    records: Mapping[str, int]  # of each device, how many to train on
+    shape: tuple[int, int, int]  # (C, H, W) of an image
     classes: int
 
 
@@ -59,7 +52,7 @@ def check_deployment(config: Config) -> Plan:
     """Refuse, by an `InputError`, what can be found wrong with a run of real processes without
     looking at data."""
     refuse(DEPLOYED, Request(config, build_plan(config)))
-    return check_config(config, frozenset({DEPLOYMENT}))
+    return check_config(config, frozenset({"deployment"}))
 
 
 def _has_sums(run: Request) -> bool:

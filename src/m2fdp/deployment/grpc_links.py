@@ -31,7 +31,7 @@ import grpc  # noqa: E402
 from m2fdp.core.errors import InputError  # noqa: E402
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply  # noqa: E402
+from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply, Tell
 
 _METHOD = "/m2fdp.Tree/Join"
 _VERSION = b"2"
@@ -45,7 +45,6 @@ _FAREWELL = 10.0
 _RETRY = 0.5
 # A number that no question has.
 _NONE = -1
-Tell = Callable[[str], None]
 
 
 @dataclass
@@ -86,24 +85,18 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
 
 @dataclass(eq=False)
 class _Seat:
-    """A child, there or not, and what it is asked.
-
-    Attributes:
-        number: the question's, from 0; `_NONE` = nothing is asked.
-        context: the connection that counts, the latest.
-        inbox: parts of the answer that nobody has taken yet, each with its connection; one at most.
-        ended: why the run is over, once it is; and whether the child has been told.
-    """
+    """A child, there or not, and what it is asked."""
 
     name: str
     changed: Condition = field(default_factory=Condition)
-    number: int = _NONE
+    number: int = _NONE  # the question's; `_NONE` = nothing is asked
     question: list[bytes] = field(default_factory=list)
-    context: Any = None
+    context: Any = None  # the connection that counts, the latest
     certificate: bytes = b""
+    # A part of the answer that nobody has taken yet, with its connection; one at most.
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
-    ended: str | None = None
-    told: bool = False
+    ended: str | None = None  # why the run is over, once it is
+    told: bool = False  # that it is
 
     def take(self, context: Any, certificate: bytes) -> None:
         """A process of the child's is there; one that was there before is sent away."""
@@ -166,14 +159,8 @@ class _Seat:
 
 
 class GrpcLinks:
-    """A parent's end (`Links`): a server that its children dial.
-
-    Args:
-        children: the names, in the tree's order.
-        plan: SHA-256 of the plan.
-        check: what is wrong with the statement of an answer, by child and its certificate.
-        tell: what to call with a line.
-    """
+    """A parent's end (`Links`): a server that its children, in the tree's order, dial. `check` says
+    what is wrong with the statement of an answer, by child and its certificate."""
 
     def __init__(
         self,
@@ -187,8 +174,7 @@ class GrpcLinks:
     ) -> None:
         self._seats = {name: _Seat(name) for name in children}
         self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
-        self.patience, self.farewell_s = settings.patience_s, _FAREWELL
-        self.traffic, self._asked = Traffic(), 0
+        self.traffic, self._asked, self.farewell_s = Traffic(), 0, _FAREWELL
         threads = ThreadPoolExecutor(len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
         handler = grpc.stream_stream_rpc_method_handler(self._join)
@@ -218,7 +204,8 @@ class GrpcLinks:
             seat.ask(_NONE, [])
 
     def end(self, reason: str | None) -> None:
-        """See `Links`. Children have a while to hear it, those too that have yet to come."""
+        """Tell all children that the run is over; None = that it is not, and this node will be
+        back. They have a while to hear it, those too that have yet to come."""
         for seat in self._seats.values():
             seat.end(reason)
         deadline = time.monotonic() + (0 if reason is None else self.farewell_s)
@@ -230,7 +217,7 @@ class GrpcLinks:
 
     def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew."""
-        patience, told, heard = self.patience, 0, asked
+        patience, told, heard = self._settings.patience_s, 0, asked
         content, context = bytearray(), None
         while True:
             waited = time.monotonic() - heard
@@ -297,12 +284,8 @@ class GrpcLinks:
 
 
 class GrpcLink:
-    """A child's end: it dials, and answers until the run is over.
-
-    Args:
-        parent: its name, which its certificate must have.
-        plan: SHA-256 of the plan.
-    """
+    """A child's end: it dials, and answers until the run is over. The parent's certificate must
+    have its name."""
 
     def __init__(
         self, parent: str, address: str, identity: Identity, plan: bytes, settings: DeploymentConfig

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -34,11 +34,8 @@ class Below:
     def __init__(self, node: NodePlan, state: State) -> None:
         self._node = node
         self._log, self._waiting = Log(state.folder / "statements.log"), list[Said]()
-        self._latest = {said.content["node"]: said for said in self.said()}
-
-    def said(self) -> Iterator[Said]:
-        """All lines that are on the disk."""
-        return (read(entry["said"]) for entry in self._log.entries)
+        lines = (read(entry["said"]) for entry in self._log.entries)
+        self._latest = {line.content["node"]: line for line in lines}
 
     def check(
         self, child: str, certificate: bytes, question: Question, answer: Answer
@@ -52,9 +49,9 @@ class Below:
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
         former = self._latest.get(child)
+        if former is not None and line.digest == former.digest:
+            return None
         if former is not None and line.number <= former.number:
-            if line.digest == former.digest:
-                return None
             return (
                 f"is its number {line.number}, and number {former.number} is known: two processes "
                 "of its name, or one with an older state"
@@ -84,9 +81,8 @@ class Guard(Keeper):
     """The only way to what a node computes.
 
     Args:
-        budget: epsilon that a device may spend in all, over all runs that its state has seen; None
-            = a server, which has no records.
-        below: the lines of its children.
+        budget: epsilon that a device may spend in all, over all runs that its state has seen.
+        below: the lines of a server's children.
         trusts: servers that a device may send un-noised messages to; None = whom the plan says.
     """
 

@@ -27,11 +27,7 @@ _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 @dataclass(frozen=True, eq=False)
 class Identity:
-    """A node's own keys.
-
-    Attributes:
-        key, certificate, authority: in PEM.
-    """
+    """A node's own keys, in PEM."""
 
     name: str
     key: bytes
@@ -54,11 +50,9 @@ def make_authority(folder: Path) -> None:
     """A key and a certificate of an authority, in a folder that has none."""
     if (folder / f"{AUTHORITY}.key").exists():
         raise InputError("keys authority", shown(folder), "has an authority; name another folder")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _subject(AUTHORITY)
+    key, name = _make_key(folder / f"{AUTHORITY}.key"), _subject(AUTHORITY)
     root = x509.BasicConstraints(ca=True, path_length=0)
     made = _signed(name, key.public_key(), 10 * _DAYS, (name, key), root)
-    _write(folder / f"{AUTHORITY}.key", _pem_of(key))
     _write(folder / f"{AUTHORITY}.pem", made)
 
 
@@ -68,9 +62,8 @@ def request(name: str, folder: Path) -> Path:
     if (folder / f"{name}.key").exists():
         problem = "is there; a node has one key, and two of one name are two nodes"
         raise InputError("keys request", shown(folder / f"{name}.key"), problem)
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = _make_key(folder / f"{name}.key")
     asked = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
-    _write(folder / f"{name}.key", _pem_of(key))
     path = folder / f"{name}.csr"
     _write(path, asked.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
     return path
@@ -83,7 +76,7 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
     except (OSError, ValueError):
         problem = "is no request of `m2fdp keys request`"
         raise InputError("keys sign", shown(path), problem) from None
-    name = str(asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    name = _name_in(asked.subject)
     check_name(name)
     if not asked.is_signature_valid or name == AUTHORITY:
         raise InputError("keys sign", shown(path), f"is no request that {name} can make")
@@ -106,7 +99,7 @@ def read_identity(name: str, folder: Path) -> Identity:
     identity = Identity(
         name, _read(folder / f"{name}.key"), _read(file), _read(folder / f"{AUTHORITY}.pem")
     )
-    if (wrong := _fault(identity.certificate, identity.authority, name)) is not None:
+    if (wrong := fault(identity.certificate, identity.authority, name)) is not None:
         raise InputError("keys", shown(file), f"{wrong}; have a request signed anew")
     public = x509.load_pem_x509_certificate(identity.certificate).public_key()
     if public != _private(identity.key).public_key():
@@ -114,13 +107,9 @@ def read_identity(name: str, folder: Path) -> Identity:
     return identity
 
 
-def issued(certificate: bytes, authority: bytes, name: str) -> bool:
-    """Whether a certificate that somebody shows is that of a node, by an authority, and valid."""
-    return _fault(certificate, authority, name) is None
-
-
-def _fault(certificate: bytes, authority: bytes, name: str) -> str | None:
-    """What is wrong with a node's certificate; None = nothing."""
+def fault(certificate: bytes, authority: bytes, name: str) -> str | None:
+    """What is wrong with a certificate that somebody shows as a node's, by an authority; None =
+    nothing."""
     try:
         shown_one = x509.load_pem_x509_certificate(certificate)
         shown_one.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
@@ -136,8 +125,7 @@ def _fault(certificate: bytes, authority: bytes, name: str) -> str | None:
 
 def name_of(certificate: bytes) -> str:
     """The node that a certificate names."""
-    subject = x509.load_pem_x509_certificate(certificate).subject
-    return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+    return _name_in(x509.load_pem_x509_certificate(certificate).subject)
 
 
 def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
@@ -178,6 +166,17 @@ def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
+def _name_in(subject: x509.Name) -> str:
+    return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+def _make_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    form, nothing = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    _write(path, key.private_bytes(serialization.Encoding.PEM, form, nothing))
+    return key
+
+
 def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(pem, password=None)
@@ -185,11 +184,6 @@ def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
         raise InputError("keys", "(a key)", "is damaged; make a new one") from None
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
-
-
-def _pem_of(key: ec.EllipticCurvePrivateKey) -> bytes:
-    form, nothing = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    return key.private_bytes(serialization.Encoding.PEM, form, nothing)
 
 
 def _read(path: Path) -> bytes:

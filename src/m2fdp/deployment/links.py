@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -17,11 +17,12 @@ from torch import Tensor
 Kind = Literal["model", "gradient", "keys", "shares", "masked", "survivors", "unmasking"]
 STEPS: tuple[Kind, ...] = ("keys", "shares", "masked", "survivors", "unmasking")
 _KINDS: tuple[Kind, ...] = ("model", "gradient", *STEPS)
+Tell = Callable[[str], None]
 # Plan digest, round, first and last step, kind, and how many bytes follow.
 _PLACE = struct.Struct("<32sIIIBQ")
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Place:
     """Where in a run a question stands: local steps `first` to `last` of a round, from 1."""
 
@@ -51,15 +52,10 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a parent asks a child.
+    """What a parent asks a child: its content is the model to start from, as `to_bytes` has it; or,
+    after the first step of a sum that hides its terms, what `masked_messages` makes."""
 
-    Attributes:
-        plan: SHA-256 of the plan.
-        content: the model to start from, as `to_bytes` has it; or, after the first step of a sum
-            that hides its terms, what `masked_messages` makes.
-    """
-
-    plan: bytes
+    plan: bytes  # SHA-256 of it
     place: Place
     content: bytes
 
@@ -99,12 +95,8 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What a child answers.
-
-    Attributes:
-        content: the vector (1, M), as `to_bytes` has it, or what `masked_messages` makes.
-        statement: its signed line, UTF-8.
-    """
+    """What a child answers: the vector (1, M), as `to_bytes` has it, or what `masked_messages`
+    makes; with its signed line, UTF-8."""
 
     content: bytes
     statement: bytes
@@ -149,10 +141,6 @@ class Links(Protocol):
     def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """Ask all at once; what they reply, in the tree's order, each as soon as it is its turn,
         so that one reply is held at a time. None = a child is not asked, and replies nothing."""
-
-    def end(self, reason: str | None) -> None:
-        """Tell all of them that the run is over; None = that it is not, and this node will be
-        back."""
 
 
 def to_bytes(vector: Tensor) -> bytes:

@@ -11,21 +11,17 @@
 The protocol itself is `m2fdp.secure_aggregation`'s, in the variant for servers that lie (`active`).
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from torch import Tensor
 
 from m2fdp.deployment import keys
 from m2fdp.deployment import masked_messages as messages
-from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal, to_bytes
-from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal
+from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError, keystream
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.messages import (
     BelowThreshold,
@@ -38,8 +34,6 @@ from m2fdp.secure_aggregation.messages import (
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.protocol import Member, Server
 from m2fdp.secure_aggregation.terms import Group, Input, Terms
-
-_SEED_BYTES = 32
 
 
 def sum_terms(node: NodePlan, layer: int, members: np.ndarray, place: Place) -> Terms:
@@ -59,26 +53,6 @@ def survivors_counted_on(node: NodePlan, group: Group) -> int:
     if recomputed.settings.on_missing != "skip":
         return group.n_members
     return quorum(group, recomputed.experiment.config.threat.colluding)
-
-
-class Worker(Protocol):
-    """What makes models: a device, or a server."""
-
-    def compute(self, question: Question) -> Tensor:
-        """What it sends, (1, M)."""
-
-    def message(self, question: Question) -> tuple[Tensor, Tensor]:
-        """The model (1, M) that the question's steps end in, and what is added to it before it is
-        sent."""
-
-
-def answering(
-    node: NodePlan, identity: keys.Identity, worker: Worker, keeper: Keeper
-) -> Callable[[Question], bytes]:
-    """What a node answers with: its message, or the steps of a sum that hides it."""
-    if node.masked:
-        return MaskingChild(node, identity, worker.message, keeper).answer
-    return lambda question: to_bytes(worker.compute(question))
 
 
 class MaskingChild:
@@ -158,13 +132,7 @@ class MaskingChild:
 
     def _entropy(self, place: Place) -> Callable[[int], bytes]:
         """All that it draws for one sum: ChaCha20's keystream of a seed, which is kept."""
-        name = f"seed-{place.first}"
-        seed = self._keeper.kept(place.round, name)
-        if seed is None:
-            seed = os.urandom(_SEED_BYTES)
-            self._keeper.keep(place.round, name, seed, waits=False)
-        stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
-        return lambda size: stream.update(bytes(size))
+        return keystream(self._keeper.entropy(place.round, f"seed-{place.first}", waits=False))
 
     def _roster(self, content: bytes) -> tuple[Roster, Mapping[int, bytes]]:
         """Keys and signatures of the plan's children; others' certificates are refused."""
@@ -174,7 +142,7 @@ class MaskingChild:
             if number >= len(self.node.siblings):
                 raise KeyRefused(number, "no child of this node's parent in the plan")
             name = tree.names[self.node.layer][self.node.siblings[number]]
-            if not keys.issued(certificate, self._identity.authority, name):
+            if keys.fault(certificate, self._identity.authority, name) is not None:
                 raise KeyRefused(number, f"not with a certificate of {name} by the authority")
             self._certificates[number] = certificate
             public.append(shown)
@@ -199,13 +167,8 @@ class MaskingChild:
 
 @dataclass(frozen=True, eq=False)
 class Asking:
-    """A parent that asks its children for a sum.
-
-    Attributes:
-        question: what each would be asked for its model.
-        keeper: where it keeps what it decides, before any child hears it.
-        on_missing: what to call with the name of who, or what, is done without.
-    """
+    """A parent that asks its children for a sum, where each would be asked a question for its
+    model. It keeps what it decides before any child hears it."""
 
     node: NodePlan
     links: Links
@@ -244,23 +207,11 @@ class Asking:
         return content
 
 
-def masked_sum(asking: Asking) -> Tensor | None:
-    """What the children put in, added up: (M,); None = too few are left, and the run goes on. A
-    child that refuses, breaks the protocol, or is missed is a `ChildrenError`."""
-    node = asking.node
-    try:
-        return _masked_sum(asking)
-    except BelowThreshold as lost:
-        asking.on_missing(f"the sum of {lost.alive} senders")
-        return None
-    except ProtocolError as error:
-        raise ChildrenError(f"the sum of {node.name}: {error}") from None
-
-
-def _masked_sum(asking: Asking) -> Tensor:
+def masked_sum(asking: Asking) -> Tensor:
+    """What the children put in, added up: (M,). It raises `BelowThreshold` where too few are left,
+    `ProtocolError` where a child breaks the protocol, `ChildrenError` where one refuses."""
     node, place = asking.node, asking.question.place
-    members = np.flatnonzero(node.recomputed.network.tree.parents[node.layer] == node.index)
-    terms = sum_terms(node, node.layer + 1, members, place)
+    terms = sum_terms(node, node.layer + 1, node.members, place)
     group, server = terms.group, Server(terms)
     least = survivors_counted_on(node, group)
 

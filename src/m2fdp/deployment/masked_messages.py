@@ -36,17 +36,15 @@ def unpack(content: bytes, what: str) -> dict[int, bytes]:
     """The parts by number, in order; `NoMessage` of that name where they are none, or two have one
     number."""
     parts: dict[int, bytes] = {}
-    at = 0
-    while at < len(content):
-        if at + _PART.size > len(content):
+    start = 0
+    while (at := start + _PART.size) <= len(content):
+        number, size = _PART.unpack_from(content, start)
+        start = at + size
+        if start > len(content) or number in parts:
             raise NoMessage(what)
-        number, size = _PART.unpack_from(content, at)
-        at += _PART.size
-        part = content[at : at + size]
-        if len(part) != size or number in parts:
-            raise NoMessage(what)
-        parts[number] = part
-        at += size
+        parts[number] = content[at:start]
+    if start != len(content):
+        raise NoMessage(what)
     return parts
 
 
@@ -56,7 +54,6 @@ def pack_keys(keys: PublicKeys, signature: bytes, certificate: bytes) -> bytes:
 
 
 def unpack_keys(sender: int, content: bytes) -> tuple[PublicKeys, bytes, bytes]:
-    """Keys, signature and certificate."""
     parts = unpack(content, "keys")
     if list(parts) != [0, 1, 2] or len(parts[0]) != 2 * KEY_BYTES:
         raise NoMessage("keys")
@@ -70,7 +67,6 @@ def pack_words(vector: MaskedVector) -> bytes:
 
 
 def unpack_words(sender: int, content: bytes) -> MaskedVector:
-    """Masked words."""
     if len(content) % 4:
         raise NoMessage("masked words")
     return MaskedVector(sender, np.frombuffer(content, "<u4").astype(np.uint32, copy=False))
@@ -83,7 +79,6 @@ def pack_request(request: UnmaskRequest) -> bytes:
 
 
 def unpack_request(content: bytes) -> UnmaskRequest:
-    """Who survived and who did not."""
     states = unpack(content, "list of survivors")
     if not set(states.values()) <= {_SURVIVED, _SILENT}:
         raise NoMessage("list of survivors")

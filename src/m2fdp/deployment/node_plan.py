@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -25,8 +25,8 @@ from m2fdp.core.streams import KeyedStreams, Randomness
 from m2fdp.deployment.links import STEPS, Kind, Place, Question
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 
-_ONE = np.zeros(1, dtype=np.int64)
-SEED_BYTES = 32
+# The row of the one model that a node has.
+ONE_ROW = np.zeros(1, dtype=np.int64)
 
 
 class RefusedError(Exception):
@@ -60,13 +60,18 @@ class NodePlan:
         return tree.names[self.layer - 1][tree.parents[self.layer - 1][self.index]]
 
     @cached_property
+    def members(self) -> np.ndarray:
+        """Its children, by index in the tree's order: int64 (n,)."""
+        parents = self.recomputed.network.tree.parents
+        return np.flatnonzero(parents[self.layer] == self.index)
+
+    @cached_property
     def children(self) -> tuple[str, ...]:
         """By name, in the tree's order."""
-        tree = self.recomputed.network.tree
         if self.layer == self.depth:
             return ()
-        found = np.flatnonzero(tree.parents[self.layer] == self.index)
-        return tuple(tree.names[self.layer + 1][child] for child in found)
+        names = self.recomputed.network.tree.names[self.layer + 1]
+        return tuple(names[child] for child in self.members)
 
     @cached_property
     def siblings(self) -> np.ndarray:
@@ -77,8 +82,7 @@ class NodePlan:
     @cached_property
     def weights(self) -> Tensor:
         """rho of the children, float32 (n, 1, 1)."""
-        network = self.recomputed.network
-        rho = network.weights[self.layer][network.tree.parents[self.layer] == self.index]
+        rho = self.recomputed.network.weights[self.layer][self.members]
         return torch.as_tensor(rho).to(torch.float32)[:, None, None]
 
     @property
@@ -104,9 +108,10 @@ class NodePlan:
         return self.plan.deviations(self.name)
 
     def adds(self, place: Place, child: str | None = None) -> float:
-        """The deviation of the noise in an answer that is this node's own, or a child's."""
-        noise = self.deviations if child is None else self.plan.deviations(child)
-        return noise.in_answer(self.top(place)) if place.gives else 0.0
+        """The deviation of the noise in an answer that is this node's own, or a child's; of several
+        local steps, of each."""
+        noise = self.plan.deviations(child or self.name)
+        return (noise.step or noise.sent(self.top(place))) if place.gives else 0.0
 
     @cached_property
     def is_head(self) -> bool:
@@ -116,10 +121,9 @@ class NodePlan:
 
     @cached_property
     def gives(self) -> Kind:
-        tree, heads = self.recomputed.network.tree, self.mechanism.lock_step
-        below = tree.ancestors[self.layer] == self.index
-        (head_layer,) = np.unique(heads.nodes[heads.group_of[below], 0].min())
-        return "gradient" if head_layer < self.layer else "model"
+        heads = self.mechanism.lock_step
+        below = self.recomputed.network.tree.ancestors[self.layer] == self.index
+        return "gradient" if heads.nodes[heads.group_of[below], 0].min() < self.layer else "model"
 
     def places(self, round_: int) -> tuple[Place, ...]:
         """All questions of a round that the plan has for it, in order."""
@@ -127,12 +131,8 @@ class NodePlan:
         if self.gives == "gradient":
             return tuple(Place(round_, k, k, "gradient") for k in range(1, len(layers) + 1))
         kinds: Sequence[Kind] = STEPS if self.masked else ("model",)
-        asked_by = self.layer - 1
-        return tuple(
-            Place(round_, *span, kind)
-            for span in spans(layers, 1, len(layers), asked_by)
-            for kind in kinds
-        )
+        asked = spans(layers, 1, len(layers), self.layer - 1)
+        return tuple(Place(round_, *span, kind) for span in asked for kind in kinds)
 
     def top(self, place: Place) -> int | None:
         """The layer that models travel up to after a question's steps; None = they do not."""
@@ -198,7 +198,7 @@ def message_noise(node: NodePlan, noise: RoundNoise, place: Place, like: Tensor)
     """What a node adds to a message (1, M) as it leaves it."""
     added = node.deviations.sent(node.top(place))
     drawn = torch.zeros_like(like)
-    noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, _ONE)
+    noise.add(place.last, "message-noise", node.layer, np.array([added]), drawn, ONE_ROW)
     return drawn
 
 
@@ -230,20 +230,35 @@ class Keeper:
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
 
+    def entropy(self, round_: int, name: str, waits: bool = True) -> bytes:
+        """256 bits of a name in a round: those that were kept, or new ones, which then are."""
+        seed = self.kept(round_, name)
+        if seed is None:
+            seed = new_seed()
+            self.keep(round_, name, seed, waits)
+        return seed
+
     def seed(self, question: Question) -> bytes:
         """What all draws for a question are made of: entropy that is safe before anything is drawn,
         so that a device that is started again draws the same, and for any other question other
         numbers."""
-        round_ = question.place.round
-        seed = self.kept(round_, "seed")
-        if seed is None:
-            seed = os.urandom(SEED_BYTES)
-            self.keep(round_, "seed", seed)
-        return blake2b(question.digest, digest_size=SEED_BYTES, key=seed).digest()
+        seed = self.entropy(question.place.round, "seed")
+        return blake2b(question.digest, digest_size=_KEY_BYTES, key=seed).digest()
 
 
 _WORD = 8
 _KEY_BYTES = 32
+
+
+def new_seed() -> bytes:
+    """256 bits of the operating system's entropy."""
+    return os.urandom(_KEY_BYTES)
+
+
+def keystream(key: bytes) -> Callable[[int], bytes]:
+    """ChaCha20's stream of a key of 256 bits: a function that gives the next so many bytes."""
+    cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return lambda size: cipher.update(bytes(size))
 
 
 @dataclass(frozen=True)
@@ -269,7 +284,7 @@ class _Keystream:
     """What the library asks of a generator and of its bits."""
 
     def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+        self._next = keystream(key)
 
     @property
     def bit_generator(self) -> _Keystream:
@@ -280,7 +295,7 @@ class _Keystream:
 
     def random_raw(self, size: int) -> np.ndarray:
         """The next words, uint64 (size,)."""
-        return np.frombuffer(self._cipher.update(bytes(_WORD * size)), np.uint64)
+        return np.frombuffer(self._next(_WORD * size), np.uint64)
 
     def random(self, size: int) -> np.ndarray:
         """Uniform numbers in [0, 1), float64 (size,), as NumPy makes them of words."""

@@ -5,8 +5,8 @@ a run of nodes whose draws repeat ends in the bytes of a simulated one, in which
 noise of its own and servers add up gradients by device.
 """
 
-import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +29,7 @@ from m2fdp.core.engine.process import shared_tensor
 from m2fdp.core.engine.rules import refuse_too_long
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
+from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import (
     Links,
     Missing,
@@ -39,27 +40,25 @@ from m2fdp.deployment.links import (
     from_bytes,
     to_bytes,
 )
-from m2fdp.deployment.masked import Asking, masked_sum
+from m2fdp.deployment.masked import Asking, MaskingChild, masked_sum
 from m2fdp.deployment.node_plan import (
-    SEED_BYTES,
+    ONE_ROW,
     ChildrenError,
     Keeper,
     NodePlan,
     message_noise,
+    new_seed,
     spans,
 )
-
-_ONE = np.zeros(1, dtype=np.int64)
+from m2fdp.secure_aggregation.messages import BelowThreshold, ProtocolError
 
 
 class Device:
     """A device with its records, (D, C, H, W) and int64 (D,), and where the seed of its draws is
     kept."""
 
-    def __init__(
-        self, node: NodePlan, features: Tensor, labels: Tensor, keeper: Keeper | None = None
-    ) -> None:
-        self.node, self._keeper = node, keeper or Keeper()
+    def __init__(self, node: NodePlan, features: Tensor, labels: Tensor, keeper: Keeper) -> None:
+        self.node, self._keeper = node, keeper
         experiment, mechanism = node.recomputed.experiment, node.mechanism
         sizes, rates = experiment.samples.sizes, experiment.sampling_rates
         j = node.index
@@ -73,13 +72,9 @@ class Device:
             features.device,
             experiment.plan.rules.clip_factor,
         )
-        lock_step = mechanism.lock_step
-        self._protection = Protection(
-            mechanism.clipping,
-            LockStep(np.array([[node.depth, 0]]), _ONE, lock_step.weights[j : j + 1]),
-            mechanism.noise,
-            mechanism.private,
-        )
+        lock_step, self._head = mechanism.lock_step, np.array([[node.depth, 0]])
+        alone = LockStep(self._head, ONE_ROW, lock_step.weights[j : j + 1])
+        self._protection: Protection = replace(mechanism, lock_step=alone)
         shared = node.gives == "gradient" and mechanism.clipping.batch_norm is not None
         self._share = lock_step.weights[j : j + 1] if shared else np.ones(1)
         # Convolutions round by where their filters lie: as in the simulator's memory.
@@ -91,7 +86,7 @@ class Device:
         """What it sends, (1, M)."""
         if question.place.kind == "gradient":
             (batches,) = self._minibatches(question.place, self._draws(question))
-            units = Units(_ONE, self._share)
+            units = Units(ONE_ROW, self._share)
             vector = question.vector.clone()
             return unit_gradients(self._backend, self.node.clip(), batches, vector, units)
         vector, noise = self.message(question)
@@ -108,23 +103,17 @@ class Device:
         eta = node.step_size(place.round)
 
         def add_noise(step: int, models: Tensor) -> None:
-            noise.add(step, "step-noise", node.depth, deviation, models, _ONE)
+            noise.add(step, "step-noise", node.depth, deviation, models, ONE_ROW)
 
-        rules = StepRules(
-            rule,
-            eta,
-            node.clip(),
-            partial(self._descend, eta),
-            add_noise,
-            longest=node.recomputed.experiment.rules.longest(eta),
-        )
+        def descend(step: int, batches: Minibatches, models: Tensor) -> None:
+            gradient_step(self._backend, node.clip(), eta, batches, models)
+
+        longest = node.recomputed.experiment.rules.longest(eta)
+        rules = StepRules(rule, eta, node.clip(), descend, add_noise, longest=longest)
         anchors = question.vector if rule.anchored else None
         local_steps(rules, models, anchors, self._minibatches(place, draws), place.first)
         vector = models.clone()
         return vector, message_noise(node, noise, place, vector)
-
-    def _descend(self, eta: float, step: int, batches: Minibatches, models: Tensor) -> None:
-        gradient_step(self._backend, self.node.clip(), eta, batches, models)
 
     def _draws(self, question: Question) -> Randomness:
         """The same whenever the question is asked."""
@@ -132,14 +121,9 @@ class Device:
 
     def _minibatches(self, place: Place, draws: Randomness) -> Sequence[Minibatches]:
         steps = len(self.node.rounds[place.round - 1].layers)
+        alone = np.ones(1, dtype=bool)
         learners = Learners(
-            np.ones(1, dtype=bool),
-            _ONE,
-            np.array([[self.node.depth, 0]]),
-            {self.node.depth: range(1)},
-            _ONE,
-            _ONE,
-            np.ones(1),
+            alone, ONE_ROW, self._head, {self.node.depth: range(1)}, ONE_ROW, ONE_ROW, np.ones(1)
         )
         drawn = draw_minibatches(
             learners,
@@ -147,7 +131,7 @@ class Device:
             self._shards,
             draws.sampling,
             place.round,
-            [learners.present] * steps,
+            [alone] * steps,
             self._first_record,
         )
         return drawn[place.first - 1 : place.last]
@@ -156,22 +140,13 @@ class Device:
 class Server:
     """A server above others, or above devices; the cloud is one, too. It raises `ChildrenError`
     where a child refuses, and `TooLongError` where a model that it has noised is too long to go on.
-
-    Args:
-        keeper: where noised models are kept before children read them: a server that is started
-            again hands down the same bytes.
-        on_missing: what to call with the name of a child that is done without.
-    """
+    Noised models are kept before children read them: a server that is started again hands down the
+    same bytes. `on_missing` is told of a child that is done without."""
 
     def __init__(
-        self,
-        node: NodePlan,
-        links: Links,
-        keeper: Keeper | None = None,
-        on_missing: Callable[[str], None] = lambda child: None,
+        self, node: NodePlan, links: Links, keeper: Keeper, on_missing: Callable[[str], None]
     ) -> None:
-        self.node, self.links, self._on_missing = node, links, on_missing
-        self.keeper = keeper or Keeper()
+        self.node, self.links, self.keeper, self._on_missing = node, links, keeper, on_missing
 
     def compute(self, question: Question) -> Tensor:
         """What it sends, (1, M)."""
@@ -233,13 +208,13 @@ class Server:
             return from_bytes(kept)
         model, scales = make(), np.array([deviation])
         if deviation:
-            self._noise(place.round).add(step, purpose, self.node.layer, scales, model, _ONE)
+            self._noise(place.round).add(step, purpose, self.node.layer, scales, model, ONE_ROW)
             self.keeper.keep(place.round, name, to_bytes(model))
         return model
 
     def _noise(self, round_: int) -> RoundNoise:
         """New draws at each call: a noised model is kept before anything follows from it."""
-        return self.node.noise(self.node.randomness(os.urandom(SEED_BYTES)), round_)
+        return self.node.noise(self.node.randomness(new_seed()), round_)
 
     def _added_up(self, question: Question, weights: Tensor | None) -> Tensor:
         """The children's answers (1, M), weighed and added in the tree's order, or their sum."""
@@ -247,8 +222,13 @@ class Server:
         if self.node.adds_masked:
             total.add_(question.vector)
             asking = Asking(self.node, self.links, question, self.keeper, self._on_missing)
-            values = masked_sum(asking)
-            return total if values is None else total.add_(values)
+            try:
+                total.add_(masked_sum(asking))
+            except BelowThreshold as lost:  # the run goes on as if nobody had moved
+                self._on_missing(f"the sum of {lost.alive} senders")
+            except ProtocolError as error:
+                raise ChildrenError(f"the sum of {self.node.name}: {error}") from None
+            return total
         lacking = 0.0
         for number, reply in enumerate(self.links.ask([question] * len(self.node.children))):
             weight = None if weights is None else weights[number]
@@ -271,3 +251,12 @@ class Server:
         if vector.shape != question.vector.shape or not vector.isfinite().all():
             raise ChildrenError("a child's answer is no vector of finite numbers of the model")
         return vector
+
+
+def answering(
+    node: NodePlan, identity: Identity, worker: Device | Server, keeper: Keeper
+) -> Callable[[Question], bytes]:
+    """What a node answers with: its message, or the steps of a sum that hides it."""
+    if node.masked:
+        return MaskingChild(node, identity, worker.message, keeper).answer
+    return lambda question: to_bytes(worker.compute(question))

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from m2fdp.core.config import PIXELS, Config, parse_config
-from m2fdp.core.config.retired import less_retired
+from m2fdp.core.config import PIXELS, Config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import COLUMNS
 from m2fdp.core.data.partitioners import CLOUD
@@ -32,13 +31,15 @@ from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.core.privacy.mechanisms import Noise
-from m2fdp.core.topology.builders import edges_of
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.run import refuse_records
+from m2fdp.given.edges import edges_of
+from m2fdp.given.loading import parse_config
+from m2fdp.given.retired import less_retired
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 
 # Images (N, H, W, C) and labels (N,).
@@ -49,28 +50,17 @@ _ALWAYS = frozenset({"servers", "cloud"})
 
 @dataclass(frozen=True)
 class Deviations:
-    """The noise that one node adds, in the unit of the mechanism's (`Noise`).
+    """The noise that one node adds, in the unit of the mechanism's (`Noise`)."""
 
-    Attributes:
-        step: what is added at every local step, as the head of a lock-step group.
-        message: what is added to what it sends up at a global aggregation.
-        local_message: the same at a local one.
-        broadcast: what is added to what it hands down after a local aggregation; the cloud, at
-            a round's end.
-    """
-
-    step: float = 0.0
-    message: float = 0.0
-    local_message: float = 0.0
+    step: float = 0.0  # at every local step, as the head of a lock-step group
+    message: float = 0.0  # to what it sends up at a global aggregation
+    local_message: float = 0.0  # the same at a local one
+    # To what it hands down after a local aggregation; the cloud, at a round's end.
     broadcast: float = 0.0
 
     def sent(self, top: int | None) -> float:
         """What is added to what it sends when models travel up to a layer."""
         return self.local_message if top else self.message
-
-    def in_answer(self, top: int | None) -> float:
-        """What an answer holds of it: of local steps, each."""
-        return self.step or self.sent(top)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,14 +155,16 @@ class Recomputed:
 
     def noise(self) -> dict[str, Deviations]:
         """The noise of every node that adds some."""
-        mechanism, names = self.experiment.calibration.mechanism, self.network.tree.names
-        noise, found = mechanism.noise, {}
-        of_head = {tuple(head): noise.steps[g] for g, head in enumerate(mechanism.lock_step.nodes)}
-        for layer, of_layer in enumerate(names):
-            for index, name in enumerate(of_layer):
+        mechanism, found = self.experiment.calibration.mechanism, {}
+        noise, heads = mechanism.noise, mechanism.lock_step.nodes
+        of_head = {tuple(head): step for head, step in zip(heads, noise.steps, strict=True)}
+        for layer, names in enumerate(self.network.tree.names):
+            for index, name in enumerate(names):
                 step = float(of_head.get((layer, index), 0.0))
-                found[name] = Deviations(step, *_sent(noise, layer, index))
-        return {name: noises for name, noises in found.items() if noises != Deviations()}
+                own = _noise_of(noise, layer, index, step)
+                if own != Deviations():
+                    found[name] = own
+        return found
 
     def readers_in_clear(self, device: int) -> tuple[str, ...]:
         """Servers that are sent what a device's records give, before noise is added to it."""
@@ -189,12 +181,12 @@ class Recomputed:
         return tuple(readers)
 
 
-def _sent(noise: Noise, layer: int, index: int) -> tuple[float, float, float]:
+def _noise_of(noise: Noise, layer: int, index: int, step: float) -> Deviations:
     message, local = noise.messages[layer][index], noise.sent(1)[layer][index]
     if layer == 0:
-        return 0.0, 0.0, float(message)
+        return Deviations(step, broadcast=float(message))
     below = noise.broadcasts[layer][index] if layer < len(noise.broadcasts) else 0.0
-    return float(message), float(local), float(below)
+    return Deviations(step, float(message), float(local), float(below))
 
 
 def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
@@ -219,7 +211,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
     recomputed = _recompute(config, facts)
     edges = None
     if config.topology.edges is not None:
-        edges = [list(edge) for edge in edges_of(config.topology)]
+        edges = [list(edge) for edge in edges_of(config.topology.edges)]
     content: dict[str, Any] = {
         "configuration": config.model_dump(mode="json"),
         "edges": edges,

@@ -1,28 +1,43 @@
-"""One process of a tree: a node with its keys, its state, its links, and a line a round."""
+"""One process of a tree: a node with its keys, its state, its links, and a line a round. The cloud
+asks for round after round, and leaves the folder of a run."""
 
+import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from m2fdp.checkpoints import verdict
+from m2fdp.checkpoints.files import Checkpoint, load_latest, save
+from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
-from m2fdp.core.engine.training import Listener, RoundRecord
+from m2fdp.core.engine.process import State as Reached
+from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
+from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
-from m2fdp.deployment.cloud import TreeOfNodes, run_rounds, write_run
+from m2fdp.core.experiment.results import Trained
+from m2fdp.core.files import replacing
+from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
-from m2fdp.deployment.links import Answer, Question, Refusal
-from m2fdp.deployment.masked import Worker, answering, sum_terms, survivors_counted_on
+from m2fdp.deployment.links import Answer, Place, Question, Refusal, Tell, to_bytes
+from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
-from m2fdp.deployment.nodes import Device, Server
+from m2fdp.deployment.nodes import Device, Server, answering
 from m2fdp.deployment.plan import load_plan, own_inputs, recompute
+from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
 from m2fdp.sources.arrays import read_records
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
-Tell = Callable[[str], None]
+# Of a list of names, so many are told.
+_NAMED = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,13 +62,8 @@ def open_node(
     rehearsal: bool = False,
 ) -> Opened:
     """A node of a plan, once all that it can know of the plan holds; an `InputError` otherwise.
-
-    Args:
-        device: whether it is to be one.
-        data: the cloud's held-out records.
-        state: the folder of its state; None = `state/NAME` beside the plan.
-        rehearsal: whether its operator takes part in rehearsals.
-    """
+    `data` are the cloud's held-out records; its state is in `state/NAME` beside the plan, or in
+    another folder; `rehearsal` says that its operator takes part in one."""
     set_exact_arithmetic()
     identity = read_identity(name, keys)
     signed = load_plan(plan, identity.authority)
@@ -76,14 +86,11 @@ def open_node(
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
-    """Answer until the run is over; why it is.
+    """Answer until the run is over; why it is. `data` is a file `.npz` of its records; `budget` is
+    the epsilon that it may spend in all, earlier runs of this state among them; servers that it
+    trusts may be sent what no noise is added to.
 
     What its operator does not allow is refused when the parent asks, so that the parent knows.
-
-    Args:
-        data: its records, a file `.npz`.
-        budget: epsilon that it may spend in all, earlier runs of this state among them.
-        trusts: servers that may be sent what no noise is added to.
     """
     node = opened.node
     records = read_records("--data", data, opened.node.plan.facts.classes)
@@ -101,21 +108,18 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
 
 def run_server(opened: Opened, listen: str | None) -> str:
     """Ask the children whenever the parent asks, until the run is over; why it is."""
-    missing, ended = list[str](), None
-    links, guard = _parent(opened, listen)
-    try:
+    missing = list[str]()
+    with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
         ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
-    except InputError as error:
-        ended = str(error)
-        raise
-    finally:
         links.end(ended)
     return ended
 
 
-def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
-    """Links to a server's children, and the guard that has what they say."""
+@contextmanager
+def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Guard]]:
+    """Links to a server's children, and the guard that has what they say. By an error that it can't
+    mend the run is over for them, too; by any other they wait until it is back."""
     node, settings = opened.node, opened.node.recomputed.settings
     below = Below(node, opened.state)
     # A server must have answered before its parent's patience ends.
@@ -129,11 +133,15 @@ def _parent(opened: Opened, listen: str | None) -> tuple[GrpcLinks, Guard]:
         below.check,
         opened.tell,
     )
-    return links, Guard(node, opened.state, opened.identity, below=below)
+    try:
+        yield links, Guard(node, opened.state, opened.identity, below=below)
+    except BaseException as error:
+        links.end(str(error) if isinstance(error, InputError) else None)
+        raise
 
 
 def _serve(
-    opened: Opened, guard: Guard, worker: Worker, more: Callable[[int], str]
+    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
 ) -> tuple[str, list[str]]:
     """Answer the parent until the run is over; returns why it is over, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
@@ -168,9 +176,6 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     that of the plan."""
     node, tell = opened.node, opened.tell
     missing, seconds_of = list[str](), list[float]()
-    links, guard = _parent(opened, listen)
-    server = Server(node, links, guard, missing.append)
-    tree = TreeOfNodes(server, node.recomputed.experiment.process(), guard.begin)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
         seconds_of.append(seconds)
@@ -182,19 +187,16 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
-    ended, as_planned = None, False
-    try:
-        listener = Listener(on_round, on_evaluation)
-        trained = run_rounds(tree, opened.state.folder / "checkpoints", listener)
-        guard.seal()
-        write_run(node, trained, out)
-        ended, as_planned = f"the run is over: {trained.rounds} rounds", True
-    except ChildrenError as error:
-        ended = f"the run is stopped: {error}"
-    except InputError as error:
-        ended = str(error)
-        raise
-    finally:
+    with _parent(opened, listen) as (links, guard):
+        server = Server(node, links, guard, missing.append)
+        folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
+        try:
+            trained = run_rounds(server, guard.begin, folder, listener)
+            guard.seal()
+            write_run(node, trained, out)
+            ended, as_planned = f"the run is over: {trained.rounds} rounds", True
+        except ChildrenError as error:
+            ended, as_planned = f"the run is stopped: {error}", False
         links.end(ended)
     later = sorted(seconds_of[1:]) or [math.nan]
     tell(
@@ -209,6 +211,95 @@ def _without(missing: list[str]) -> str:
     line = f", without {', '.join(dict.fromkeys(missing))}" if missing else ""
     missing.clear()
     return line
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TreeOfNodes(TreeProcess):
+    """The rounds of a run, asked of the cloud's children. The same run in one process, over no
+    records, has the model, the rules, and what evaluates."""
+
+    server: Server
+    begin: Callable[[int], None]  # called before a round
+
+    def round(self, state: Reached, plan: RoundPlan) -> Reached:
+        """One round. Nobody can listen; a child that refuses is a `ChildrenError`."""
+        number = state.round + 1
+        self.begin(number)
+        place = Place(number, 1, len(plan.layers), "model")
+        asked = Question(self.server.node.plan.digest, place, to_bytes(state.weights[None]))
+        model = self.server.broadcast(asked)
+        rule, slots = self.simulation.rules.server, state.slots
+        weights, server = rule.step(state.weights, model[0], slots.server)
+        return Reached(number, weights, replace(slots, server=server))
+
+
+def run_rounds(
+    server: Server, begin: Callable[[int], None], folder: Path, listener: Listener
+) -> Trained:
+    """All rounds that are left, each kept in a folder before the next begins; a `ChildrenError` or
+    `InputError` where a child refuses, or the model diverges."""
+    experiment, run = server.node.recomputed.experiment, server.node.plan.digest.hex()
+    checkpoint, _ = load_latest(folder)
+    start = checkpoint.progress if checkpoint is not None and checkpoint.run == run else None
+    process = TreeOfNodes(**vars(experiment.process()), server=server, begin=begin)
+
+    def keep(progress: Progress) -> None:
+        save(folder, Checkpoint(progress, run, {}))
+
+    return experiment.train(listener, start, Checkpointing(1, keep), process)
+
+
+def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
+    """Model, metrics and ledger where a run of the simulator has them, below a project's folder."""
+    experiment = node.recomputed.experiment
+    config, cell = simulated(experiment.config), experiment.config.cell
+    model, reports = folder / "data/06_models" / cell, folder / "data/08_reporting" / cell
+    with replacing(model / "model.pt") as file:
+        torch.save(dict(trained.state_dict), file)
+    _write_json(model / "configuration.json", essentials(config))
+    rests_on = tuple(experiment.conditions())
+    private = experiment.calibration.mechanism.private
+    # Their records are nobody's to compare.
+    digest = verdict.run_digest(config)
+    verdict.keep(model, verdict.Verdict(digest, "", private, rests_on))
+    for path, table in (
+        (folder / "data/07_model_output" / cell / "round_metrics.csv", trained.metrics),
+        (reports / "privacy_ledger.csv", experiment.ledger()),
+        (reports / "epsilon_over_rounds.csv", experiment.epsilon_over_rounds()),
+    ):
+        with replacing(path) as file:
+            table.to_csv(file, index=False)
+    _write_json(reports / "privacy_summary.json", promised(node))
+
+
+def promised(node: NodePlan) -> dict[str, Any]:
+    """What the run promises, and whom it rests on."""
+    experiment, plan = node.recomputed.experiment, node.plan
+    summary = experiment.summary()
+    rests = []
+    if adding := list(plan.content["noise"]):
+        named, others = ", ".join(adding[:_NAMED]), len(adding) - _NAMED
+        rest = f" and {others} others" if others > 0 else ""
+        rests.append(f"noise is added by those who have signed that they add it: {named}{rest}")
+    if node.recomputed.network.sums.layers:
+        colluding = experiment.config.threat.colluding
+        rests.append(
+            "senders believe no server about keys or survivors: one that lies reads no sender by "
+            f"itself while at most {colluding} of them collude with it"
+        )
+    if plan.release is not None:
+        rests.append("a rehearsal: noise is drawn from the seed, and whoever knows it subtracts it")
+    else:
+        rests.append("what floating-point noise tells by its least digits is not met")
+    nodes = [name for names in node.recomputed.network.tree.names for name in names]
+    deployed = {"nodes": len(nodes), "plan": plan.digest.hex(), "rehearsal": bool(plan.release)}
+    assumptions = [*summary.get("assumptions", ()), *rests]
+    return summary | {"assumptions": assumptions, "deployed": deployed}
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with replacing(path) as file:
+        file.write_text(json.dumps(content, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
 def told_of(node: NodePlan) -> Iterator[str]:

@@ -4,20 +4,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
+from m2fdp.adversaries.heard import Heard, heard_by
 from m2fdp.chance.updates import ByUpdates
+from m2fdp.core.config import Config
 from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.learner import Units, unit_gradients
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.process import Process, Simulation, State
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.seams import Drawn
-from m2fdp.core.engine.tree_process import Heard, TreeProcess, round_of
+from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import readers
 from m2fdp.core.topology.tree import Tree
+from m2fdp.deployment.config import DeploymentConfig
+from m2fdp.experiment import Experiment
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
 from m2fdp.secure_aggregation.protocol import secure_sum
 from m2fdp.secure_aggregation.terms import Input
@@ -104,10 +109,29 @@ class Masked(ByUpdates):
         return sends
 
 
+def simulated(config: Config) -> Config:
+    """The configuration of the same run in the simulator."""
+    return config.model_copy(update={"deployment": DeploymentConfig()})
+
+
+def reference(experiment: Experiment) -> tuple[Tensor, pd.DataFrame]:
+    """The simulator's weights (M,) and its ledger: a rehearsal ends in them, to the byte.
+
+    Every message has a noise of its own, and servers add up gradients by device.
+    """
+    process = heard_by(as_nodes(experiment.process()), lambda direction, layer, models: None)
+    state = process.start()
+    try:
+        for plan in experiment.run_plan.rounds[: experiment.calibration.affordable_rounds]:
+            state = process.round(state, plan)
+    finally:
+        process.executor.workers.end()
+    return state.weights, experiment.ledger()
+
+
 def as_nodes(process: Process) -> TreeProcess:
     """The rounds, as real nodes compute them."""
-    if not isinstance(process, TreeProcess):
-        raise TypeError(f"rounds of a tree, not {type(process).__name__}")
+    assert isinstance(process, TreeProcess)  # a plan of nodes has no split models
     masked = any(network.sums.layers for network in process.simulation.networks)
     kinds = (*process.kind.kinds, ByDevice, *([Masked] if masked else []))
     return replace(process, kind=round_of(kinds))

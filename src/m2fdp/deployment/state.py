@@ -20,6 +20,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, sealed, shown, sync, unsealed
 
 _START = "0" * 64
+_APPENDED = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 # Lengths of a record's name and of its content.
 _RECORD = struct.Struct("<HQ")
 
@@ -59,9 +60,8 @@ class Log:
             digests.append(self._digest(content, digests[-1]))
             lines += f"{content}  {digests[-1]}\n"
         new = not self.path.exists()
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor, written = os.open(self.path, _APPENDED, 0o600), lines.encode()
         try:
-            written = lines.encode()
             before = os.fstat(descriptor).st_size
             try:
                 if os.write(descriptor, written) != len(written):
@@ -108,20 +108,19 @@ class State:
 
     def kept(self, book: str, what: str) -> bytes | None:
         """What was last kept under a name in a book; an `InputError` where it is damaged."""
-        path, written = self.folder / "kept" / book, None
-        if path.exists():
-            with path.open("rb") as file:
-                for name, start, size in _records(file):
-                    if name == what:
-                        written = start, size
-                if written is None:
-                    return None
-                file.seek(written[0])
-                content = unsealed(file.read(written[1]))
-            if content is None:
-                raise InputError("state", shown(path), "is damaged; nobody can answer as before")
-            return content
-        return None
+        path = self.folder / "kept" / book
+        if not path.exists():
+            return None
+        with path.open("rb") as file:
+            places = {name: (start, size) for name, start, size in _records(file)}
+            if what not in places:
+                return None
+            start, size = places[what]
+            file.seek(start)
+            content = unsealed(file.read(size))
+        if content is None:
+            raise InputError("state", shown(path), "is damaged; nobody can answer as before")
+        return content
 
     def keep(self, book: str, what: str, content: bytes, waits: bool = True) -> None:
         """Keep it in a book; where it waits it is on the disk when this returns, else once

@@ -25,34 +25,24 @@ _TIME = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def check(
-    manifest: pd.DataFrame,
-    min_samples: int,
-    n_classes: int | None,
-    columns: list[str],
-    splits: list[str],
-    cloud: int,
-) -> tuple[tuple[str, ...], str]:
+def check(manifest: pd.DataFrame, **given: Any) -> tuple[tuple[str, ...], str]:
     """The rules that are broken, a sentence each, and the page of all checks.
 
     One pass over one table: each rule is an expectation on a column of the manifest, or on
     `shard_size`, added for the check: the training records of the row's device.
 
     Args:
-        min_samples: the fewest training records that a device may hold.
-        n_classes: None = a user's own data, of any number.
-        cloud: the device that stands for the cloud.
+        given: what `_rules` takes beside the manifest.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
     table = manifest.assign(shard_size=manifest["device"].map(sizes))
-    rules = _rules(manifest, sizes, min_samples, n_classes, columns, splits, cloud)
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
     asset = context.data_sources.pandas_default.read_dataframe(table, "manifest")
-    result = asset.validate(rules)
+    result = asset.validate(_rules(manifest, sizes, **given))
     broken = tuple(_sentence(each) for each in result.results if not each.success)
     return broken, _page(result)
 
@@ -98,6 +88,8 @@ def _rules(
     splits: list[str],
     cloud: int | str,
 ) -> ExpectationSuite:
+    """Of devices that hold so many training records at least (`min_samples`), and of labels of
+    `n_classes`, None for a user's own data; `cloud` is the device that stands for the cloud."""
     import great_expectations as gx
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
-from math import prod
+from math import pi, prod
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn.functional import conv2d, interpolate, pad, unfold
 
 from m2fdp.core.models.checks import Shape
-from m2fdp.features.scattering import N_PATHS, STRIDE, scattering
 
 Fitted = Mapping[str, Tensor]
 
@@ -39,6 +38,101 @@ def averaged(maps: Tensor, cells: tuple[int, int]) -> Tensor:
     # One product for both sides: two small ones take longer.
     weights = torch.kron(by_row, by_column).to(maps)
     return (maps.flatten(-2) @ weights.T).unflatten(-1, cells)
+
+
+# The scattering transform: moduli of wavelets of wavelets, averaged over a few pixels. Its filters
+# are fixed: nothing is learnt, from nobody's records (Mallat 2012; for private learning Tramèr and
+# Boneh 2021). Two scales, eight orientations, so 1 + 16 + 64 = 81 paths a channel.
+ORIENTATIONS = 8
+N_PATHS = 1 + 2 * ORIENTATIONS + ORIENTATIONS**2
+# Pixels that one cell of a path's map stands for, a side: 2 to the number of scales.
+STRIDE = 4
+
+
+def scattering(images: Tensor) -> Tensor:
+    """Paths up to the second order at two scales, of images (n, C, H, W).
+
+    Before the wavelets, the image goes on as its own mirror image over each border.
+
+    Returns:
+        (n, 81 C, ceil(H / 4), ceil(W / 4)), the paths of a channel together: the mean, the fine
+        and the coarse moduli by orientation, and the coarse moduli of each fine one.
+    """
+    n, channels, height, width = images.shape
+    single = images.reshape(n * channels, height, width)
+    fine = _moduli(single, 0)
+    # Coarse wavelets of what fine ones leave hold nothing above half the resolution.
+    second = _moduli(fine.flatten(0, 1), 1, stride=2).reshape(
+        n * channels, ORIENTATIONS**2, (height + 1) // 2, (width + 1) // 2
+    )
+    first = torch.cat([single[:, None], fine, _moduli(single, 1)], dim=1)
+    paths = [_blurred(first, 1.6, STRIDE), _blurred(second, 0.8, STRIDE // 2)]
+    return torch.cat(paths, dim=1).reshape(n, channels * N_PATHS, *paths[0].shape[2:])
+
+
+def morlet(scale: int, orientation: float) -> np.ndarray:
+    """A Morlet wavelet: complex (s, s), s odd, of mean zero.
+
+    A plane wave of 3/4 pi / 2^scale radians a pixel under a Gaussian of 0.8 * 2^scale pixels along
+    it and twice that across, less so much of the Gaussian that the mean is zero.
+
+    Args:
+        scale: 0 for the finest.
+        orientation: direction of the wave, in radians.
+    """
+    sigma, frequency = 0.8 * 2**scale, 0.75 * pi / 2**scale
+    reach = int(np.ceil(2.5 * 2 * sigma))
+    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    along = x * np.cos(orientation) + y * np.sin(orientation)
+    across = y * np.cos(orientation) - x * np.sin(orientation)
+    envelope = np.exp(-(along**2 + (across / 2) ** 2) / (2 * sigma**2))
+    wave = envelope * np.exp(1j * frequency * along)
+    wave -= envelope * wave.sum() / envelope.sum()
+    return wave / (4 * pi * sigma**2)
+
+
+def averaging(size: int, sigma: float, stride: int) -> np.ndarray:
+    """Gaussian means of a line of pixels, one every `stride`: (ceil(size / stride), size), rows
+    that sum to one."""
+    reach = int(np.ceil(3 * sigma))
+    weights = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    weights /= weights.sum()
+    pixels = mirrored_indices(size, reach)
+    result = np.zeros((len(range(0, size, stride)), size))
+    for row, start in zip(result, range(0, size, stride), strict=True):
+        np.add.at(row, pixels[start : start + len(weights)], weights)
+    return result
+
+
+def mirrored_indices(size: int, margin: int) -> np.ndarray:
+    """The pixels of a line that goes on over both ends, as often mirrored as it takes."""
+    return np.pad(np.arange(size), margin, mode="symmetric")
+
+
+@cache
+def _wavelets(scale: int) -> Tensor:
+    """Of all orientations, (16, 1, s, s), real parts before imaginary ones."""
+    waves = np.stack([morlet(scale, pi * k / ORIENTATIONS) for k in range(ORIENTATIONS)])
+    return torch.as_tensor(np.concatenate([waves.real, waves.imag])[:, None], dtype=torch.float32)
+
+
+def _moduli(images: Tensor, scale: int, stride: int = 1) -> Tensor:
+    """Images (n, H, W) to the moduli (n, 8, H / stride, W / stride) of the wavelets of a scale."""
+    bank = _wavelets(scale).to(images.device)
+    for dim in (-2, -1):
+        indices = mirrored_indices(images.shape[dim], bank.shape[-1] // 2)
+        images = images.index_select(dim, torch.as_tensor(indices, device=images.device))
+    real, imaginary = conv2d(images[:, None], bank, stride=stride).split(ORIENTATIONS, dim=1)
+    return torch.hypot(real, imaginary)
+
+
+def _blurred(maps: Tensor, sigma: float, stride: int) -> Tensor:
+    """Maps (..., H, W) with a cell every `stride` pixels."""
+    by_row, by_column = (
+        torch.as_tensor(averaging(size, sigma, stride), dtype=maps.dtype, device=maps.device)
+        for size in maps.shape[-2:]
+    )
+    return by_row @ maps @ by_column.T
 
 
 # Added to a patch's variance, for pixels in [0, 1].
@@ -190,14 +284,12 @@ class FeatureMap:
         count: how many coefficients m an image of (C, H, W) has.
         answers: images (n, C, H, W) and what was fitted, to coefficients (n, m).
         fit: public images, float32 (n, C, H, W) in [0, 1], to what the map takes from them.
-        sources: what shaped the map before `fit`: its name and a digest.
     """
 
     channels: tuple[int, ...]
     count: Callable[[Shape], int]
     answers: Callable[[Tensor, Fitted], Tensor]
     fit: Callable[[Tensor], Fitted] = lambda images: {}
-    sources: Callable[[], dict[str, str]] = dict
 
 
 # Cells a side of a path's map, at most, by channels.
@@ -270,9 +362,7 @@ _OF_PATCHES = FeatureMap(
     lambda images: fit_filters(images, _PATCHES[images.shape[1]]),
 )
 # What a network that has learnt from drawings answers; it ships with the package.
-_CONTRASTIVE = FeatureMap(
-    (1,), lambda shape: N_RESPONSES, responses, lambda images: shipped(), lambda: network_source()
-)
+_CONTRASTIVE = FeatureMap((1,), lambda shape: N_RESPONSES, responses, lambda images: shipped())
 MAPS: Mapping[str, tuple[FeatureMap, ...]] = {
     "scattering": (_SCATTERING,),
     "patches": (_OF_PATCHES,),
@@ -284,4 +374,4 @@ MAPS: Mapping[str, tuple[FeatureMap, ...]] = {
 
 def sources_of(name: str) -> dict[str, str]:
     """What shaped the maps of that name before `fit`: names and digests."""
-    return {source: digest for map_ in MAPS[name] for source, digest in map_.sources().items()}
+    return network_source() if _CONTRASTIVE in MAPS[name] else {}

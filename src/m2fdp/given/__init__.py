@@ -1,1 +1,1 @@
-"""Records, splits, modules and edges that a user gives: what must be true of them."""
+"""What a user gives: files of parameters, records, splits, modules and edges, and their checks."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from m2fdp.core.errors import InputError, chain
 from m2fdp.core.models.checks import KEY, Shape
-from m2fdp.core.own_code import guarded
+from m2fdp.given.own_code import guarded
 
 
 def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> None:

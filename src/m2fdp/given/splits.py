@@ -1,6 +1,6 @@
 """What a table must be to say which device holds which record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -165,3 +165,37 @@ def repeated_records(dataset: Dataset, manifest: pd.DataFrame) -> list[str]:
             "whoever's they are is protected as if each were somebody else's"
         )
     return lines
+
+
+def rows_of_table(
+    table: Sequence[Sequence[float]] | Mapping[str, Sequence[float]], names: Names, n_classes: int
+) -> np.ndarray:
+    """The rows of `partition.table` (D's Table 7 is one), in the order of some named devices.
+
+    Raises:
+        InputError: it has not one row a device and a column a class, or a class that nobody holds.
+    """
+    refuse, devices = partial(InputError, "partition.table"), names.devices
+    if isinstance(table, Mapping):
+        for name in (*table, *devices):
+            if name not in table:
+                raise refuse(list(table), f"lacks a row for {name}")
+            if name not in devices:
+                known = some_of(devices) + did_you_mean(name, devices)
+                raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
+        table = [table[name] for name in devices]
+    elif names.given:
+        problem = "is for names that topology.edges has; valid: name: row, for each of "
+        raise refuse("rows without names", problem + some_of(devices))
+    if len(table) != len(devices):
+        valid = f"valid: {len(devices)}, one for each device"
+        raise refuse(counted(len(table), "row"), valid)
+    for number, row in enumerate(table):
+        if len(row) != n_classes:
+            valid = f"valid: a number for each of {n_classes} classes"
+            raise refuse(f"row {number} of {len(row)}", valid)
+    rows = np.array(table)
+    if not (held := rows.any(axis=0)).all():
+        problem = "valid: a device, at least, that holds the class"
+        raise refuse(f"column {int(np.argmin(held))} of zeros", problem)
+    return rows

@@ -67,7 +67,7 @@ TOGETHER = Kind(
 )
 ON_UPLINKS = Kind("who catches some uplinks", _DECLARED, NOTHING, NOBODY, True, counted=True)
 ON_DOWNLINKS = Kind("who catches some downlinks", NOTHING, _DECLARED, NOBODY, True, counted=True)
-# What a release shows: how far it moves, and the variance of the noise about it.
+# What a release shows: how far it moves, in 2C, and the variance of the noise about it.
 Seen = tuple[float, float]
 _AS_IF_SEEN = "as if its server's broadcasts were seen too, or as if all its devices had parted"
 _ALONE = "siblings do not pool what they know of their own noises"
@@ -114,17 +114,21 @@ class ModelNoise:
 
 
 @dataclass(frozen=True)
-class BallLaw:
-    """How far a record moves a clipped model.
+class Ball:
+    """How far a record of a position moves a clipped model.
 
     Attributes:
         rate: chance of a record to be in a step.
         adjacency: two worlds that replace a record part by 2C as well, by C from between them,
             which is what the accountant counts from.
+        diameter: 2C.
+        unit: the position's, in which shifts and noise are counted.
     """
 
     rate: float
     adjacency: Adjacency
+    diameter: float
+    unit: float
 
     def after(self, steps: float) -> ShiftLaw:
         """Of the model after so many steps from a public one, in 2C; of any, by inf steps."""
@@ -133,21 +137,26 @@ class BallLaw:
         moved = 1.0 if steps == inf else 1.0 - (1.0 - self.rate) ** steps
         return subsampled(moved)
 
+    def composition(self, plan: RoundPlan) -> Composition:
+        """A device's own messages of a round, each moved by 2C."""
+        laws = (self.after(last - first + 1) for first, last, _ in plan.stretches)
+        return tuple(Counter(laws).items())
 
-def composition(plan: RoundPlan, law: BallLaw) -> Composition:
-    """A device's own messages of a round, each moved by 2C."""
-    laws = (law.after(last - first + 1) for first, last, _ in plan.stretches)
-    return tuple(Counter(laws).items())
+    def scaled(self, law: ShiftLaw, shift: float) -> ShiftLaw:
+        """The law of what is moved by so much of 2C, in the unit."""
+        return law.scaled(shift * self.diameter / self.unit)
+
+    def deviation(self, variance: float) -> float:
+        return sqrt(max(variance, 0.0)) / self.unit
 
 
 @dataclass(frozen=True)
 class EveryRelease:
-    """A way to count what global, and shown local, aggregations show, in the position's unit."""
+    """A way to count what global, and shown local, aggregations show."""
 
-    law: BallLaw
+    ball: Ball
     local: Seen | None
     total: Seen
-    unit: float
 
     def shown(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
         """What is shown in so many rounds of each plan."""
@@ -159,42 +168,36 @@ class EveryRelease:
                     continue
                 shift, variance = seen
                 laws = Counter(
-                    self.law.after(last - first + 1) for first, last, layer in ends if layer == top
+                    self.ball.after(last - first + 1) for first, last, layer in ends if layer == top
                 )
-                moved = tuple((law.scaled(shift / self.unit), n) for law, n in laws.items())
+                moved = tuple((self.ball.scaled(law, shift), n) for law, n in laws.items())
                 if moved:
-                    shown.append(AlikeRounds(plan, moved, times, self.deviation(variance)))
+                    shown.append(AlikeRounds(plan, moved, times, self.ball.deviation(variance)))
         return shown
-
-    def deviation(self, variance: float) -> float:
-        return sqrt(max(variance, 0.0)) / self.unit
 
     def least(self, local_there: bool) -> float:
         local = [self.local[1]] if self.local is not None and local_there else []
-        return self.deviation(min([*local, self.total[1]]))
+        return self.ball.deviation(min([*local, self.total[1]]))
 
 
 @dataclass(frozen=True)
 class SomeReleases:
-    """A way to count releases that are caught: how many of them, and what they show."""
+    """A way to count releases that are caught, each moved by 2C: how many of them at most, and the
+    variance of the noise about them, after local and after global aggregations."""
 
-    law: BallLaw
-    local: tuple[int, Seen]
-    total: tuple[int, Seen]
-    unit: float
+    ball: Ball
+    local: tuple[int, float]
+    total: tuple[int, float]
 
     def shown(self, counted: Mapping[RoundPlan, int]) -> list[AlikeRounds]:
         """What is caught of so many rounds of each plan."""
         shown = []
-        for top, (most, (shift, variance)) in ((1, self.local), (0, self.total)):
-            there = sum(
-                times * sum(layer == top for layer in plan.layers)
-                for plan, times in counted.items()
-            )
-            law = self.law.after(inf).scaled(shift / self.unit)
+        moved = ((self.ball.scaled(self.ball.after(inf), 1.0), 1),)
+        for top, (most, variance) in ((1, self.local), (0, self.total)):
+            there = sum(plan.layers.count(top) * times for plan, times in counted.items())
             if times := min(most, there):
-                deviation = sqrt(max(variance, 0.0)) / self.unit
-                shown.append(AlikeRounds(next(iter(counted)), ((law, 1),), times, deviation))
+                deviation = self.ball.deviation(variance)
+                shown.append(AlikeRounds(next(iter(counted)), moved, times, deviation))
         return shown
 
 
@@ -224,12 +227,8 @@ class ModelLines:
     premises: Premises
     position: Position
     noise: ModelNoise
-    law: BallLaw
+    ball: Ball
     laws: Laws
-
-    @property
-    def diameter(self) -> float:
-        return 2 * self.premises.privacy.clipping_norm
 
     @property
     def edge_is_trusted(self) -> bool:
@@ -272,14 +271,14 @@ class ModelLines:
 
     def own(self) -> EveryRelease:
         local, total = self.noise.own
-        return self.every((1.0, local**2), (1.0, total**2))
+        return EveryRelease(self.ball, (1.0, local**2), (1.0, total**2))
 
     def cloud(self) -> tuple[EveryRelease, EveryRelease]:
         noise = self.noise
         local, total = (mean + added for mean, added in zip(noise.mean, noise.added, strict=True))
         return (
-            self.every((noise.share, local), (noise.share, total)),
-            self.every(None, (1.0, total)),
+            EveryRelease(self.ball, (noise.share, local), (noise.share, total)),
+            EveryRelease(self.ball, None, (1.0, total)),
         )
 
     def beside(self, mean: tuple[float, float]) -> EveryRelease:
@@ -288,15 +287,17 @@ class ModelLines:
         noise = self.noise
         local, total = (left + added for left, added in zip(mean, noise.added, strict=True))
         total = noise.total_but_edge + noise.edge_share**2 * total
-        return self.every((noise.share, local), (noise.share * noise.edge_share, total))
+        return EveryRelease(
+            self.ball, (noise.share, local), (noise.share * noise.edge_share, total)
+        )
 
     def beyond(self, left: float) -> tuple[EveryRelease, EveryRelease]:
         """Of the cloud's broadcasts, behind so much of their noise."""
         noise = self.noise
         seen = noise.mean[0] + noise.added[0]
         return (
-            self.every((noise.share, seen), (noise.share * noise.edge_share, left)),
-            self.every(None, (noise.edge_share, left)),
+            EveryRelease(self.ball, (noise.share, seen), (noise.share * noise.edge_share, left)),
+            EveryRelease(self.ball, None, (noise.edge_share, left)),
         )
 
     def caught(self) -> list[Release]:
@@ -307,28 +308,20 @@ class ModelLines:
         if said.uplinks is not None and said.cloud_rounds is not None and not self.edge_is_trusted:
             at_cloud = said.cloud_rounds
             local, total = noise.own
-            some = self.some((said.uplinks - at_cloud, local**2), (at_cloud, total**2))
+            some = SomeReleases(
+                self.ball, (said.uplinks - at_cloud, local**2), (at_cloud, total**2)
+            )
             sees = f"{said.uplinks} of the device's uplinks, {at_cloud} of them to the cloud"
             lines.append(self.line(UPLINKS_CAUGHT, self.own(), some, sees=sees))
         if said.downlinks is not None and said.cloud_downlinks is not None:
-            some = self.some(
+            some = SomeReleases(
+                self.ball,
                 (said.downlinks, noise.mean[0] + noise.added[0]),
                 (said.cloud_downlinks, noise.total),
             )
             sees = f"{said.downlinks} broadcasts of the server, {said.cloud_downlinks} of the cloud"
             lines.append(self.line(DOWNLINKS_CAUGHT, self.beside(noise.mean), some, sees=sees))
         return lines
-
-    def every(self, local: Seen | None, total: Seen) -> EveryRelease:
-        """A way to count all releases; shifts are over 2C."""
-        moved = None if local is None else (local[0] * self.diameter, local[1])
-        at_cloud = (total[0] * self.diameter, total[1])
-        return EveryRelease(self.law, moved, at_cloud, self.position.unit)
-
-    def some(self, local: tuple[int, float], total: tuple[int, float]) -> SomeReleases:
-        """A way to count so many releases behind noise of a variance, each moved by 2C."""
-        caught = [(times, (self.diameter, variance)) for times, variance in (local, total)]
-        return SomeReleases(self.law, caught[0], caught[1], self.position.unit)
 
     def line(
         self,
@@ -357,5 +350,7 @@ class ModelLines:
         )
         if reads not in (sight.TO_CLOUD, sight.TO_ITS_READER):
             broadcast = at_cloud**2 * total + noise.cloud
-            return self.every((share, local), (share * at_cloud, broadcast))
-        return self.every((share, local) if local else None, (share if local else 1.0, total))
+            return EveryRelease(self.ball, (share, local), (share * at_cloud, broadcast))
+        return EveryRelease(
+            self.ball, (share, local) if local else None, (share if local else 1.0, total)
+        )

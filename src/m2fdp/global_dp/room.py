@@ -4,7 +4,7 @@ from m2fdp.core.rooms import Room
 
 COALITION, UPLINKS_CAUGHT, DOWNLINKS_CAUGHT = "coalition", "uplinks_caught", "downlinks_caught"
 ROOM = Room(
-    algorithms={"global_dp": "m2fdp.global_dp.algorithm:GLOBAL_DP"},
+    algorithms={"global_dp": "m2fdp.global_dp.weights:GLOBAL_DP"},
     mechanisms={"weights": "m2fdp.global_dp.weights:WEIGHTS"},
     observers={
         COALITION: "m2fdp.global_dp.releases:TOGETHER",
@@ -12,5 +12,5 @@ ROOM = Room(
         DOWNLINKS_CAUGHT: "m2fdp.global_dp.releases:ON_DOWNLINKS",
     },
     blocks={"privacy": "m2fdp.global_dp.config:PaperPrivacy"},
-    warned=("m2fdp.global_dp.algorithm:drowned",),
+    warned=("m2fdp.global_dp.weights:drowned",),
 )

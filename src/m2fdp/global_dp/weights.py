@@ -1,9 +1,10 @@
 """`weights`, G's (Long et al.): whole models are clipped to C, and noised on the way up and down.
 
 A device takes plain gradient steps, clips its model to norm C and adds noise to its message. An
-edge server adds noise to its message and to its broadcasts, the cloud to its broadcasts. Noise is
-in the model's own unit, for any step size. `m2fdp.global_dp.releases` says what each release is
-worth. The tree has two tiers: G has no other.
+edge server adds noise to its message and to its broadcasts, the cloud to its broadcasts. Where an
+edge server is trusted, its devices add nothing: the server does. Noise is in the model's own unit,
+for any step size. `m2fdp.global_dp.releases` says what each release is worth. The tree has two
+tiers: G has no other.
 
 G's rule (eqs 4.1 to 4.11), `calibration: paper`, assumes that one of m records moves a model by
 2C/m. It moves one by 2C. Deviations come as float64 (N_l, 2), of a global and a local aggregation.
@@ -16,15 +17,17 @@ from math import fsum, log, sqrt
 
 import numpy as np
 
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.accounting import Composition
-from m2fdp.core.privacy.mechanisms.base import (
+from m2fdp.core.privacy.mechanisms import (
     Clipping,
     LockStep,
     Mechanism,
     Noise,
-    refuse_first,
+    refuse_if,
     silence,
 )
 from m2fdp.core.privacy.positions import Position, positions
@@ -33,8 +36,8 @@ from m2fdp.core.privacy.releases import Laws, Release
 from m2fdp.core.privacy.sight import KINDS, NOTHING
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.network import Network
-from m2fdp.global_dp.releases import BallLaw, ModelLines, ModelNoise, composition
+from m2fdp.core.topology.network import Network, noise_plan
+from m2fdp.global_dp.releases import Ball, ModelLines, ModelNoise
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Weights(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
+        refuse_if(
             (privacy.clip != "flat", "clip: per_layer is not defined for mechanism: weights"),
             (
                 privacy.calibration == "multiplier" or privacy.noise_multiplier is not None,
@@ -148,7 +151,7 @@ class Weights(Mechanism):
         """One release an aggregation."""
 
         def laws(position: Position, plan: RoundPlan) -> Composition:
-            return composition(plan, _ball(position, premises.privacy))
+            return _ball(position, premises.privacy).composition(plan)
 
         return laws
 
@@ -176,14 +179,14 @@ def _positions(
             yield replace(position, members=tuple(members)), of_class
 
 
-def _ball(position: Position, privacy: PrivacyConfig) -> BallLaw:
+def _ball(position: Position, privacy: PrivacyConfig) -> Ball:
     rate = 1.0 if privacy.unit == "device" else position.sampling_rate
-    return BallLaw(rate, privacy.adjacency)
+    return Ball(rate, privacy.adjacency, 2 * privacy.clipping_norm, position.unit)
 
 
 @dataclass(frozen=True)
 class Exposures:
-    """t_1…t_5 of G's rule, each a number."""
+    """t_1…t_5 of G's rule, by the keys of `ExposuresConfig`."""
 
     uplinks: int
     downlinks: int
@@ -195,16 +198,14 @@ class Exposures:
 def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     """How many messages are caught: as declared, or each of the schedule; an `InputError` where
     they are more than there are, or of one kind of uplinks."""
-    local, rounds = sum(top == 1 for plan in plans for top in plan.layers), len(plans)
+    local, rounds = sum(plan.layers.count(1) for plan in plans), len(plans)
     scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
-    said = privacy.exposures.model_dump()
-    for key, count in vars(scheduled).items():
-        if said[key] is not None and said[key] > count:
-            problem = f"is more than the schedule has, {count}; null means all of them"
-            raise InputError(f"privacy.exposures.{key}", said[key], problem)
-    result = Exposures(
-        **{key: count if said[key] is None else said[key] for key, count in vars(scheduled).items()}
-    )
+    said = privacy.exposures.model_dump(exclude_none=True)
+    for key, count in said.items():
+        if count > (there := getattr(scheduled, key)):
+            problem = f"is more than the schedule has, {there}; null means all of them"
+            raise InputError(f"privacy.exposures.{key}", count, problem)
+    result = replace(scheduled, **said)
     if result.cloud_rounds > result.uplinks:
         problem = (
             f"is more than the uplinks that are caught, {result.uplinks}, of which they are some"
@@ -293,3 +294,31 @@ def _all(network: Network) -> np.ndarray:
 
 
 WEIGHTS = Weights()
+
+
+def _plan(given: Given) -> Plan:
+    *_, devices = noise_plan(given.tree, given.trust)
+    servers = [np.ones(given.tree.n_nodes(layer)) for layer in range(given.tree.depth)]
+    network = Network(given.tree, given.trust, (*servers, devices))
+    return Plan(network, given.schedule, private=True)
+
+
+GLOBAL_DP = Algorithm(
+    "global_dp", "Global DP (G)", "method", _plan, mechanisms=frozenset({"weights"})
+)
+
+
+def drowned(assembly: Assembly) -> list[str]:
+    """A line where the noise of a message is longer than a clipped model."""
+    mechanism = assembly.calibration.mechanism
+    norm = mechanism.clipping.model_norm
+    if norm is None:
+        return []
+    of_message = max(float(of_layer.max()) for of_layer in mechanism.noise.messages)
+    length = of_message * assembly.model.n_parameters**0.5
+    if length <= norm:
+        return []
+    return [
+        f"the noise of one message is {length:.3g} long, and no clipped model is longer than "
+        f"{norm:g} (privacy.clipping_norm): what is trained may be noise alone"
+    ]

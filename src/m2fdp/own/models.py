@@ -1,6 +1,7 @@
 """What modules and losses of a user's own must be: tried on a few records before anything else."""
 
 import copy
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -8,10 +9,10 @@ from torch import Tensor, nn
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.models.checks import KEY, Shape
-from m2fdp.core.models.losses import Loss, OneByOne
+from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model
-from m2fdp.core.own_code import guarded, load
 from m2fdp.given.modules import layer_in_words, some_records
+from m2fdp.given.own_code import guarded, load
 
 _LOSS = "model.loss"
 _FEW = 5  # records that own code is tried on
@@ -24,6 +25,20 @@ DROPOUTS = (
     nn.AlphaDropout,
     nn.FeatureAlphaDropout,
 )
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """A loss of a user's own, which sees one record at a time (`torch.func.vmap`): neither a
+    record's loss nor its gradient depends on another's scores."""
+
+    loss: Loss
+
+    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
+        def alone(score: Tensor, label: Tensor) -> Tensor:
+            return self.loss(score[None], label[None])[0]
+
+        return torch.func.vmap(alone)(scores, labels)
 
 
 def imported(name: str, shape: Shape, n_classes: int) -> Model:

@@ -4,12 +4,12 @@ from operator import attrgetter
 
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
-from m2fdp.core.engine.clipping import OneByOne
-from m2fdp.core.engine.rules import OwnRule
 from m2fdp.core.experiment.results import OwnPart
 from m2fdp.core.metrics import KEY
-from m2fdp.core.own_code import file_of, is_ours, is_own
+from m2fdp.core.own_code import is_ours, is_own
 from m2fdp.core.privacy.mechanisms import get_mechanism
+from m2fdp.given.own_code import file_of
+from m2fdp.own.rules import OneByOne, OwnRule
 
 _SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is handed"
 _PUBLIC = "holds nothing that was learnt from private records"

@@ -1,8 +1,10 @@
 """A user's own data set, and a user's own split of records."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,10 +13,16 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
-from m2fdp.core.own_code import guarded, keywords_of, load, n_positional
 from m2fdp.core.streams import generator
+from m2fdp.given.own_code import guarded, keywords_of, load, n_positional
 from m2fdp.given.records import check_records, is_whole, plain
 from m2fdp.sources.arrays import check_arrays
+
+
+def takes_block(key: str, function: Callable[..., Any]) -> bool:
+    """Whether a user's function is handed the whole block that names it by a key."""
+    arguments = n_positional(function)
+    return arguments != 0 if key == "dataset.name" else arguments == 5
 
 
 def make_own(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
@@ -28,9 +36,9 @@ def make_own(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset
     key, name = "dataset.name", config.name
     refuse = partial(InputError, key, name)
     function = load(key, name)
-    takes_block = n_positional(function) != 0
-    with guarded(key, name, f"can't be called with {'the block dataset' if takes_block else '()'}"):
-        dataset = function(config) if takes_block else function()
+    given = (config,) if takes_block(key, function) else ()
+    with guarded(key, name, f"can't be called with {'the block dataset' if given else '()'}"):
+        dataset = function(*given)
     if not isinstance(dataset, Dataset):
         raise refuse(f"must return a m2fdp.core.data.dataset.Dataset, not {type(dataset).__name__}")
     check_records(dataset, refuse)
@@ -67,14 +75,14 @@ def by_own_code(
     key, name = "partition.scheme", config.scheme
     refuse = partial(InputError, key, name)
     function = load(key, name)
-    takes_block = n_positional(function) == 5
     told = {word: getattr(names, word) for word in {"devices", "servers"} & keywords_of(function)}
 
     def dealt() -> np.ndarray:
         rng = generator(seed, "partition-own")
-        arguments = labels.copy(), n_classes, edges.copy(), rng, config
+        n_arguments = 5 if takes_block(key, function) else 4
+        arguments = (labels.copy(), n_classes, edges.copy(), rng, config)[:n_arguments]
         with guarded(key, name, f"can't deal {len(labels)} records"):
-            return np.asarray(function(*arguments[: 5 if takes_block else 4], **told))
+            return np.asarray(function(*arguments, **told))
 
     found, n_devices = dealt(), len(edges)
     by_name = found.dtype.kind in "UOT"

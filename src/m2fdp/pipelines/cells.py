@@ -3,7 +3,7 @@ Commands can only lower that of the model until the next training."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +13,22 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
-from m2fdp.checkpoints.files import Checkpoint, differences, load_latest
+from m2fdp.checkpoints import verdict
+from m2fdp.checkpoints.files import differences, load_latest
 from m2fdp.checkpoints.own_sources import sources
+from m2fdp.checkpoints.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
 from m2fdp.core.config import Config, completed, essentials, own_names
-from m2fdp.core.config.retired import RETIRED
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import promise
-from m2fdp.core.privacy import verdict
-from m2fdp.core.privacy.summary import TRAINED_AGAIN, trained_again
-from m2fdp.core.privacy.verdict import LOST, OTHER_RECORDS, VERDICT, Verdict, kept, lowered
+from m2fdp.given.retired import RETIRED
 from m2fdp.pipelines import evaluation, privacy
 from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.mlflow_internals import UNKNOWN
-from m2fdp.pipelines.provenance import FROM_DISK, computed_by
+from m2fdp.pipelines.provenance import FROM_DISK, Unfinished, computed_by
 from m2fdp.pipelines.recording import CatalogEntries
 from m2fdp.pipelines.tracking import held_by_another_process
 
 SUMMARY = "privacy_summary"
+_TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
 _ANEW = "leave resume out to start anew"
 
 logger = logging.getLogger(__name__)
@@ -46,14 +45,6 @@ def check_promise(pipeline: Pipeline, catalog: CatalogProtocol, config: Config) 
     if all(map(catalog.exists, ("model", "model_configuration"))):
         remedy = "give that, or this run a cell of its own with cell=NAME"
         check_trained_with(catalog.load("model_configuration"), config, remedy)
-
-
-@dataclass(frozen=True, eq=False)
-class Unfinished:
-    """A run as MLflow knows it, and the last that is kept of it."""
-
-    run: Run
-    checkpoint: Checkpoint
 
 
 def find_unfinished(folder: Path, config: Config, tracking_uri: str) -> Unfinished:
@@ -147,11 +138,13 @@ def resumed_verdict(
 ) -> Verdict:
     """What a run that goes on rests on, beside what its configuration says."""
     otherwise = computed_otherwise(unfinished, config)
-    again = [trained_again(otherwise)] if otherwise else []
+    # Draws repeat: noise that is the same does not hide a difference.
+    again = f"{_TRAINED_AGAIN}under the same noise and perhaps computed otherwise "
+    again += f"({otherwise}): else the difference of the two has no noise"
     # What it says of rounds that are trained again, the checkpoint knows better.
     others = () if known is None else known.conditions
-    others = tuple(line for line in others if not line.startswith(TRAINED_AGAIN))
-    return Verdict(verdict.run_digest(config), "", private, (*again, *others))
+    others = tuple(line for line in others if not line.startswith(_TRAINED_AGAIN))
+    return Verdict(verdict.run_digest(config), "", private, (again,) * bool(otherwise) + others)
 
 
 class CellVerdict:
@@ -192,7 +185,7 @@ class CellVerdict:
         if node.name == "train_model" and self._reads_summary:
             self._catalog.save(SUMMARY, inputs["prepared_experiment"].summary())
         if node.name == "summarise_privacy":
-            self._lower(promise.conditions(inputs["experiment"]))
+            self._lower(inputs["experiment"].conditions())
 
     def model_saved(self) -> None:
         """What was found of an earlier model goes with it."""

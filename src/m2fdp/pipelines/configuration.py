@@ -19,12 +19,11 @@ from omegaconf.errors import (
     InterpolationResolutionError,
     OmegaConfBaseException,
 )
-from pydantic import ValidationError
 
-from m2fdp.core.config.loading import read_parameters, unread_files
 from m2fdp.core.errors import InputError, among, chain
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import line_of, read_block
+from m2fdp.given.loading import read_parameters, unread_files
+from m2fdp.given.yaml_files import line_of, read_block
 from m2fdp.interruption import deferred
 
 _SUFFIXES = (".yml", ".yaml", ".json")
@@ -201,13 +200,6 @@ def _value_at(content: Any, keys: Sequence[str]) -> Any:
     for key in keys:
         content = content.get(key) if isinstance(content, Mapping) else None
     return content
-
-
-def mlflow_refusal(loader: StrictConfigLoader, error: ValidationError) -> InputError:
-    """The line for what kedro-mlflow finds wrong in mlflow.yml."""
-    first = error.errors()[0]
-    place = loader.place("mlflow", ".".join(str(part) for part in first["loc"]))
-    return InputError(place, first["input"], first["msg"])
 
 
 def _check_environment(conf: Path, env: str | None) -> None:

@@ -9,8 +9,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -62,8 +61,17 @@ class ServableModelDataset(FolderDataset):
     """A model in MLflow's format, in a folder that replaces an older one."""
 
     def save(self, data: ServableModel) -> None:
-        with _replacing_folder(Path(self._path)) as folder:
-            _write(folder, data)
+        path = Path(self._path)
+        unfinished = path.with_name(f".{os.getpid()}.{path.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            _write(unfinished, data)
+            shutil.rmtree(path, ignore_errors=True)
+            unfinished.replace(path)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
 
     def _exists(self) -> bool:
         return (Path(self._path) / "MLmodel").is_file()
@@ -153,22 +161,6 @@ def _of_rows(rows: RowMap) -> tuple[Schema, Schema]:
     inputs = [ColSpec(AnyType(), name, required=needed) for name, needed in rows.needed.items()]
     chances = [ColSpec("double", name) for name in rows.schema.classes]
     return Schema(inputs), Schema([ColSpec("string", LABEL), *chances])
-
-
-@contextmanager
-def _replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder; when the block ends, it takes the place of `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    try:
-        yield unfinished
-        shutil.rmtree(path, ignore_errors=True)
-        unfinished.replace(path)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
 
 
 def load(project: Path, run: str) -> serving.Served:

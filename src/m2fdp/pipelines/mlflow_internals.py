@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mlflow.store.db.db_types import DATABASE_ENGINES
-from mlflow.telemetry import set_telemetry_client
+from mlflow.telemetry import set_telemetry_client as set_telemetry_client
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
 from mlflow.utils.validation import MAX_METRICS_PER_BATCH as MAX_METRICS_PER_BATCH
@@ -73,11 +73,6 @@ def metric_values(uri: str, run_ids: Sequence[str], names: Sequence[str]) -> lis
             return [tuple(row) for row in connection.execute(query)]
     finally:
         engine.dispose()
-
-
-def read_telemetry_setting() -> None:
-    """Look at `MLFLOW_DISABLE_TELEMETRY` again, which MLflow reads when it is imported."""
-    set_telemetry_client()
 
 
 @contextmanager

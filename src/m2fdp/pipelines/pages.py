@@ -9,20 +9,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import mlflow
-import pandas as pd
 from mlflow import MlflowClient
 
-from m2fdp.core import metrics
-from m2fdp.experiment import Experiment
+from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, EPSILON_NOMINAL, EPSILON_VERIFIED, names_of
 from m2fdp.pipelines.tracking import connect, tracking_uri
-from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
-from m2fdp.reporting.naming import command
+from m2fdp.reporting.cards import FIGURES, Card
 
 DESCRIPTION = "mlflow.note.content"  # the tag that MLflow's pages show as Markdown
 TRAINING_PAGES = "workflowType=machine_learning"  # MLflow's pages begin with those for GenAI
@@ -51,33 +47,9 @@ def described(card: Card, experiment_id: str, run_id: str, files: Sequence[str])
     return card.shortened(LONGEST, after)
 
 
-def card_of_parts(
-    experiment: Experiment,
-    promised: Mapping[str, Any],
-    round_metrics: pd.DataFrame | None,
-    ledger: pd.DataFrame | None,
-    pipelines: Sequence[str],
-) -> Card:
-    """The card of a run that has made none itself, as it was not asked to evaluate."""
-    reached = None
-    if round_metrics is not None:
-        last = round_metrics.iloc[-1]
-        reached = {"rounds": int(last["round"]), **metrics.of_last(last)}
-    repeat = command(experiment.config, pipelines)
-    return privacy_card(subject_of(experiment), promised, reached, ledger, repeat)
-
-
-RUNS = "kedro-run"  # the view of the runs that belong to no study
+RUNS, _OF_NO_STUDY = "kedro-run", "tags.study IS NULL"  # the view of the runs of no study
 _VIEW = "mlflow.sharedViewState."  # begins the tag
-_METRICS = metrics.names_of(
-    (
-        metrics.ACCURACY,
-        metrics.EPSILON_VERIFIED,
-        metrics.EPSILON_NOMINAL,
-        metrics.ENERGY,
-        metrics.DELAY,
-    )
-)
+_METRICS = names_of((ACCURACY, EPSILON_VERIFIED, EPSILON_NOMINAL, ENERGY, DELAY))
 
 
 def save_view(
@@ -94,13 +66,6 @@ def save_view(
     view = {"searchFilter": chosen, "orderByAsc": False, "selectedColumns": shown}
     view |= {"runsHiddenMode": "SHOW_ALL", **more}
     client.set_experiment_tag(experiment_id, _VIEW + key, json.dumps(view))
-
-
-def save_view_of_runs(client: MlflowClient, experiment_id: str) -> None:
-    """Keep the view of all runs that belong to no study, the latest first."""
-    columns = [f"tags.`{key}`" for key in ("algorithm", "dataset", "seed", "cell")]
-    latest = "attributes.start_time"
-    save_view(client, experiment_id, RUNS, "tags.study IS NULL", columns, orderByKey=latest)
 
 
 def view_link(experiment_id: str, key: str, mode: str) -> str:
@@ -124,7 +89,8 @@ parent, (host, port, *lines) = os.getppid(), sys.argv[1:]
 while os.getppid() == parent:
     with socket.socket() as asked:
         if asked.connect_ex((host, int(port))) == 0:
-            sys.exit(print(*lines, sep="\\n", flush=True))
+            print(*lines, sep="\\n", flush=True)
+            break
     time.sleep(0.1)
 """
 
@@ -132,9 +98,10 @@ while os.getppid() == parent:
 def show(project: Path) -> None:
     """Print where the runs are seen, and the latest study; unless the store is a server, become one
     that shows them."""
-    experiment = connect(project)
-    client = mlflow.MlflowClient()
-    save_view_of_runs(client, experiment)
+    experiment, client = connect(project), MlflowClient()
+    columns = [f"tags.`{key}`" for key in ("algorithm", "dataset", "seed", "cell")]
+    latest = "attributes.start_time"
+    save_view(client, experiment, RUNS, _OF_NO_STUDY, columns, orderByKey=latest)
     uri, pages = tracking_uri(project), _pages(client, experiment)
     if uri.startswith("http"):
         for name, page in pages.items():
@@ -151,12 +118,12 @@ def show(project: Path) -> None:
     os.execve(sys.executable, [*server, *where], os.environ | _SETTINGS)
 
 
-def _pages(client: mlflow.MlflowClient, experiment: str) -> dict[str, str]:
+def _pages(client: MlflowClient, experiment: str) -> dict[str, str]:
     """What there is to see, and its place; where all runs are of studies, the latest study."""
     studies = client.search_runs([experiment], "tags.role = 'study'", max_results=1)
     names = [study.data.tags["study"] for study in studies]
     pages = {f"The study {name}": view_link(experiment, name, "TABLE") for name in names}
-    if names and not client.search_runs([experiment], "tags.study IS NULL", max_results=1):
+    if names and not client.search_runs([experiment], _OF_NO_STUDY, max_results=1):
         return pages
     return {"The runs": view_link(experiment, RUNS, "TABLE"), **pages}
 

@@ -4,6 +4,7 @@ import logging
 import platform
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from kedro.pipeline import Pipeline
 from mlflow import MlflowClient
 from mlflow.entities import Param, Run, RunTag
 
-from m2fdp.checkpoints.files import differences
+from m2fdp.checkpoints.files import Checkpoint, differences
 from m2fdp.checkpoints.own_sources import imported_since, sources
 from m2fdp.core.algorithms import Plan, get_algorithm
 from m2fdp.core.config import Config, essentials, flatten, own_names
@@ -43,14 +44,21 @@ _UNTOLD = frozenset(
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, eq=False)
+class Unfinished:
+    """A run as MLflow knows it, and the last that is kept of it."""
+
+    run: Run
+    checkpoint: Checkpoint
+
+
 def tell_beginning(
     run: Run,
     config: Config,
     plan: Plan,
     pipeline: Pipeline,
     run_params: Mapping[str, Any],
-    before: Run | None,
-    round_: int,
+    unfinished: Unfinished | None,
 ) -> None:
     """Log tags, parameters and configuration; of a run that goes on, MLflow has the latter two."""
     client, run_id = MlflowClient(), run.info.run_id
@@ -59,7 +67,8 @@ def tell_beginning(
     tags |= _run_tags(config, pipeline) | code
     repeat = command(config, asked_for(run_params))
     tags |= {"mlflow.source.name": SOURCE, "kedro_command": repeat}
-    if before is not None:
+    if unfinished is not None:
+        before, round_ = unfinished.run, unfinished.checkpoint.progress.state.round
         logger.info("Training goes on after round %d.", round_)
         former = {key: before.data.tags.get(key) for key in code}
         for key, (old, new) in differences(former, code).items():
@@ -68,7 +77,7 @@ def tell_beginning(
         tags["resumed_after_round"] = str(round_)
         forget_end(before)
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
-    if before is None:
+    if unfinished is None:
         # The keys that the run reads.
         unread = {"resume"} | ({"audit", "attack"} - pipeline.all_outputs())
         read = read_keys(Request(config, plan, reading(pipeline)))

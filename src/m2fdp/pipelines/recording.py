@@ -26,12 +26,14 @@ from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
 from m2fdp.core.formatting import EPSILON_NAMES, promised_epsilon
-from m2fdp.core.metrics import ACCURACY, EPSILON_NOMINAL, ROUNDS, SCORE
+from m2fdp.core.metrics import ACCURACY, EPSILON_NOMINAL, ROUNDS, SCORE, of_last
 from m2fdp.pipelines.logged_models import publish
 from m2fdp.pipelines.mlflow_internals import MAX_METRICS_PER_BATCH, REFUSED
-from m2fdp.pipelines.pages import DESCRIPTION, card_of_parts, described
+from m2fdp.pipelines.pages import DESCRIPTION, described
 from m2fdp.pipelines.provenance import SOURCE
 from m2fdp.pipelines.tracking import is_outage, why_no_answer
+from m2fdp.reporting.cards import privacy_card, subject_of
+from m2fdp.reporting.naming import command
 from m2fdp.reporting.tables import promise_line
 from m2fdp.zones.algorithm import ZoneAlgorithm
 
@@ -49,13 +51,13 @@ logger = logging.getLogger(__name__)
 
 
 class Outbox:
-    """What one MLflow run is to have, on its way to the store.
+    """What one MLflow run is to have, on its way to the store; all waits until the run begins.
 
     After a failure of the store everything waits for one more try, when the run ends: each try at
     a store that hangs takes half a minute.
     """
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str = "") -> None:
         self.run_id = run_id
         self._metrics: list[Metric] = []
         self._tags: dict[str, str] = {}
@@ -79,8 +81,13 @@ class Outbox:
         self._files += files
         self._inputs += inputs
         self._models += models
-        if not self._held and not self._failure:
+        if self.run_id and not self._held and not self._failure:
             self._send()
+
+    def begin(self, run_id: str) -> None:
+        """Send what has waited for the run."""
+        self.run_id = run_id
+        self.put()
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -194,14 +201,13 @@ class Recorder:
 
     def __init__(
         self,
-        run: Run,
         outbox: Outbox,
         entries: CatalogEntries,
         config: Config,
         before: Run | None,
         trains: bool,
     ) -> None:
-        self._run, self._outbox, self._entries = run, outbox, entries
+        self._outbox, self._entries = outbox, entries
         # What a run that goes on has been told already.
         self._told_metrics = {} if before is None else dict(before.data.metrics)
         self._told_tags = {} if before is None else before.data.tags
@@ -209,7 +215,7 @@ class Recorder:
         self._in_zones = isinstance(get_algorithm(config.algorithm), ZoneAlgorithm)
         self._will_train = trains
         self._digest = ""  # of the split, once it is recorded
-        self._privacy_recorded = self._dataset_recorded = False
+        self._dataset_recorded = False
         self._noted: dict[str, Any] = {}  # datasets by name
         self._artifacts: set[str] = set()  # names of files
         self.folders: set[Path] = set()  # that files were saved to
@@ -256,15 +262,23 @@ class Recorder:
                 if trained < self._planned_rounds:
                     outbox.put(tags={"stopped_early": "true"})
 
-    def end(self, pipelines: Sequence[str]) -> None:
-        """Of a run that has come to its end, so that its split has passed: describe it."""
+    def end(self, run: Run, pipelines: Sequence[str]) -> None:
+        """Of a run that has come to its end, so that its split has passed: describe it.
+
+        A run that was not asked to evaluate has made no card itself.
+        """
         card = self._noted.get("card")
         experiment, promised, ledger, metrics = map(self._noted.get, _PARTS)
         if card is None and experiment is not None and promised is not None:
-            card = card_of_parts(experiment, promised, metrics, ledger, pipelines)
+            reached = None
+            if metrics is not None:
+                last = metrics.iloc[-1]
+                reached = {"rounds": int(last["round"]), **of_last(last)}
+            repeat = command(experiment.config, pipelines)
+            card = privacy_card(subject_of(experiment), promised, reached, ledger, repeat)
         if card is not None:
-            info, files = self._run.info, sorted(self._artifacts)
-            text = described(card, info.experiment_id, info.run_id, files)
+            files = sorted(self._artifacts)
+            text = described(card, run.info.experiment_id, run.info.run_id, files)
             self._outbox.put(tags={DESCRIPTION: text})
         if self._digest:
             self._outbox.put(files=[self._entries.manifest_checks])
@@ -274,7 +288,7 @@ class Recorder:
         need."""
         if name == "manifest" and not self._digest:
             self._record_split(self._entries.files[name])
-        if name == "privacy_summary" and not self._privacy_recorded:
+        if name == "privacy_summary" and name not in self._noted:
             self._record_privacy(data)
         if name in ("card", "dataset", "manifest", *_PARTS):
             self._noted[name] = data
@@ -328,7 +342,6 @@ class Recorder:
                 tags[AS_PROMISED_TAGS[guarantee]] = ""
         self._outbox.put(tags=tags)
         self._planned_rounds = data.get("rounds_planned", self._planned_rounds)
-        self._privacy_recorded = True
 
 
 def _dataset_input(dataset: Dataset, manifest: pd.DataFrame, digest: str) -> DatasetInput:

@@ -15,7 +15,7 @@ from m2fdp.core.engine.rules import Named
 from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tree_process import OneProcess, TreeProcess
 from m2fdp.core.errors import InputError
-from m2fdp.processes.elsewhere import Elsewhere, Sites, build_elsewhere
+from m2fdp.processes.elsewhere import Elsewhere, Sites
 from m2fdp.processes.subtrees import Part, part_of
 from m2fdp.processes.workers import Workers
 
@@ -44,7 +44,7 @@ class Blocks:
             return self.sums
         steps = [mechanism.noise.steps for mechanism in self.process.simulation.mechanisms]
         fixed: Sequence[object] = (self, self.sums, *slots.values(), *steps)
-        number, work = len(drawn.plan.layers), partial(_run_blocks, self, drawn, slots)
+        number, work = len(drawn.plan.layers), partial(self._compute, drawn, slots)
         self.workers.share(f"{number} steps", self.costs * number, work, fixed=fixed)
         return self.sums
 
@@ -56,16 +56,21 @@ class Blocks:
             self.parts[blocks] = part, means
         return self.parts[blocks]
 
+    def _compute(self, drawn: Drawn, slots: Named, blocks: range) -> None:
+        """Compute some blocks, and leave what they add to the cloud's sum and what learners keep in
+        memory that processes share."""
+        part, means = self.part(blocks)
+        rows = torch.as_tensor(part.groups)
+        of_part = {name: of_all[rows] for name, of_all in slots.items()}
+        current = self.process.kind(part.simulation, means, part.of(drawn), of_part)
+        self.sums[blocks.start : blocks.stop] = current.below()
+        for name, of_all in slots.items():
+            of_all[rows] = of_part[name]
+
 
 def shared(process: TreeProcess, sites: Sites | None) -> TreeProcess:
-    """The rounds, computed by other processes, too.
-
-    Args:
-        sites: processes of other machines that compute the blocks; None = this machine's do.
-
-    Raises:
-        InputError: there are sites, and the simulation can't be cut into blocks.
-    """
+    """The rounds, computed by other processes, too: those of this machine, or `sites`. An
+    `InputError` where there are sites, and the simulation can't be cut into blocks."""
     simulation, settings = process.simulation, process.settings
     shards, place = simulation.shards, process.means.place
     device = shards.features.device
@@ -81,17 +86,5 @@ def shared(process: TreeProcess, sites: Sites | None) -> TreeProcess:
     costs = np.bincount(blocks, weights=_STEP_COST + shards.rates * shards.sizes)
     n_parameters, dtype = simulation.model.n_parameters, shards.features.dtype
     sums = shared_tensor(len(costs), n_parameters, dtype).to(device)
-    elsewhere = None if sites is None else build_elsewhere(process, sites, costs)
+    elsewhere = None if sites is None else Elsewhere(process, sites, costs)
     return replace(process, executor=Blocks(process, workers, costs, sums, elsewhere))
-
-
-def _run_blocks(by: Blocks, drawn: Drawn, slots: Named, blocks: range) -> None:
-    """Compute some blocks, and leave what they add to the cloud's sum and what learners keep in
-    memory that processes share."""
-    part, means = by.part(blocks)
-    rows = torch.as_tensor(part.groups)
-    of_part = {name: of_all[rows] for name, of_all in slots.items()}
-    current = by.process.kind(part.simulation, means, part.of(drawn), of_part)
-    by.sums[blocks.start : blocks.stop] = current.below()
-    for name, of_all in slots.items():
-        of_all[rows] = of_part[name]

@@ -25,13 +25,12 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def connected(address: str | None, key: str, cores: int | None = None) -> Iterator[None]:
-    """This process as a driver of the cluster at the address. A task of a study is one already.
-    Ray is known to be installed (`check_installed`).
+    """This process as a driver of the cluster at the address, which the user knows by a key. A task
+    of a study is one already. Ray is known to be installed (`check_installed`).
 
     Args:
         address: HOST:PORT, or `auto` for a cluster that this machine is a node of; None = a
             cluster of this machine alone, for as long as it is needed.
-        key: what the address is called by the user, for errors.
 
     Raises:
         InputError: there is no cluster at the address, or a task of a study names one.
@@ -122,14 +121,14 @@ class Reservation:
         from ray.util import placement_group
 
         self.cores = cores
-        self._group = placement_group([{"CPU": 1}] * cores, strategy="SPREAD")
+        self.group = placement_group([{"CPU": 1}] * cores, strategy="SPREAD")
 
     def wait(self) -> None:
         """Wait until nobody else has them."""
         began, said = time.monotonic(), False
         while True:
             with deferred():
-                there = self._group.wait(SIGNALS_WAIT_S)
+                there = self.group.wait(SIGNALS_WAIT_S)
             if there:
                 return
             if not said and time.monotonic() - began > _SAID_AFTER_S:
@@ -137,19 +136,15 @@ class Reservation:
                 total = cores_of_cluster()
                 logger.info("Ray: waiting for %d of the cluster's %d cores", self.cores, total)
 
-    def place(self, number: int) -> dict[str, Any]:
-        """Options of a task or an actor that has the core of this number."""
-        return place_in(self._group, number)
-
     def end(self) -> None:
         """Give the cores back."""
         from ray.util import remove_placement_group
 
-        remove_placement_group(self._group)
+        remove_placement_group(self.group)
 
 
 def place_in(group: Any, number: int) -> dict[str, Any]:
-    """Options of a task or an actor that has one core of a placement group."""
+    """Options of a task or an actor that has the core of this number of a placement group."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number)

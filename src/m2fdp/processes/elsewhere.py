@@ -8,7 +8,6 @@ somebody else, to the same bytes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -64,16 +63,8 @@ class Site:
     def compute(
         self, piece: Piece, drawn: bytes, kept: bytes, content: bytes | None = None
     ) -> bytes:
-        """A round of a piece.
-
-        Args:
-            drawn: what is drawn of the round, packed.
-            kept: what the piece's learners keep, packed.
-            content: what has to be held to compute this piece, from now on; None = it is.
-
-        Returns:
-            Packed: what each block adds to the cloud's sum, (n, M), and what learners keep.
-        """
+        """A round of a piece (`Sites.compute`): packed, what each block adds to the cloud's sum,
+        (n, M), and what learners keep. `content` is held from now on; None = it is already."""
         if content is not None:
             part, settings, kinds = unpacked(content)
             means = build_means(part.simulation, part.place, settings)
@@ -84,40 +75,37 @@ class Site:
         return packed((current.below(), slots))
 
 
-@dataclass(frozen=True, eq=False)
 class Elsewhere:
-    """The means to have a simulation's blocks computed by sites."""
+    """The means to have a simulation's blocks computed by sites, each about as much.
 
-    sites: Sites
-    process: TreeProcess  # the cloud's own
-    # places of each piece's lock-step groups among all, int64 (g,)
-    groups: Mapping[Piece, np.ndarray]
+    Args:
+        process: the cloud's own.
+        costs: float64 (n,), of each block.
+    """
+
+    def __init__(self, process: TreeProcess, sites: Sites, costs: np.ndarray) -> None:
+        self._process, self._sites, number = process, sites, next(_NUMBERS)
+        # Places of each piece's lock-step groups among all, int64 (g,).
+        self._groups = {
+            Piece(number, blocks): torch.as_tensor(part_of(process.simulation, blocks).groups)
+            for blocks in even_ranges(costs, sites.count)
+        }
 
     def compute(self, drawn: Drawn, slots: Named, sums: Tensor) -> None:
         """Have all blocks computed, and put what they add to the cloud's sum, (n, M), and what
         learners keep, where the cloud has them.
         """
-        rows = {piece: torch.as_tensor(groups) for piece, groups in self.groups.items()}
         kept = {
-            piece: packed({name: of_all[of_piece] for name, of_all in slots.items()})
-            for piece, of_piece in rows.items()
+            piece: packed({name: of_all[rows] for name, of_all in slots.items()})
+            for piece, rows in self._groups.items()
         }
-        for piece, content in self.sites.compute(packed(drawn), kept, self._content).items():
+        for piece, content in self._sites.compute(packed(drawn), kept, self._content).items():
             of_blocks, new_slots = unpacked(content)
             sums[piece.blocks.start : piece.blocks.stop] = of_blocks
             for name, of_piece in new_slots.items():
-                slots[name][rows[piece]] = of_piece
+                slots[name][self._groups[piece]] = of_piece
 
     def _content(self, piece: Piece) -> bytes:
         """The part of a piece's blocks, and how it is executed."""
-        process = self.process
-        part = part_of(process.simulation, piece.blocks)
-        return packed((part, process.settings, process.kind.kinds))
-
-
-def build_elsewhere(process: TreeProcess, sites: Sites, costs: np.ndarray) -> Elsewhere:
-    """The means to have blocks computed by sites, each about as much."""
-    number, ranges = next(_NUMBERS), even_ranges(costs, sites.count)
-    simulation = process.simulation
-    groups = {Piece(number, blocks): part_of(simulation, blocks).groups for blocks in ranges}
-    return Elsewhere(sites, process, groups)
+        part = part_of(self._process.simulation, piece.blocks)
+        return packed((part, self._process.settings, self._process.kind.kinds))

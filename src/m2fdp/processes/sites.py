@@ -72,10 +72,11 @@ def _places(workers: int | None) -> Iterator[list[dict[str, Any]]]:
     there = connection.cores_of_cluster()
     if workers is not None and workers > there:
         raise InputError(WORKERS, workers, f"is more than the cluster's {counted(there, 'core')}")
-    reservation = connection.Reservation(workers or there)
+    there = workers or there
+    reservation = connection.Reservation(there)
     try:
         reservation.wait()
-        yield [reservation.place(number) for number in range(reservation.cores)]
+        yield [connection.place_in(reservation.group, number) for number in range(there)]
     finally:
         with deferred():
             reservation.end()
@@ -118,7 +119,7 @@ class RaySites:
         from ray.exceptions import RayError, RayTaskError
 
         every, announced_there = list(kept), ray.put(announced)
-        pending = Pending(len(every), lambda number: None)
+        pending = Pending(len(every))
         running: dict[Any, tuple[int, _Member]] = {}
         results: dict[Piece, bytes] = {}
         while pending or running:
@@ -126,8 +127,8 @@ class RaySites:
                 number = pending.take()
                 piece = every[number]
                 member, content = self._holder(piece, content_of)
-                there = member.actor.compute
-                result = there.remote(piece, announced_there, kept[piece], content)
+                compute = member.actor.compute
+                result = compute.remote(piece, announced_there, kept[piece], content)
                 running[result] = number, member
             (done,) = connection.wait_for(list(running))
             number, member = running.pop(done)

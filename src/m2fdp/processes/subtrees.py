@@ -9,6 +9,7 @@ however a simulation is cut, and wherever its parts run.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -53,10 +54,7 @@ class Part:
             drawn,
             present=drawn.present[spans[-1]],
             steps=tuple(steps[id(step)] for step in drawn.steps),
-            weights={
-                step: tuple(of[span] for of, span in zip(rho, spans[1:], strict=True))
-                for step, rho in drawn.weights.items()
-            },
+            weights={step: _cut(of_layers, spans[1:]) for step, of_layers in drawn.weights.items()},
             before={**self.heads_before, **devices},
         )
 
@@ -66,14 +64,21 @@ def part_of(simulation: Simulation, blocks: range) -> Part:
     network, shards = simulation.networks[0], simulation.shards
     block_of = blocks_of(network.tree)
     start, stop = np.searchsorted(block_of, [blocks.start, blocks.stop])
-    spans = [range(1), *network.tree.below(1, range(int(start), int(stop)))]
+    nodes_of = [range(1), *network.tree.below(1, range(int(start), int(stop)))]
+    spans = [slice(nodes.start, nodes.stop) for nodes in nodes_of]
     ends = np.concatenate([[0], np.cumsum(shards.sizes)])
-    records = slice(int(ends[spans[-1].start]), int(ends[spans[-1].stop]))
+    records, devices = slice(*ends[[spans[-1].start, spans[-1].stop]].tolist()), spans[-1]
     part = replace(
         simulation,
         networks=tuple(_cut_network(of, spans) for of in simulation.networks),
         mechanisms=tuple(_cut_mechanism(of, spans) for of in simulation.mechanisms),
-        shards=_cut_shards(shards, spans[-1], records),
+        shards=Shards(
+            shards.features[records],
+            shards.labels[records],
+            shards.sizes[devices],
+            shards.rates[devices],
+            None if shards.nominal is None else shards.nominal[devices],
+        ),
     )
     lock_step = simulation.mechanisms[0].lock_step
     layers, nodes = lock_step.nodes.T
@@ -89,46 +94,39 @@ def part_of(simulation: Simulation, blocks: range) -> Part:
     )
 
 
-def _cut(of_layers: Sequence[np.ndarray], spans: Sequence[range]) -> tuple[np.ndarray, ...]:
+def _cut(of_layers: Sequence[Any], spans: Sequence[slice]) -> tuple[Any, ...]:
     """For each layer what belongs to some of its nodes."""
-    return tuple(
-        of_layer[span.start : span.stop] for of_layer, span in zip(of_layers, spans, strict=True)
-    )
+    return tuple(of_layer[span] for of_layer, span in zip(of_layers, spans, strict=True))
 
 
-def _cut_network(network: Network, spans: Sequence[range]) -> Network:
+def _cut_network(network: Network, spans: Sequence[slice]) -> Network:
     tree = network.tree
     parents = tuple(
         of_layer - above.start
         for of_layer, above in zip(_cut(tree.parents, spans[1:]), spans[:-1], strict=True)
     )
-    names = tuple(
-        of_layer[span.start : span.stop] for of_layer, span in zip(tree.names, spans, strict=True)
-    )
-    devices = slice(spans[-1].start, spans[-1].stop)
     return replace(
         network,
-        tree=Tree(parents, names),
+        tree=Tree(parents, _cut(tree.names, spans)),
         trust=_cut(network.trust, spans[:-1]),
         noise=_cut(network.noise, spans),
         # Who takes part is drawn of the whole; these are weights in the whole, too.
         participants=None,
         participation=None,
         rho=_cut(network.weights, spans[1:]),
-        splits=None if network.splits is None else network.splits[devices],
+        splits=None if network.splits is None else network.splits[spans[-1]],
     )
 
 
-def _groups_in(lock_step: LockStep, spans: Sequence[range]) -> np.ndarray:
+def _groups_in(lock_step: LockStep, spans: Sequence[slice]) -> np.ndarray:
     layers, nodes = lock_step.nodes.T
     starts, stops = np.array([(span.start, span.stop) for span in spans]).T
     return np.flatnonzero((nodes >= starts[layers]) & (nodes < stops[layers]))
 
 
-def _cut_mechanism(mechanism: Protection, spans: Sequence[range]) -> Protection:
+def _cut_mechanism(mechanism: Protection, spans: Sequence[slice]) -> Protection:
     lock_step, noise = mechanism.lock_step, mechanism.noise
-    groups = _groups_in(lock_step, spans)
-    devices = slice(spans[-1].start, spans[-1].stop)
+    groups, devices = _groups_in(lock_step, spans), spans[-1]
     nodes = lock_step.nodes[groups]
     nodes[:, 1] -= np.array([span.start for span in spans])[nodes[:, 0]]
     group_of = np.searchsorted(groups, lock_step.group_of[devices])
@@ -145,15 +143,4 @@ def _cut_mechanism(mechanism: Protection, spans: Sequence[range]) -> Protection:
             noise.unit,
         ),
         mechanism.private,
-    )
-
-
-def _cut_shards(shards: Shards, devices: range, records: slice) -> Shards:
-    of_devices = slice(devices.start, devices.stop)
-    return Shards(
-        shards.features[records],
-        shards.labels[records],
-        shards.sizes[of_devices],
-        shards.rates[of_devices],
-        None if shards.nominal is None else shards.nominal[of_devices],
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from m2fdp.core.errors import InputError
 from m2fdp.interruption import deferred
-from m2fdp.processes.connection import Reservation, cause_of, cores_of_cluster, wait_for
+from m2fdp.processes import connection
 
 ATTEMPTS = 2
 # Time that a stopped worker has to close what it writes before it is killed.
@@ -18,10 +18,9 @@ GRACE_S = 5.0
 class Pending:
     """The numbers of the tasks that nobody works on; a lost worker's task is tried once more."""
 
-    def __init__(self, n_tasks: int, on_loss: Callable[[int], None]) -> None:
-        self._numbers = deque(range(n_tasks))
+    def __init__(self, n_tasks: int, on_loss: Callable[[int], None] = lambda task: None) -> None:
+        self._numbers, self._on_loss = deque(range(n_tasks)), on_loss
         self._attempts = [0] * n_tasks
-        self._on_loss = on_loss
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
@@ -52,10 +51,8 @@ def run_ray_tasks(
     on_loss: Callable[[int], None],
     cores: int = 1,
 ) -> Generator[tuple[int, Any], None, None]:
-    """What `m2fdp.studies.worker.run_tasks` does, on the connected cluster.
-
-    A task whose worker or node dies is tried once more. Leaving the iterator early, by an
-    exception too, cancels all tasks.
+    """What `m2fdp.studies.worker.run_tasks` does, on the connected cluster. Leaving the iterator
+    early, by an exception too, cancels all tasks.
 
     Args:
         workers: how many tasks at a time, at most; None = as many as the cluster has cores for.
@@ -71,24 +68,24 @@ def run_ray_tasks(
     options = {"max_retries": 0, "runtime_env": {"env_vars": dict(environment)}}
     work_there = ray.remote(**options)(_work_in)
     pending = Pending(len(tasks), on_loss)
-    running: dict[Any, tuple[int, Reservation]] = {}
+    running: dict[Any, tuple[int, connection.Reservation]] = {}
     try:
         while pending or running:
-            there = cores_of_cluster()
+            there = connection.cores_of_cluster()
             room = min(workers or len(tasks), there // cores)
             if not (room or running):
                 problem = f"with a core for the run itself is more than the cluster's {there}"
                 raise InputError(WORKERS, cores - 1, problem)
             while pending and len(running) < room:
-                task, reservation = pending.take(), Reservation(cores)
-                placed = work_there.options(**reservation.place(0))
+                task, reservation = pending.take(), connection.Reservation(cores)
+                placed = work_there.options(**connection.place_in(reservation.group, 0))
                 running[placed.remote(Path.cwd(), work, tasks[task])] = task, reservation
-            (done,) = wait_for(list(running))
+            (done,) = connection.wait_for(list(running))
             task, reservation = running.pop(done)
             try:
                 result = ray.get(done)
             except (RayTaskError, RuntimeEnvSetupError) as error:
-                address, cause = ray.get_runtime_context().gcs_address, cause_of(error)
+                address, cause = ray.get_runtime_context().gcs_address, connection.cause_of(error)
                 raise InputError(OPTION, address, f"a node can't do the work: {cause}") from None
             except RayError:
                 if pending.lose(task):

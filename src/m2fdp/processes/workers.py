@@ -46,18 +46,11 @@ class Workers:
         multiple: int = 1,
         fixed: Sequence[object] = (),
     ) -> None:
-        """Call `work` with ranges that together are range(n), some in other processes.
+        """See `m2fdp.core.engine.process.Workers`.
 
-        Only what `work` writes into shared memory may be used afterwards. Whether others are
+        Only what `work` writes into shared memory may be used afterwards. `work` can be pickled
+        once `fixed` is left out, which processes have from when they are forked. Whether others are
         worth it is known from earlier calls: what is faster is done, and measured again.
-
-        Args:
-            kind: names the work.
-            costs: float64 (n,), of each item, in any unit; the ranges cost about the same.
-            work: a function that can be pickled, once `fixed` is left out.
-            multiple: all ranges start at a multiple of it.
-            fixed: what `work` refers to and never changes, shared memory among it: processes have
-                it from when they are forked, once.
         """
         ways, total = self._ways.setdefault(kind, _Ways()), float(costs.sum())
         if self.count == 1 or not len(costs) or not ways.sharing(total):

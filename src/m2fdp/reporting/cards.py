@@ -48,42 +48,25 @@ EXPENDABLE = (
 
 
 @dataclass(frozen=True)
-class Section:
-    """A part of a card: a heading, and below it sentences, a table or a list."""
-
-    heading: str  # "" = none
-    text: str = ""
-    table: pd.DataFrame | None = None  # of texts
-    items: tuple[str, ...] = ()
-    code: str = ""  # a command
-
-
-@dataclass(frozen=True)
 class Card:
     """What is to be known of a run, in the order in which it is read."""
 
     title: str
-    sections: tuple[Section, ...]
+    sections: tuple[tuple[str, str], ...]  # a heading, "" = none, and Markdown
 
     def markdown(self, figures: Sequence[str] = ()) -> str:
-        """The card in Markdown, with paragraphs on figures, such as links, below what was
-        reached."""
+        """The card, with paragraphs on figures, such as links, below what was reached."""
         return f"# {self.title}\n\n{self.body(figures)}"
 
     def body(self, figures: Sequence[str] = (), omitted: Collection[str] = ()) -> str:
         """The same without the title, and without the sections of some headings."""
         parts: list[str] = []
-        for place, section in enumerate(self.sections):
-            if section.heading in omitted:
+        for place, (heading, text) in enumerate(self.sections):
+            if heading in omitted:
                 continue
             if place == _OPENING:
                 parts += figures
-            parts += [f"## {section.heading}"] if section.heading else []
-            parts += [section.text] if section.text else []
-            if section.table is not None:
-                parts.append(markdown(section.table, list(section.table.columns)).rstrip())
-            parts += ["\n".join(f"- {item}" for item in section.items)] if section.items else []
-            parts += [f"```\n{section.code}\n```"] if section.code else []
+            parts += filter(None, (heading and f"## {heading}", text))
         return "\n\n".join(parts) + "\n"
 
     def shortened(self, longest: int, figures: Sequence[str] = ()) -> str:
@@ -136,17 +119,18 @@ def privacy_card(
             is private.
     """
     sections = [
-        Section("", _lead(subject, promised, reached)),
-        Section("", table=_numbers(promised, reached)),
+        ("", _lead(subject, promised, reached)),
+        ("", _numbers(promised, reached)),
     ]
     if promised["guarantee"] == "none":
         nothing = f"Nothing: {promised.get('note', 'no privacy')}."
-        sections.append(Section("What is promised", nothing))
+        sections.append(("What is promised", nothing))
     else:
         sections += _of_privacy(promised, ledger)
-    sections.append(Section("What was trained", table=_trained(subject, promised)))
+    sections.append(("What was trained", _trained(subject, promised)))
     place = f"On the split whose SHA-256 is `{split}`, in" if split else "In"
-    sections.append(Section("Repeat it", f"{place} the project's folder:", code=command))
+    repeat = f"{place} the project's folder:\n\n```\n{command}\n```"
+    sections.append(("Repeat it", repeat))
     title = f"{subject['algorithm']} on {subject['dataset']}, seed {subject['seed']}"
     return Card(title, tuple(sections))
 
@@ -177,7 +161,7 @@ def _below(subject: Mapping[str, Any]) -> str:
     return f" below {counted(n, 'server')}, {trusted:,} of them trusted," if n else ""
 
 
-def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> pd.DataFrame:
+def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> str:
     rows = [] if reached is None else told(reached)
     if promised["guarantee"] == "none":
         rows.append(("ε", "∞ for everybody"))
@@ -192,11 +176,21 @@ def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> 
     return _valued(rows)
 
 
-def _valued(rows: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["", "value"])
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows of texts in Markdown, all columns aligned to the left."""
+    frame = pd.DataFrame(rows)
+    return markdown(frame, list(frame.columns)).rstrip()
 
 
-def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> list[Section]:
+def _valued(rows: Sequence[tuple[str, str]]) -> str:
+    return _table([{"": name, "value": value} for name, value in rows])
+
+
+def _listed(items: Sequence[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> list[tuple[str, str]]:
     epsilon = promised_epsilon(promised)
     distrusted = " and ".join(map(_who, promised["distrusted"])) or "nobody"
     factor = upper_bound(math.exp(epsilon)) if epsilon < 100 else "e^ε"
@@ -226,15 +220,15 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
         ("rounds", f"{promised['rounds']:,} of {planned:,} planned"),
     ]
     sections = [
-        Section("What is promised", says),
-        Section("Who learns how much", _more(promised), table=_observers(promised, ledger)),
-        Section("What this rests on", items=tuple(promised["assumptions"])),
+        ("What is promised", says),
+        ("Who learns how much", f"{_more(promised)}\n\n{_observers(promised, ledger)}"),
+        ("What this rests on", _listed(promised["assumptions"])),
     ]
     if own_code := promised.get("own_code"):
-        sections.insert(1, Section("Code of your own", _OF_OWN_CODE, table=_own_code(own_code)))
+        sections.insert(1, ("Code of your own", f"{_OF_OWN_CODE}\n\n{_own_code(own_code)}"))
     if exclusions := promised.get("outside_the_promise"):
-        sections.append(Section("What is outside the promise", items=tuple(exclusions)))
-    return [*sections, Section("How the noise was set", table=_valued(how))]
+        sections.append(("What is outside the promise", _listed(exclusions)))
+    return [*sections, ("How the noise was set", _valued(how))]
 
 
 def _noised(name: str) -> str:
@@ -246,17 +240,18 @@ def _noised(name: str) -> str:
     return f"{what} trusted ground"
 
 
-def _own_code(parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+def _own_code(parts: Sequence[Mapping[str, Any]]) -> str:
     """A row a piece of the user's own code that took part."""
-    rows = [
-        {
-            "code": f"`{part['key']}={part['name']}`",
-            "trusted in that": f"the {part['part']} {part['trusted']}",
-            "the engine bounds it": "yes" if part["enforced"] else "**no**",
-        }
-        for part in parts
-    ]
-    return pd.DataFrame(rows)
+    return _table(
+        [
+            {
+                "code": f"`{part['key']}={part['name']}`",
+                "trusted in that": f"the {part['part']} {part['trusted']}",
+                "the engine bounds it": "yes" if part["enforced"] else "**no**",
+            }
+            for part in parts
+        ]
+    )
 
 
 def _more(promised: Mapping[str, Any]) -> str:
@@ -272,7 +267,7 @@ def _more(promised: Mapping[str, Any]) -> str:
     return f"Not distrusted, and could learn more: **{', '.join(greater)}**."
 
 
-def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> pd.DataFrame:
+def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> str:
     """A row a kind of observer: the largest epsilon about any device, and about how many."""
     rows = []
     for kind, value in promised["epsilon_by_observer"].items():
@@ -287,10 +282,10 @@ def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> pd.D
             row["about so many devices"] = f"{worst['devices'].sum():,}"
             row["sees"] = worst["sees"].iloc[0] if len(worst) else ""
         rows.append(row)
-    return pd.DataFrame(rows)
+    return _table(rows)
 
 
-def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> pd.DataFrame:
+def _trained(subject: Mapping[str, Any], promised: Mapping[str, Any]) -> str:
     smallest, largest = subject["records_a_device"]
     model = f"{subject['model']}, {counted(subject['parameters'], 'parameter')}"
     servers = ", ".join(f"{trusted:,} of {n:,}" for n, trusted in subject["layers"])

@@ -16,13 +16,7 @@ from m2fdp.core.formatting import counted, parameter, verified
 from m2fdp.reporting.tables import markdown, new_table, show
 
 _PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
-_OF_PAIRS = {
-    *("algorithm", "arm", "algorithm_over", "arm_over"),
-    "seeds",
-    "difference",
-    "low",
-    "high",
-}
+_OF_PAIRS = ("algorithm", "arm", "algorithm_over", "arm_over", "seeds", "difference", "low", "high")
 
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:

@@ -17,8 +17,8 @@ from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import lower_bound, parameter, upper_bound
 from m2fdp.core.metrics import ENERGY
-from m2fdp.reporting import seeds, style
-from m2fdp.reporting.tables import worst_positions
+from m2fdp.reporting import panel_figures, style
+from m2fdp.reporting.tables import shown_of, worst_positions
 
 MARKED_POINTS = 40  # more would run into one another
 LARGEST_NUMBERED_MATRIX = 30
@@ -127,7 +127,7 @@ def comparison(history: pd.DataFrame) -> Figure:
     if history.empty:
         raise InputError("history", "(none)", "there is nothing to compare yet")
     lines = list(_lines(history))
-    heights = [_LINES_HEIGHT, seeds.row_height(1.3 * len(lines))]
+    heights = [_LINES_HEIGHT, panel_figures.row_height(1.3 * len(lines))]
     figure = style.new_figure(WIDTH, sum(heights))
     grid = figure.add_gridspec(2, 2, height_ratios=heights)
     by_round = figure.add_subplot(grid[0, 0])
@@ -135,18 +135,18 @@ def comparison(history: pd.DataFrame) -> Figure:
     by_energy.tick_params(labelleft=False)
     dots = []
     for number, (label, look, runs) in enumerate(lines):
-        means, name = seeds.over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
-        seeds.draw_band(by_round, means["round"], means, look, number, name)
-        seeds.draw_band(by_energy, means[ENERGY.name], means, look, number, name)
+        means, name = panel_figures.over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
+        panel_figures.draw_band(by_round, means["round"], means, look, number, name)
+        panel_figures.draw_band(by_energy, means[ENERGY.name], means, look, number, name)
         last = runs.sort_values(["seed", "round"]).drop_duplicates("seed", keep="last")
-        dots.append(seeds.Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
+        dots.append(panel_figures.Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
     style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
     ends = figure.add_subplot(grid[1, :])
     style.tidy(ends, "", "")
-    seeds.draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
-    ends.set_xlabel(f"accuracy in the end ({seeds.INTERVAL})")
-    seeds.legend_below(figure, *by_round.get_legend_handles_labels())
+    panel_figures.draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
+    ends.set_xlabel(f"accuracy in the end ({panel_figures.INTERVAL})")
+    panel_figures.legend_below(figure, *by_round.get_legend_handles_labels())
     return figure
 
 
@@ -207,10 +207,7 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
         label.set_fontweight("bold" if name in distrusted else "normal")
     axes.set_yticks(range(n_rows), [f"{name}\n(devices: {counts[name]:,})" for name in cells.index])
     title = f"ε at δ = {ledger['delta'].iloc[0]:g}, rounded up"
-    n_all = ledger["position"].nunique()
-    if n_rows < n_all:
-        title += f": the {n_rows} of {n_all} positions that lose most"
-    style.title(axes, title)
+    style.title(axes, title + shown_of(ledger, lines, ":"))
     style.colour_bar(figure, image, axes, "ε")
     return figure
 

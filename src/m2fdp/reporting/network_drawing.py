@@ -6,7 +6,8 @@ with their number. All coordinates are inches, so nothing moves when the figure 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,27 +94,39 @@ class NodeMark(NamedTuple):
         return self.kind if self.kind == "device" else f"{trust} {self.kind}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Layer:
-    """The nodes of a layer in groups: one a node, or packed by parent and state."""
+    """The nodes of a layer in groups, one a node, or packed by parent and state; and where they
+    are, once `_place` has said so."""
 
     names: Sequence[str]  # the nodes' names
     group: np.ndarray  # int64 (nodes,), the group of each node
     states: Sequence[NodeMark]  # the groups' states
     parents: np.ndarray  # int64 (groups,), the group above
     packed: bool  # whether groups hold several nodes
+    centres: np.ndarray = field(init=False)  # (groups,)
+    widths: np.ndarray = field(init=False)  # (groups,)
+    level: float = field(init=False)  # the layer's middle
+
+    def __post_init__(self) -> None:
+        self.kind = self.states[0].kind
+        self.sizes = np.bincount(self.group)
+        self.height = PACKED_HEIGHT[self.kind] if self.packed else SHAPES[self.kind].largest
 
     @property
-    def kind(self) -> str:
-        return self.states[0].kind
+    def pitch(self) -> float:
+        """The least distance between two groups."""
+        return float(np.diff(self.centres).min()) if len(self.centres) > 1 else np.inf
 
     @property
-    def sizes(self) -> np.ndarray:
-        return np.bincount(self.group)
-
-    @property
-    def height(self) -> float:
-        return PACKED_HEIGHT[self.kind] if self.packed else SHAPES[self.kind].largest
+    def shown_names(self) -> list[str]:
+        """The nodes' names, shortened; none where there is no room."""
+        if self.packed:
+            return []
+        names = list(map(style.shortened, self.names))
+        turned = self.kind == "device"
+        needed = 1.15 * SMALL_FONT / 72 if turned else 0.25 + max(map(_text_width, names))
+        return names if self.pitch >= needed else []
 
 
 def draw_network(table: pd.DataFrame) -> Figure:
@@ -130,34 +143,30 @@ def draw_network(table: pd.DataFrame) -> Figure:
         such as "server trusted noise" or "device".
     """
     layers = _layers(table)
-    centres, widths = _columns(layers)
-    y = _rows(layers)
-    names = _shown_names(layers[-1], centres[-1])
-    number = NUMBER_HEIGHT * layers[-1].packed
-    depth_below = MARGIN + max(map(_text_width, names), default=number)
-    states = list(dict.fromkeys(state for layer in layers for state in layer.states))
-    width = MARGIN + max(
-        GUTTER + _tree_width(layers[-1]),
-        *(x[-1] + _name_width(layer, x) for layer, x in zip(layers, centres, strict=True)),
-    )
+    _place(layers)
+    lowest = layers[-1]
+    below = max(map(_text_width, lowest.shown_names), default=NUMBER_HEIGHT * lowest.packed)
+    ends = [layer.centres[-1] + _name_width(layer) for layer in layers]
+    width = MARGIN + max(GUTTER + _tree_width(lowest), *ends)
     columns = max(1, int(width // LEGEND_COLUMN))
-    entries = _legend_entries(states)
+    entries = _legend_entries([state for layer in layers for state in layer.states])
     legend_height = -(-len(entries) // columns) * LEGEND_ROW + 0.1
-    bottom = y[-1] - layers[-1].height / 2 - depth_below - legend_height
+    bottom = lowest.level - lowest.height / 2 - (MARGIN + below) - legend_height
 
     figure = Figure(figsize=(width, -bottom), dpi=DPI)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(bottom, 0), frame_on=False)
     axes.xaxis.set_major_locator(NullLocator())
     axes.yaxis.set_major_locator(NullLocator())
-    for depth in range(1, len(layers)):
-        _draw_edges(axes, layers, centres, y, depth)
-    for layer, x, w, level in zip(layers, centres, widths, y, strict=True):
-        _draw_marks(axes, layer, *_marks(layer, x, w, level))
+    for upper, layer in pairwise(layers):
+        _draw_edges(axes, upper, layer)
+    for layer in layers:
+        _draw_marks(axes, layer)
         if layer.packed:
-            _draw_blocks(axes, layer, x, w, level)
-        _draw_names(axes, layer, x, level)
-    for depth, (layer, level) in enumerate(zip(layers, y, strict=True)):
-        style.write(axes, MARGIN / 2, level, _layer_label(depth, layer), FONT, TEXT, ha="left")
+            _draw_blocks(axes, layer)
+        _draw_names(axes, layer)
+    for depth, layer in enumerate(layers):
+        label = _layer_label(depth, layer)
+        style.write(axes, MARGIN / 2, layer.level, label, FONT, TEXT, ha="left")
     gaps = {"handletextpad": 0.5, "columnspacing": 1.5, "borderaxespad": 0.3}
     look = {"ncols": columns, "fontsize": FONT, "frameon": False} | gaps
     axes.legend(handles=entries, loc="lower center", **look)
@@ -192,64 +201,49 @@ def _tree_width(leaves: _Layer) -> float:
     return float(np.clip(WIDEST_PITCH * len(leaves.names), 5.0, TREE_WIDTH))
 
 
-def _columns(layers: Sequence[_Layer]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Centre and width of every group: the lowest share the width, parents span their own."""
+def _place(layers: Sequence[_Layer]) -> None:
+    """Say where all groups are: the lowest share the width, and parents span their own."""
     leaves = layers[-1]
     share = 1 / len(leaves.states) + leaves.sizes / len(leaves.names)
     first = np.diff(leaves.parents, prepend=leaves.parents[0]) != 0
     gaps = np.cumsum(first) * FAMILY_GAP * share.mean() * (not leaves.packed)
     right = np.cumsum(share) + gaps
     scale = _tree_width(leaves) / right[-1]
-    spans = [(scale * (right - share), scale * right)]
-    for layer in reversed(layers[1:]):
+    low, high = scale * (right - share), scale * right
+    for layer in reversed(layers):
+        layer.centres, layer.widths = GUTTER + (low + high) / 2, high - low
         starts = np.unique(layer.parents, return_index=True)[1]
-        low, high = spans[-1]
-        spans.append((np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)))
-    spans.reverse()
-    centres = [GUTTER + (low + high) / 2 for low, high in spans]
-    return centres, [high - low for low, high in spans]
-
-
-def _rows(layers: Sequence[_Layer]) -> list[float]:
-    """The middle of every layer, from the upper edge down."""
-    middles, top = [], -MARGIN
+        low, high = np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts)
+    top = -MARGIN
     for layer in layers:
-        middles.append(top - layer.height / 2)
+        layer.level = top - layer.height / 2
         top -= layer.height + LAYER_GAP
-    return middles
 
 
-def _marks(
-    layer: _Layer, centres: np.ndarray, widths: np.ndarray, level: float
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _marks(layer: _Layer) -> tuple[np.ndarray, np.ndarray, float]:
     """Where each node's mark is, and the marks' diameter in inches."""
     if not layer.packed:
-        pitch = np.diff(centres).min() if len(centres) > 1 else np.inf
         shape = SHAPES[layer.kind]
-        diameter = min(shape.largest, shape.share * pitch)
-        return centres, np.full(len(centres), level), diameter
-    pitch = PACKED_PITCH
-    while (_n_columns(widths, pitch) < 1).any() or (
-        -(-layer.sizes // _n_columns(widths, pitch)) * pitch > layer.height
-    ).any():
+        diameter = min(shape.largest, shape.share * layer.pitch)
+        return layer.centres, np.full(len(layer.centres), layer.level), diameter
+    # How many marks fit side by side into each block.
+    inner, pitch = np.maximum(0.86 * layer.widths, 0.94 * layer.widths - 0.1), PACKED_PITCH
+    columns = np.floor(inner / pitch).astype(np.int64)
+    while (columns < 1).any() or (-(-layer.sizes // columns) * pitch > layer.height).any():
         pitch *= 0.97
-    columns = np.minimum(_n_columns(widths, pitch), layer.sizes)
+        columns = np.floor(inner / pitch).astype(np.int64)
+    columns = np.minimum(columns, layer.sizes)
     order = np.argsort(layer.group, kind="stable")
     starts = np.cumsum(layer.sizes) - layer.sizes
     place = np.empty(len(layer.group), dtype=np.int64)
     place[order] = np.arange(len(order)) - np.repeat(starts, layer.sizes)
     row, column = np.divmod(place, columns[layer.group])
-    x = centres[layer.group] + (column - (columns[layer.group] - 1) / 2) * pitch
-    return x, level + layer.height / 2 - (row + 0.5) * pitch, 0.7 * pitch
+    x = layer.centres[layer.group] + (column - (columns[layer.group] - 1) / 2) * pitch
+    return x, layer.level + layer.height / 2 - (row + 0.5) * pitch, 0.7 * pitch
 
 
-def _n_columns(widths: np.ndarray, pitch: float) -> np.ndarray:
-    """How many marks fit side by side into blocks of these widths."""
-    inner = np.maximum(0.86 * widths, 0.94 * widths - 0.1)
-    return np.floor(inner / pitch).astype(np.int64)
-
-
-def _draw_marks(axes: Axes, layer: _Layer, x: np.ndarray, y: np.ndarray, diameter: float) -> None:
+def _draw_marks(axes: Axes, layer: _Layer) -> None:
+    x, y, diameter = _marks(layer)
     points = 72 * diameter
     for state in dict.fromkeys(layer.states):
         members = np.array([other == state for other in layer.states])[layer.group]
@@ -266,39 +260,28 @@ def _draw_marks(axes: Axes, layer: _Layer, x: np.ndarray, y: np.ndarray, diamete
         )
 
 
-def _draw_edges(
-    axes: Axes,
-    layers: Sequence[_Layer],
-    centres: Sequence[np.ndarray],
-    y: Sequence[float],
-    depth: int,
-) -> None:
+def _draw_edges(axes: Axes, upper: _Layer, layer: _Layer) -> None:
     """Lines up from the groups of a layer; heavy where the message carries fresh noise."""
-    upper, layer = layers[depth - 1], layers[depth]
-    start = y[depth - 1] - upper.packed * (upper.height / 2 + NUMBER_HEIGHT)
-    end = y[depth] + layer.packed * layer.height / 2
+    start = upper.level - upper.packed * (upper.height / 2 + NUMBER_HEIGHT)
+    end = layer.level + layer.packed * layer.height / 2
     # Upright at both ends, so that no line runs through the names beside the marks.
     progress = np.linspace(0, 1, 33)
     across = progress**2 * (3 - 2 * progress)
-    x_start, x_end = centres[depth - 1][layer.parents, None], centres[depth][:, None]
+    x_start, x_end = upper.centres[layer.parents, None], layer.centres[:, None]
     x = x_start + (x_end - x_start) * across
     segments = np.stack([x, np.broadcast_to(start + (end - start) * progress, x.shape)], axis=2)
     noised = np.array([state.adds_noise for state in layer.states])
     for chosen, colour, width in ((~noised, EDGE, 0.8), (noised, NOISE, 1.3)):
-        axes.add_collection(
-            LineCollection(segments[chosen], colors=colour, linewidths=width, zorder=1),
-            autolim=False,
-        )
+        lines = LineCollection(segments[chosen], colors=colour, linewidths=width, zorder=1)
+        axes.add_collection(lines, autolim=False)
 
 
-def _draw_blocks(
-    axes: Axes, layer: _Layer, centres: np.ndarray, widths: np.ndarray, level: float
-) -> None:
+def _draw_blocks(axes: Axes, layer: _Layer) -> None:
     """A pale ground below each block of marks, and the number of them."""
-    for x, width, size in zip(centres, widths, layer.sizes, strict=True):
-        foot = level - layer.height / 2
+    foot = layer.level - layer.height / 2
+    look: dict[str, Any] = {"facecolor": "#F4F4F4", "edgecolor": "none", "zorder": 2}
+    for x, width, size in zip(layer.centres, layer.widths, layer.sizes, strict=True):
         size_of_block = (0.94 * width, layer.height + 0.04)
-        look: dict[str, Any] = {"facecolor": "#F4F4F4", "edgecolor": "none", "zorder": 2}
         axes.add_patch(Rectangle((x - 0.47 * width, foot - 0.02), *size_of_block, **look))
         number = f"×{size:,}"
         if _text_width(number) < width:
@@ -309,20 +292,9 @@ def _write_small(axes: Axes, x: float, y: float, text: str, **options: Any) -> N
     axes.text(x, y, text, fontsize=SMALL_FONT, color=TEXT, zorder=4, **options)
 
 
-def _shown_names(layer: _Layer, centres: np.ndarray) -> list[str]:
-    """The nodes' names, shortened; none where there is no room."""
-    if layer.packed:
-        return []
-    names = list(map(style.shortened, layer.names))
-    pitch = np.diff(centres).min() if len(centres) > 1 else np.inf
-    turned = layer.kind == "device"
-    needed = 1.15 * SMALL_FONT / 72 if turned else 0.25 + max(map(_text_width, names))
-    return names if pitch >= needed else []
-
-
-def _name_width(layer: _Layer, centres: np.ndarray) -> float:
+def _name_width(layer: _Layer) -> float:
     """Inches that the last name of a layer takes to the right of its mark's middle."""
-    names = _shown_names(layer, centres)
+    names = layer.shown_names
     if layer.kind == "device" or not names:
         return 0.0
     return _name_offset(layer) + _text_width(names[-1])
@@ -332,16 +304,15 @@ def _name_offset(layer: _Layer) -> float:
     return layer.height / 2 + 0.03
 
 
-def _draw_names(axes: Axes, layer: _Layer, centres: np.ndarray, level: float) -> None:
+def _draw_names(axes: Axes, layer: _Layer) -> None:
     """Names beside cloud and servers, and turned below devices."""
-    turned = layer.kind == "device"
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
     look: dict[str, Any] = {"ha": "left", "va": "center", "bbox": ground}
     right, up = _name_offset(layer), 0.0
-    if turned:
+    if layer.kind == "device":
         right, up, look = 0.0, -0.12, {"rotation": 90, "ha": "center", "va": "top"}
-    for name, x in zip(_shown_names(layer, centres), centres, strict=False):
-        _write_small(axes, x + right, level + up, name, parse_math=False, **look)
+    for name, x in zip(layer.shown_names, layer.centres, strict=False):
+        _write_small(axes, x + right, layer.level + up, name, parse_math=False, **look)
 
 
 def _text_width(text: str) -> float:
@@ -350,9 +321,9 @@ def _text_width(text: str) -> float:
 
 
 def _layer_label(depth: int, layer: _Layer) -> str:
-    count = len(layer.names)
     if depth == 0:
         return f"layer {depth}: the {layer.kind}"
+    count = len(layer.names)
     trusted, noised = (
         sum(int(n) for n, s in zip(layer.sizes, layer.states, strict=True) if getattr(s, name))
         for name in ("trusted", "adds_noise")

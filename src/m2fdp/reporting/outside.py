@@ -28,11 +28,8 @@ CLEAR = (
         "be tested",
         ("manifest", "label_distribution"),
         (
-            "manifest_checks.html",
-            "manifest_checks.passed",
-            "verdict.json",
-            "tag split_sha256",
-            "input digest",
+            *("manifest_checks.html", "manifest_checks.passed", "verdict.json"),
+            *("tag split_sha256", "input digest"),
         ),
     ),
     Clear(
@@ -55,14 +52,8 @@ CLEAR = (
         "whoever knows it draws the noise again and takes it off",
         ("model_configuration",),
         (
-            "verdict.json",
-            "parameter seed",
-            "tag seed",
-            "tag cell",
-            "tag cell_hash",
-            "tag kedro_command",
-            "tag mlflow.runName",
-            "run run_name",
+            *("verdict.json", "parameter seed", "tag seed", "tag cell", "tag cell_hash"),
+            *("tag kedro_command", "tag mlflow.runName", "run run_name"),
         ),
     ),
     Clear(

@@ -1,32 +1,29 @@
-"""Figures of many runs in a layout that a study's file declares, such as a paper's."""
+"""Figures of many runs in a layout that a study's file declares, such as a paper's: means over
+seeds as lines in bands, or as dots in Student's intervals."""
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from m2fdp.claims.declared import DELAY, LOSS, OVER_A_RUN, ROUND, Layout
+from m2fdp.claims.intervals import LEVEL, Summary
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.formatting import counted
+from m2fdp.core.metrics import ACCURACY, ENERGY
 from m2fdp.reporting import style
 from m2fdp.reporting.panels import Content, panel_contents
-from m2fdp.reporting.seeds import (
-    INTERVAL,
-    Dot,
-    draw_band,
-    draw_dots,
-    legend_below,
-    over_seeds,
-    row_height,
-    summary_of,
-)
+from m2fdp.reporting.tables import refuse_twice, written
 
+INTERVAL = f"mean and {LEVEL:.0%} interval".replace("%", " %")
+_DECADES = 30  # of the largest mean over the least: an axis of such values is logarithmic
 _PANEL_HEIGHT = 3.3
 _PANEL_WIDTHS = (6.0, 4.8, 3.8)  # inches, in figures of one, two and more columns
 _CHARACTER = 0.085  # inches of a title's character, about
@@ -36,6 +33,7 @@ _SMALL = style.TICK_SIZE - 1
 _MOST_TICKS = 8
 _LEAST_GAP = 0.08  # between ticks, as a share of the values' span
 _MARGIN = 0.05  # on either side of it
+_MARGIN_OF_DOTS = 0.06  # the same
 
 
 def draw(
@@ -69,9 +67,8 @@ def draw(
         style.title(axes, textwrap.fill(content.panel.title, int((width - 0.8) / _CHARACTER)))
         if content.categories and not content.lack:
             beside = contents[number - 1].categories if number % columns else ()
-            _draw_categories(
-                axes, content, looks, tell_seeds=len(seeds) > 1, named=beside != content.categories
-            )
+            named = beside != content.categories
+            _draw_categories(axes, content, looks, tell_seeds=len(seeds) > 1, named=named)
         else:
             _draw_panel(axes, content, history, looks)
     _align(panels)
@@ -104,20 +101,17 @@ def _looks(contents: Sequence[Content]) -> dict[str, style.Look]:
 
     It can where every line has one algorithm and not all have the same.
     """
-    algorithms: dict[str, frozenset[str]] = {}
-    for line in sorted(
-        (line for content in contents for line in content.lines),
-        key=lambda line: (line.order, line.label),
-    ):
-        algorithms[line.label] = algorithms.get(line.label, frozenset()) | line.algorithms
-    one_each = all(len(names) == 1 for names in algorithms.values())
-    if one_each and len(set(algorithms.values())) > 1:
-        singles = [next(iter(names)) for names in algorithms.values()]
-        return {
-            label: style.look(name, singles[:number].count(name))
-            for number, (label, name) in enumerate(zip(algorithms, singles, strict=True))
-        }
-    return {label: style.palette_look(number) for number, label in enumerate(algorithms)}
+    algorithms: dict[str, set[str]] = {}
+    lines = (line for content in contents for line in content.lines)
+    for line in sorted(lines, key=lambda line: (line.order, line.label)):
+        algorithms.setdefault(line.label, set()).update(line.algorithms)
+    names = ["".join(of_line) for of_line in algorithms.values() if len(of_line) == 1]
+    if len(names) < len(algorithms) or len(set(names)) < 2:
+        return {label: style.palette_look(number) for number, label in enumerate(algorithms)}
+    return {
+        label: style.look(name, names[:number].count(name))
+        for number, (label, name) in enumerate(zip(algorithms, names, strict=True))
+    }
 
 
 def _draw_panel(
@@ -135,16 +129,13 @@ def _draw_panel(
         for line in content.lines:
             rounds = history[history["run_id"].isin(line.run_ids)]
             means = over_seeds(rounds, panel.y)
-            number = list(looks).index(line.label)
-            x = means["round"]
+            number, x = list(looks).index(line.label), means["round"]
             if panel.x == DELAY:  # a round's seconds differ a little between seeds
                 x = x.map(rounds.groupby("round")[DELAY].mean())
             draw_band(axes, x, means, looks[line.label], number, line.label)
     else:
         _draw_points(axes, content, looks)
         _fit_values(axes, content)
-    if panel.log_x and panel.x in OVER_A_RUN:
-        axes.set_xscale("log")
 
 
 def _draw_points(axes: Axes, content: Content, looks: Mapping[str, style.Look]) -> None:
@@ -176,7 +167,8 @@ def _draw_categories(
             if measured != seeds:
                 note = f"{measured} of {seeds}"
             place = content.categories.index(str(x)) + below
-            dots.append(Dot(place, line.label, summary_of(point), looks[line.label], note))
+            summary = Summary(point["mean"], point["std"], int(point["measured"]))
+            dots.append(Dot(place, line.label, summary, looks[line.label], note))
     style.tidy(axes, "", content.x_label if named else "")
     names = ["\n".join(_in_lines(name)) if named else "" for name in content.categories]
     draw_dots(axes, dots, names, content.panel.y)
@@ -261,3 +253,124 @@ def _note_of_seeds(seeds: set[int], of_dots: set[bool]) -> str:
     if several and True in of_dots:
         notes.append(f"dots: {INTERVAL}")
     return ", ".join(notes)
+
+
+def over_seeds(history: pd.DataFrame, measure: str = ACCURACY.name) -> pd.DataFrame:
+    """A measure and the energy by round, means of the rounds that all seeds evaluated.
+
+    Args:
+        history: one row a seed and evaluated round.
+
+    Returns:
+        round, mean, the energy and std, the measure's sample standard deviation (NaN for one seed).
+    """
+    refuse_twice("history", history, ["seed", "round"], "{algorithm}, seed {seed}, round {round}")
+    # Sorted, so that sums do not depend on the order of the rows.
+    groups = history.sort_values("seed").groupby("round")
+    values = groups[measure]
+    energy = {ENERGY.name: groups[ENERGY.name].mean()}
+    means = pd.DataFrame({"mean": values.mean(), **energy, "std": values.std()})
+    return means[groups.size() == history["seed"].nunique()].reset_index()
+
+
+def draw_band(
+    axes: Axes, x: pd.Series, means: pd.DataFrame, look: style.Look, number: int, label: str
+) -> None:
+    """A line of means in a band of one standard deviation."""
+    step = max(1, len(means) // 8)
+    # Staggered, so that lines that coincide show both their markers.
+    axes.plot(x, means["mean"], label=label, markevery=(number % step, step), **look.of_lines)
+    if means["std"].notna().any():
+        low, high = means["mean"] - means["std"], means["mean"] + means["std"]
+        axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], labels: Sequence[str], title: str | None = None
+) -> None:
+    """One legend of all panels, in as many columns as fit; the figure grows by its rows."""
+    width, height = figure.get_size_inches()
+    widest = max(map(len, labels))
+    columns = min(len(labels), max(1, int(width / (0.7 + 0.075 * widest))))
+    rows = -(-len(labels) // columns) + (title is not None)
+    figure.set_size_inches(width, height + 0.25 * rows)
+    look = {"title": title, "title_fontsize": style.TICK_SIZE, "handlelength": 3.2}
+    style.legend_below(figure, (handles, labels), columns, **look)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One row of the comparison, or one of several in a row."""
+
+    place: float  # from above: row 0 is the first
+    label: str  # in a legend
+    summary: Summary
+    look: style.Look
+    note: str = ""  # behind the number
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Of the mean; the mean alone where the seeds tell none."""
+        low, high = self.summary.interval()
+        return (low, high) if math.isfinite(low + high) else (self.summary.mean, self.summary.mean)
+
+
+def draw_dots(axes: Axes, dots: Sequence[Dot], names: Sequence[str], measure: str) -> None:
+    """Dots in rows below each other; an infinite one is a number only, as is one that is NaN.
+
+    Args:
+        names: the rows' names, from above; "" where a panel beside this one names them.
+    """
+    drawn = [dot for dot in dots if math.isfinite(dot.summary.mean)]
+    for label in dict.fromkeys(dot.label for dot in dots):
+        of_label = [dot for dot in drawn if dot.label == label]
+        if not of_label:
+            continue
+        means = np.array([dot.summary.mean for dot in of_label])
+        low, high = np.array([dot.interval for dot in of_label]).T
+        axes.errorbar(
+            means,
+            [dot.place for dot in of_label],
+            xerr=[means - low, high - means],
+            label=label,
+            capsize=3,
+            **of_label[0].look.of_lines | {"linestyle": "none", "markersize": 5.5},
+        )
+    look = {"va": "center", "color": style.INK, "fontsize": style.TICK_SIZE}
+    for dot in dots:
+        number = written(measure, dot.summary.mean)
+        text = number if not dot.note else f"{number} ({dot.note})"
+        style.note(axes, text, (1, dot.place), (8, 0), axes.get_yaxis_transform(), **look)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), names)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    _fit_dots(axes, drawn, share=MEASURES[measure].share)
+    axes.set_xlabel(MEASURES[measure].label, fontsize=style.LABEL_SIZE, color=style.INK)
+
+
+def _fit_dots(axes: Axes, dots: Sequence[Dot], *, share: bool) -> None:
+    """An axis of the values and, as far as they leave them to be seen, of their intervals."""
+    means = np.array([dot.summary.mean for dot in dots] or [0.0, 1.0])
+    spread = np.nan_to_num([dot.summary.std for dot in dots] or [0.0, 0.0])
+    ends = np.array([dot.interval for dot in dots] or [(0.0, 1.0)])
+    if 0 < means.min() * _DECADES <= means.max() and ends.min() > 0:
+        axes.set_xscale("log")
+        style.plain_log(axes.xaxis)
+        axes.margins(x=_MARGIN_OF_DOTS)
+        return
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    # Two seeds have an interval of nine deviations to either side.
+    low, high = (means - spread).min(), (means + spread).max()
+    reach = high - low
+    low, high = max(ends.min(), low - reach), min(ends.max(), high + reach)
+    if share:
+        low, high = max(low, 0.0), min(high, 1.0)
+    if high > low:
+        margin = _MARGIN_OF_DOTS * (high - low)
+        axes.set_xlim(low - margin, high + margin)
+
+
+def row_height(rows: float) -> float:
+    """Inches of a panel of so many rows of text, with its title and its axis."""
+    return 0.9 + 0.2 * rows

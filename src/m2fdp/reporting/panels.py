@@ -45,10 +45,6 @@ class Content:
     categories: tuple[str, ...]  # texts of x, in order; none where x has numbers
 
     @property
-    def labels(self) -> set[str]:
-        return {line.label for line in self.lines}
-
-    @property
     def lack(self) -> str | None:
         """Why there is nothing to draw; None if there is something."""
         if not self.lines:
@@ -93,8 +89,6 @@ def check_layout(
         if panel.x in OVER_A_RUN and panel.y not in curves():
             axis, drawn = "rounds" if panel.x == ROUND else "seconds", " and ".join(curves())
             raise InputError(f"{key}.y", panel.y, f"over {axis} only {drawn} are drawn")
-        if panel.log_x and panel.x in NAMES:
-            raise InputError(f"{key}.log_x", True, f"{panel.x} has no numbers")
 
 
 def _check_one_of(key: str, name: str, valid: Collection[str]) -> None:
@@ -114,16 +108,12 @@ def panel_contents(
             listed after them, by their names.
     """
     runs = measured.sort_values("seed", kind="stable")
-    return [
-        _content(panel, f"figure.panels.{number}", runs, labels, layout.names)
-        for number, panel in enumerate(layout.panels)
-    ]
+    return [_content(layout, number, runs, labels) for number in range(len(layout.panels))]
 
 
-def _content(
-    panel: Panel, key: str, runs: pd.DataFrame, labels: Mapping[str, str], names: Mapping[str, str]
-) -> Content:
+def _content(layout: Layout, number: int, runs: pd.DataFrame, labels: Mapping[str, str]) -> Content:
     """A panel's runs by line and x."""
+    panel, names, key = layout.panels[number], layout.names, f"figure.panels.{number}"
     _check_one_of(f"{key}.x", panel.x, [*OVER_A_RUN, *runs.columns])
     _check_one_of(f"{key}.y", panel.y, [measure for measure in MEASURES if measure in runs])
     _check_one_of(f"{key}.lines", panel.lines, runs.columns)
@@ -172,16 +162,15 @@ def _check_unmixed(runs: pd.DataFrame, key: str) -> None:
         return
     _, mixed = next(iter(twice.groupby(point)))
     swept = swept_columns(runs.columns, (_X, _LINE))
-    differing = [
-        name for name in ("algorithm", *swept) if len(set(map(comparable, mixed[name]))) > 1
-    ]
-    lines = " or ".join(f"`lines: {name}`" for name in differing)
-    raise InputError(
-        f"{key}.where",
-        f"{mixed[_LINE].iloc[0]}, seed {mixed['seed'].iloc[0]}",
-        f"has {len(mixed)} runs at one point, which differ in {', '.join(differing) or 'nothing'}; "
-        f"select one of them{f', or give each a line by {lines}' if differing else ''}",
-    )
+    names = ("algorithm", *swept)
+    differing = [name for name in names if mixed[name].map(comparable).nunique(dropna=False) > 1]
+    problem = f"has {len(mixed)} runs at one point, which differ in "
+    problem += f"{', '.join(differing) or 'nothing'}; select one of them"
+    if differing:
+        lines = " or ".join(f"`lines: {name}`" for name in differing)
+        problem += f", or give each a line by {lines}"
+    run = f"{mixed[_LINE].iloc[0]}, seed {mixed['seed'].iloc[0]}"
+    raise InputError(f"{key}.where", run, problem)
 
 
 def _numbers(values: pd.Series) -> pd.Series | None:
@@ -209,10 +198,7 @@ def _order(run: pd.Series, column: str, labels: Mapping[str, str]) -> tuple:
     value = comparable(run[column])
     numbers = value if isinstance(value, tuple) else (value,)
     numeric = all(isinstance(number, float) for number in numbers)
-    return (
-        list(labels).index(run[column]) if column == ARM and run[column] in labels else len(labels),
-        style.position(run["algorithm"]) if column in (ARM, "algorithm") else 0,
-        not numeric,
-        numbers if numeric else (),
-        str(run[column]),
-    )
+    labelled = column == ARM and run[column] in labels
+    place = list(labels).index(run[column]) if labelled else len(labels)
+    algorithm = style.position(run["algorithm"]) if column in (ARM, "algorithm") else 0
+    return place, algorithm, not numeric, numbers if numeric else (), str(run[column])

@@ -258,14 +258,14 @@ Column = tuple[str, str, Callable[[Any], str]]
 
 def _print_columns(
     title: str,
-    texts: Mapping[str, Sequence[str]],
+    heading: str,
+    names: Sequence[str],
     columns: Sequence[Column],
     rows: Iterable[Mapping[Any, Any]],
     caption: str | None,
     console: Console | None,
 ) -> None:
-    """Print a column of texts, and of each row its numbers."""
-    ((heading, names),) = texts.items()
+    """Print a column of names below a heading, and of each row its numbers."""
     table = new_table(title, [heading], [header for header, _, _ in columns], caption)
     table.columns[0].min_width = 24 if heading == "message" else None
     for name, row in zip(names, rows, strict=True):
@@ -326,8 +326,9 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
         f"with {most['repetitions']:,} copies of each world none can pass "
         f"{lower_bound(most['largest_lower'])}.{''.join(refuted)}"
     )
-    title, texts = f"Audit at T = {first['rounds']}, δ = {first['delta']:g}", {_OBSERVED: names}
-    _print_columns(title, texts, _AUDITED, bounds.to_dict("records"), caption, console)
+    title = f"Audit at T = {first['rounds']}, δ = {first['delta']:g}"
+    rows = bounds.to_dict("records")
+    _print_columns(title, _OBSERVED, names, _AUDITED, rows, caption, console)
 
 
 def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> None:
@@ -347,7 +348,7 @@ def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> Non
         + ("" if row["held"] else f": DOES NOT HOLD, {row['finding']}")
         for row in rows
     ]
-    _print_columns(title, {_OBSERVED: names}, _TRIED, rows, caption, console)
+    _print_columns(title, _OBSERVED, names, _TRIED, rows, caption, console)
 
 
 def print_bound(table: pd.DataFrame, console: Console | None = None) -> None:
@@ -380,9 +381,9 @@ def print_attack(record: Mapping[str, Any], console: Console | None = None) -> N
     bound = upper_bound(promised_epsilon(record))
     title = f"{record['method']} by {who}; the run's {record['guarantee']} ε is {bound}"
     if "memberships" in record:
-        columns, rows = _OF_MEMBERS, record["memberships"]
-        texts = {"observer": [record["observers"][row["observer"]] for row in rows]}
+        rows = record["memberships"]
+        names = [record["observers"][row["observer"]] for row in rows]
+        _print_columns(title, "observer", names, _OF_MEMBERS, rows, record["note"], console)
     else:
-        columns, rows = _OF_MESSAGES, record["messages"]
-        texts = {"message": list(map(sent, rows))}
-    _print_columns(title, texts, columns, rows, record["note"], console)
+        names, rows = list(map(sent, record["messages"])), record["messages"]
+        _print_columns(title, "message", names, _OF_MESSAGES, rows, record["note"], console)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from m2fdp.claims.frames import ARM, VERSION, in_order, swept_columns
 from m2fdp.claims.measures import MEASURES
+from m2fdp.core import metrics
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import (
@@ -22,19 +23,7 @@ from m2fdp.core.formatting import (
     upper_bound,
     verified,
 )
-from m2fdp.core.metrics import (
-    ACCURACY,
-    DELAY,
-    ENERGY,
-    EPSILON_NOMINAL,
-    EPSILON_VERIFIED,
-    LOSS,
-    OWN,
-    SCORE,
-    Metric,
-    names_of,
-    told,
-)
+from m2fdp.core.metrics import ACCURACY, LOSS, OWN, Metric, names_of, told
 from m2fdp.reporting.style import position
 
 
@@ -61,8 +50,9 @@ def show(what: RenderableType, console: Console | None = None) -> None:
 
 
 _MEAN, _STD = "_mean", "_std"  # end the names of columns
-_BOUNDS = names_of((EPSILON_NOMINAL, EPSILON_VERIFIED))
-_COSTS = (ENERGY, DELAY)
+_NOMINAL, _VERIFIED = metrics.EPSILON_NOMINAL, metrics.EPSILON_VERIFIED
+_BOUNDS = names_of((_NOMINAL, _VERIFIED))
+_COSTS = (metrics.ENERGY, metrics.DELAY)
 # The columns that say something of the runs, beside those by which they are told apart.
 TABLE_COLUMNS = (
     *("algorithm", "privacy", "seeds"),
@@ -164,8 +154,8 @@ def displayed(table: pd.DataFrame) -> pd.DataFrame:
                 QUALITY: _mean_and_std(row, ACCURACY),
                 **{f"{metric.label} ± std": _mean_and_std(row, metric) for metric in own},
                 "seeds": str(row["seeds"]),
-                EPSILON_NOMINAL.label: nominal(row[EPSILON_NOMINAL.name]),
-                EPSILON_VERIFIED.label: verified(row["privacy"], row[EPSILON_VERIFIED.name]),
+                _NOMINAL.label: nominal(row[_NOMINAL.name]),
+                _VERIFIED.label: verified(row["privacy"], row[_VERIFIED.name]),
                 **{cost.label: quantity(row[cost.name]) for cost in _COSTS},
             }
         )
@@ -230,6 +220,12 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     return lines[lines["position"].isin(chosen)].reset_index(drop=True)
 
 
+def shown_of(ledger: pd.DataFrame, lines: pd.DataFrame, mark: str) -> str:
+    """The end of a title, behind a mark: how many positions are shown, if not all."""
+    n_shown, n_all = lines["position"].nunique(), ledger["position"].nunique()
+    return f"{mark} the {n_shown} of {n_all} positions that lose most" if n_shown < n_all else ""
+
+
 def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str) -> None:
     """Refuse a table with two rows that are equal in some columns.
 
@@ -246,11 +242,8 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
     worst = worst_positions(ledger, PRINTED_POSITIONS)
     title = f"Privacy ledger at δ = {ledger['delta'].iloc[0]:g} ({ledger['adjacency'].iloc[0]})"
-    n_shown, n_all = worst["position"].nunique(), ledger["position"].nunique()
-    if n_shown < n_all:
-        title += f", the {n_shown} of {n_all} positions that lose most"
     numbers = ("distrusted", "releases", "noise", "ε")
-    result = new_table(title, ["observer"], numbers, digits=7)
+    result = new_table(title + shown_of(ledger, worst, ","), ["observer"], numbers, digits=7)
     for place, lines in worst.groupby("position", sort=False):
         result.add_row(Text(f"{place} (devices: {lines['devices'].max():,})", "bold"))
         for line in lines.to_dict("records"):
@@ -277,8 +270,8 @@ def print_result(summary: Mapping[str, Any], console: Console | None = None) -> 
     if "answers" in summary:
         rows.insert(1, ("answers", summary["answers"]))
     more = [("ε", promise_line(summary["privacy"], summary))]
-    if SCORE.name in summary:
-        more.insert(0, (SCORE.words, f"{SCORE.of_run(summary[SCORE.name])}, noised"))
+    if (score := metrics.SCORE).name in summary:
+        more.insert(0, (score.words, f"{score.of_run(summary[score.name])}, noised"))
     for name, value in [*rows[: -len(_COSTS)], *more, *rows[-len(_COSTS) :]]:
         result.add_row(Text(name), Text(value))
     show(result, console)

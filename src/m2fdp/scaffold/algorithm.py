@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.blocks import Block, Positive
 from m2fdp.core.engine.rules import Descend, Named, Rules
 from m2fdp.core.topology.network import Network, no_noise, noise_plan

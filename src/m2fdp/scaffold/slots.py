@@ -2,20 +2,27 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from m2fdp.core.engine.execution import ExecutionSettings
-from m2fdp.core.engine.minibatches import learning_groups
 from m2fdp.core.engine.process import Simulation, Slots, State, Workers
 from m2fdp.core.engine.round import Round
-from m2fdp.core.engine.rules import HearingRule, KeepingRule, LocalRule, Named, keeping
+from m2fdp.core.engine.rules import KeepingRule, LocalRule, Named, ServerRule, keeping
 from m2fdp.core.engine.seams import Stretch
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.topology.network import Network
+
+
+class HearingRule(ServerRule, Protocol):
+    """A server rule for a local rule whose learners report (`KeepingRule`)."""
+
+    def hear(self, slots: Named, reported: Named) -> Named:
+        """The slots after the learners' reports, (M,) each: sums over learners who take part, by
+        their weight in the global model. `step` comes next."""
 
 
 class Keeping(Round):
@@ -58,8 +65,7 @@ class Keeping(Round):
         """All slots after the learners' reports, which travel with the models by the same weights;
         absent learners add nothing."""
         rule = cast(KeepingRule, super().local)
-        lock_step, depth = self.mechanism.lock_step, self.tree.depth
-        groups = learning_groups(lock_step, self.drawn.present, depth)
+        lock_step, groups = self.mechanism.lock_step, self.learners.groups
         rows = torch.as_tensor(groups, device=self.drawn.model.device)
         in_use = {name: slots[rows] for name, slots in self.slots.items()}
         new_slots, reported = rule.report(in_use, len(self.plan.layers), self.plan.step_size)

@@ -122,13 +122,9 @@ def _check_groups(network: Network, layer: int, colluding: int) -> None:
         (thresholds <= colluding, "threshold", said, above + "{threshold}"),
     ):
         for node in np.flatnonzero(wrong).tolist():
-            details = {
-                "n": sizes[node],
-                "reader": _reader_name(network, layer, node),
-                "colluding": colluding,
-                "threshold": thresholds[node],
-            }
-            raise InputError(f"secure_aggregation.{key}", value, text.format(**details))
+            reader, n, t = _reader_name(network, layer, node), sizes[node], thresholds[node]
+            problem = text.format(n=n, reader=reader, colluding=colluding, threshold=t)
+            raise InputError(f"secure_aggregation.{key}", value, problem)
 
 
 def _reader_name(network: Network, layer: int, node: int) -> str:
@@ -159,7 +155,7 @@ def _shared(network: Network, colluding: int) -> Network:
         # Where not all take part, those who do are as many heads as all the group's are alike.
         present = sizes / np.bincount(of_node)[of_node]
         adding = np.bincount(of_node[nodes], minlength=of_node.max() + 1)[of_node] * present
-        by_member = int(network.read_by_member(layer))
+        by_member = sums.decode == "parent" and network.members_serve and layer == tree.depth
         certain = np.floor(adding + 1e-9) - n_absent - colluding - by_member
         for node in nodes[certain[nodes] < 1]:
             raise refuse(

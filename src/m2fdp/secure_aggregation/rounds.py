@@ -8,7 +8,6 @@ member that falls silent afterwards is missed by nobody's masks; what it would h
 zero, and all denominators stay what they are.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -206,22 +205,9 @@ def lost_sums(assembly: Assembly) -> list[str]:
     steps = sum(len(plan.layers) for plan in plans)
     if not network.sums.dropout or steps > _MOST_STEPS_COUNTED:
         return []
+    # Else only steps after which models travel end in sums.
     every_step = step_in_sums(network, calibrated.mechanism)
-    lost, total = _count_lost(network, plans, seeded(config.seed, b"").sampling, every_step)
-    if not lost:
-        return []
-    return [
-        f"{lost:,} of {total:,} sums lose too many senders to be read: training goes on as if "
-        "none of them had moved (secure_aggregation.dropout, threshold)"
-    ]
-
-
-def _count_lost(
-    network: Network, plans: Sequence[RoundPlan], streams: Streams, every_step: bool
-) -> tuple[int, int]:
-    """How many sums of the rounds t = 1…T the draws lose, and how many there are. With
-    `every_step` each local step ends in sums, else only steps after which models travel."""
-    lost, total = 0, 0
+    streams, lost, total = seeded(config.seed, b"").sampling, 0, 0
     for number, plan in enumerate(plans, start=1):
         present = draw_participants(network, streams, number)
         for step, top in enumerate(plan.layers, start=1):
@@ -232,4 +218,9 @@ def _count_lost(
                     remaining = np.bincount(of_node, weights=members)
                     lost += int((remaining == 0).sum())
                     total += len(remaining)
-    return lost, total
+    if not lost:
+        return []
+    return [
+        f"{lost:,} of {total:,} sums lose too many senders to be read: training goes on as if "
+        "none of them had moved (secure_aggregation.dropout, threshold)"
+    ]

@@ -3,7 +3,9 @@
 from m2fdp.core.rooms import Room
 
 ROOM = Room(
+    blocks={"dataset": "m2fdp.sources.config:SourceKeys"},
     datasets={
+        "digits": "m2fdp.sources.digits:digits",
         **dict.fromkeys(
             ("mnist", "fashion_mnist", "emnist_letters", "cifar10", "cifar100"),
             "m2fdp.sources.torchvision:read_torchvision",
@@ -20,6 +22,6 @@ ROOM = Room(
         "log_loss": "m2fdp.sources.metrics:LOG_LOSS",
         "brier": "m2fdp.sources.metrics:BRIER",
     },
+    given={"clients": "m2fdp.sources.table:holders"},
     warned=("m2fdp.sources.run:notes",),
-    blocks={"dataset": "m2fdp.sources.config:TableKeys"},
 )

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from m2fdp.core.config import parse_block
 from m2fdp.core.data.dataset import Dataset, of_unit_norm
 from m2fdp.core.errors import InputError
+from m2fdp.given.loading import parse_block
 from m2fdp.sources.encoding import OTHER, OUTSIDE, encode, lacking
 from m2fdp.sources.schema import Column, Schema
 from m2fdp.sources.table import Table

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from m2fdp.core.blocks import Block, Count, Number
-from m2fdp.core.config import parse_block
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import read_block
+from m2fdp.given.loading import parse_block
+from m2fdp.given.yaml_files import read_block
 
 MOST_CATEGORIES = 1_000
 _WHOLE = re.compile(r"[-+]?[0-9]+\.0+")

@@ -24,6 +24,7 @@ _OF_OUTLINE, _OF_TEXTURE = 4, 6
 _SHIFT, _LOG_SCALE = 0.08, 0.2
 _TEST_SHARE = 6  # training records for each test record
 _AT_A_TIME = 2_000
+_CLASSES = 10
 
 
 def make_synthetic(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
@@ -34,16 +35,16 @@ def make_synthetic(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> D
     height, width, channels = config.shape
     rng = np.random.default_rng(_SEED)
     of_classes = [
-        rng.standard_normal((config.classes, *part), dtype=np.float32) for part in _parts(channels)
+        rng.standard_normal((_CLASSES, *part), dtype=np.float32) for part in _parts(channels)
     ]
     n = config.records + max(1, config.records // _TEST_SHARE)
-    labels = rng.integers(config.classes, size=n)
+    labels = rng.integers(_CLASSES, size=n)
     images = np.empty((n, height, width, channels), dtype=np.uint8)
     for start in range(0, n, _AT_A_TIME):
         drawn = slice(start, min(start + _AT_A_TIME, n))
         mixed = [_mixed(part[labels[drawn]], rng) for part in of_classes]
         images[drawn] = _painted(mixed, (height, width), rng)
-    return Dataset(config.name, images, labels.astype(np.int64), config.records, config.classes)
+    return Dataset(config.name, images, labels.astype(np.int64), config.records, _CLASSES)
 
 
 def _parts(channels: int) -> tuple[tuple[int, ...], ...]:

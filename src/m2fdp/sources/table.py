@@ -10,8 +10,8 @@ import pandas as pd
 
 from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.data.partitioners import stratified_position
-from m2fdp.core.errors import InputError
+from m2fdp.core.data.partitioners import Names, stratified_position
+from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.sources.encoding import Encoded, added, encode, lacking, refused
@@ -147,6 +147,23 @@ def assembled(
         schema=schema,
         groups=groups[order],
     )
+
+
+def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
+    """The numbers (n,) of the devices of the names that records have.
+
+    Raises:
+        InputError: there are none, or a name is no device's.
+    """
+    refuse = partial(InputError, "partition.scheme", "column")
+    if clients is None:
+        raise refuse("the data set names no clients; valid: another scheme, or a table's `client`")
+    device = names.numbers(clients.tolist(), by_name_alone=True)
+    if (device < 0).any():
+        unknown = clients[int(np.argmax(device < 0))]
+        valid = f"valid: {some_of(names.devices)}{did_you_mean(unknown, names.devices)}"
+        raise refuse(f"{unknown} is no device of topology.edges; {valid}")
+    return device
 
 
 def _doubt(schema: Schema) -> str:

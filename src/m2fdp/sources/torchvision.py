@@ -102,13 +102,8 @@ def _source(name: str, datasets: ModuleType) -> _Source:
         case "emnist_letters":
             loader = partial(datasets.EMNIST, split="letters")
             archives = [("EMNIST/raw/gzip.zip", datasets.EMNIST.md5)]
-            kinds = (
-                "train-images-idx3",
-                "train-labels-idx1",
-                "test-images-idx3",
-                "test-labels-idx1",
-            )
-            unpacked = [f"EMNIST/raw/emnist-letters-{kind}-ubyte" for kind in kinds]
+            kinds = "train-images-idx3 train-labels-idx1 test-images-idx3 test-labels-idx1"
+            unpacked = [f"EMNIST/raw/emnist-letters-{kind}-ubyte" for kind in kinds.split()]
         case _:
             loader = datasets.CIFAR10 if name == "cifar10" else datasets.CIFAR100
             archives = [(loader.filename, loader.tgz_md5)]

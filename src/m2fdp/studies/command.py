@@ -27,9 +27,8 @@ from m2fdp.studies import grid, search
 from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
 from m2fdp.studies.order import Order, part_of, read_study
-from m2fdp.studies.procedures import verified_targets
 from m2fdp.studies.report import Findings, findings
-from m2fdp.studies.search import Candidate, Tried
+from m2fdp.studies.search import Candidate, Tried, verified_targets
 from m2fdp.studies.search_report import whole_table
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record
@@ -70,17 +69,17 @@ def study(
     if only and resume:  # nothing is run
         every = tuple(grid.points(setting.study))
         whole = _run(setting, replace(launcher, only_finished=True), every)
-    if whole.run_ids:
+    if whole.runs:
         found = findings(setting.study, _record(setting, whole))
         files = reports.write_report(launcher.folder, order.command, found)
         for file in files:
             mlflow.log_artifact(str(file))
-        reports.save_view(client, parent, whole.run_ids, grid.varied_keys(setting.study))
+        reports.save_view(client, parent, list(whole.runs), grid.varied_keys(setting.study))
         reports.print_report(found, files)
     reasons = _reasons(parent, outcome.failed)
     reports.describe_study(client, parent, setting.study.title, order.command, found, reasons)
     click.echo("Every run in detail: make ui")
-    if failed := len(chosen) - len(outcome.run_ids):
+    if failed := len(chosen) - len(outcome.runs):
         cells = counted(len(chosen), "cell")
         click.echo(f"{failed} of {cells} failed; --resume runs only them.", err=True)
         context.exit(1)
@@ -130,10 +129,9 @@ def _started(project: Path) -> dict[str, tuple[Order, Run]]:
 class Outcome:
     """What became of a study's points, all of them or a part."""
 
-    cells: tuple[grid.Cell, ...]  # those that have finished, in the order of the points
-    run_ids: tuple[str, ...]  # MLflow's ids of their runs
+    # The cells that have finished, in the order of the points, by MLflow's ids of their runs.
+    runs: Mapping[str, grid.Cell]
     failed: Mapping[str, str | None]  # names of the others, with their hashes if they ever ran
-    schedules: grid.Schedules  # that the searches chose
     tried: Sequence[Candidate]
     table: pd.DataFrame  # of `search_table`
     # what runs of the searches have promised, by the hashes of their cells
@@ -170,10 +168,9 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
         click.echo(f"{name}: FAILED, no candidate of its search finished")
     run_ids = launcher.run("cells", cells)
     failed |= {cell.name: cell.hash for cell in cells if cell.hash not in run_ids}
-    cells = [cell for cell in cells if cell.hash in run_ids]
-    ids = tuple(run_ids[cell.hash] for cell in cells)
+    runs = {run_ids[cell.hash]: cell for cell in cells if cell.hash in run_ids}
     table = search.search_table(tried, results, schedules)
-    return Outcome(tuple(cells), ids, failed, schedules, tried, table, guarantees)
+    return Outcome(runs, failed, tried, table, guarantees)
 
 
 def _reasons(parent: Run, failed: Mapping[str, str | None]) -> dict[str, str]:
@@ -196,18 +193,17 @@ def _finished_record(project: Path, order: Order, parent: Run) -> tuple[Study, R
     setting = checked_setting(project, order)
     launcher = Launcher(project, None, order.identity, parent, only_finished=True)
     outcome = _run(setting, launcher, tuple(grid.points(setting.study)))
-    return (setting.study, _record(setting, outcome)) if outcome.run_ids else None
+    return (setting.study, _record(setting, outcome)) if outcome.runs else None
 
 
 def _record(setting: grid.Setting, outcome: Outcome) -> Record:
     """Of the finished cells."""
     names, schedules, guarantees = {}, {}, dict(outcome.guarantees)
-    for cell, run_id in zip(outcome.cells, outcome.run_ids, strict=True):
-        names[run_id] = cell.name
-        choice = grid.choice_of(setting.study, cell.point)
-        schedules[cell.name] = outcome.schedules.get(choice.place, {}) if choice else {}
+    for run_id, cell in outcome.runs.items():
+        names[run_id], schedules[cell.name] = cell.name, cell.schedule
         guarantees[cell.hash] = mlflow.get_run(run_id).data.tags.get("privacy", "")
-    procedures = whole_table(setting.study, outcome.cells, outcome.tried, guarantees)
+    cells = list(outcome.runs.values())
+    procedures = whole_table(setting.study, cells, outcome.tried, guarantees)
     tables = {"search": outcome.table, "procedures": procedures}
     return tracked_record(setting.study, names, schedules, **tables)
 

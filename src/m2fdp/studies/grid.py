@@ -6,21 +6,21 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from m2fdp.adversaries.facts import check_attack
 from m2fdp.claims.frames import ARM, VERSION
-from m2fdp.core.config import Config, essentials, flatten, overlaid, parse_config
-from m2fdp.core.config.loading import in_blocks
+from m2fdp.core.config import Config, essentials, flatten
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
+from m2fdp.given.loading import in_blocks, overlaid, parse_config
 from m2fdp.studies.study import Arm, Grid, Search, Space, Study, Version
 
 if TYPE_CHECKING:
-    from m2fdp.studies.procedures import Counting
+    from m2fdp.selection.accounting import Targets
 
 SEED = "seed"
 MAX_RUNS = 10_000
@@ -41,8 +41,9 @@ class Setting:
     base: Mapping[str, Any]  # the parameters of the environment, nested
     last: Mapping[str, Any]  # parameters that override all others: a scale's
     extra: Mapping[str, Any]  # the command line's, nested; never of a key that varies
-    # What runs of a counted search may spend; None = that of runs that are Gaussian in all.
-    counting: Counting | None = None
+    # From the runs of a counted search, the released ones and the search's share to what they may
+    # spend; None = that of runs that are Gaussian in all, for which no data are read.
+    counting: Callable[[Sequence[Config], Sequence[Config], float], Targets] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Cell:
     config: Config
     pipelines: tuple[str, ...] = ()  # that it runs; none = all that trains and evaluates
     private: bool = True  # whether it adds noise at all
+    schedule: Mapping[str, Any] = field(default_factory=dict)  # that was chosen, dotted
     twin: str = ""  # tells the cell from another arm's of the same configuration
 
     @property
@@ -199,18 +201,14 @@ class Choice:
 
 def choice_of(study: Study, point: Point) -> Choice | None:
     """What chooses the schedule of the point's cell; None where nothing does."""
-    arm = _arm_of(study, point)
-    search = None if point.version is None else study.versions[point.version].search
+    arm, version = study.arms.get(point.arm or ""), study.versions.get(point.version or "")
+    search = None if version is None else version.search
     if arm is None or arm.space is None or search is None or arm.space not in search.spaces:
         return None
     space, counted = search.spaces[arm.space], search.counted
     values = {k: search.at.get(k, v) for k, v in point.values.items() if k != SEED or counted}
     leads = space.schedule_of and choice_of(study, replace(point, arm=space.schedule_of))
     return Choice(search, space, replace(point, values=values), leads or None)
-
-
-def _arm_of(study: Study, point: Point) -> Arm | None:
-    return None if point.arm is None else study.arms[point.arm]
 
 
 def build_cell(
@@ -226,10 +224,9 @@ def build_cell(
         searching: what a search's run sets, dotted. It overrides all else, or records that the
             search is to spare would come back.
     """
-    study, arm = setting.study, _arm_of(setting.study, point)
-    version = study.versions[point.version].parameters if point.version is not None else {}
-    flat: dict[str, Any] = {}
-    layers = [study.parameters, version, {} if arm is None else arm.parameters, point.values]
+    study, flat = setting.study, dict[str, Any]()
+    blocks = study.versions.get(point.version or ""), study.arms.get(point.arm or "")
+    layers = [study.parameters, *(block.parameters for block in blocks if block), point.values]
     for layer in (*layers, schedule, setting.last, setting.extra, searching or {}):
         flat = _over(flat, flatten(dict(layer)))
     for key, remedy in _STUDYS_OWN.items():
@@ -242,7 +239,7 @@ def build_cell(
     plan = check_config(config, frozenset(study.pipelines))
     if "attack" in study.pipelines:
         check_attack(config, plan)
-    return Cell(name, point, overrides, config, tuple(study.pipelines), private=plan.private)
+    return Cell(name, point, overrides, config, tuple(study.pipelines), plan.private, schedule)
 
 
 def _over(flat: Mapping[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:

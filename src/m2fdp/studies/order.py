@@ -16,12 +16,12 @@ from m2fdp.claims.declared import Layout, Panel
 from m2fdp.claims.frames import ARM, VERSION, selecting
 from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.yaml_files import read_value
+from m2fdp.given.yaml_files import read_value
 from m2fdp.studies import grid as grids
 from m2fdp.studies.grid import Point, Setting, points, varied_keys
 from m2fdp.studies.study import SWEEP, Study, load_study, scaled
 
-OVER, SEEDS = "--over", "--seeds"
+OVER, SEEDS, ONLY = "--over", "--seeds", "--only"
 DEFAULT_SEEDS = 3
 _FORM = "give KEY=VALUE|VALUE, such as privacy.epsilon=1|2|4"
 _LOGARITHMIC = 10  # times the least value is the largest: an axis of factors
@@ -140,19 +140,11 @@ def as_yaml(text: str) -> Any:
         return text
 
 
-ONLY = "--only"
-
-
-def _settings() -> Any:
-    """The project's. Kedro sets up its log with this import, which a notebook has no use for."""
-    from kedro.framework.project import settings
-
-    return settings
-
-
 def read_study(project: Path, order: Order) -> tuple[Study, dict[str, Any]]:
     """The study that is meant, and the parameters that override all others of it: a scale's."""
-    settings = _settings()
+    # Kedro sets up its log with this import, which a notebook has no use for.
+    from kedro.framework.project import settings
+
     layer = order.env or settings.CONFIG_LOADER_ARGS["default_run_env"]
     study = order.study(project / settings.CONF_SOURCE, layer)
     grids.check_size(order.name, study)
@@ -190,9 +182,10 @@ def part_of(study: Study, options: Sequence[str]) -> tuple[Point, ...]:
 def check_order(project: Path, order: Order, only: Sequence[str]) -> None:
     """Refuse what `kedro study` would refuse for its words alone, of cells under the schedules that
     are tried first."""
+    from kedro.framework.project import settings
+
     study, last = read_study(project, order)
     part_of(study, only)
-    settings = _settings()
     loader = settings.CONFIG_LOADER_CLASS(
         str(project / settings.CONF_SOURCE), order.env or study.env, **settings.CONFIG_LOADER_ARGS
     )

@@ -40,6 +40,7 @@ from m2fdp.studies.tracked_runs import Record, expected_runs, one_run_an_arm
 REPORT, FIGURE = "report.md", "comparison.png"
 _MOST_LISTED = 500  # runs; MLflow takes 20,000 characters of a view
 _MOST_FAILED = 10  # cells that are told with their reasons
+_PAIRS = "Paired differences"
 
 
 @dataclass(frozen=True)
@@ -140,10 +141,12 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
     """Report on the runs in `folder`: tables, figure, claims, and last `report.md`, which has all;
     returns the files."""
     study, record = found.study, found.record
-    files = [_write(folder / "comparison.csv", found.table)]
-    files.append(_write(folder / "comparison.md", to_markdown(found.table)))
-    parts = [f"# {study.title}\n", f"```\n{command}\n```\n"]
-    parts.append(f"{found.progress}; {found.run_time}.\n")
+    files = [
+        _write(folder / "comparison.csv", found.table),
+        _write(folder / "comparison.md", to_markdown(found.table)),
+    ]
+    how_far = f"{found.progress}; {found.run_time}.\n"
+    parts = [f"# {study.title}\n", f"```\n{command}\n```\n", how_far]
     figures = {"comparison": (study.title, found.figure)}
     if (board := found.board) is not None:
         figures["board"] = ("What is reconstructed", board)
@@ -165,19 +168,26 @@ def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...
 
 def tables(results: Findings, level: str, *, pairs: bool) -> Iterator[str]:
     """What the runs say, in Markdown: comparison, measures, verdicts, how schedules were chosen."""
-    record = results.record
     yield to_markdown(results.table)
     if results.measures is not None:
         yield measures_to_markdown(results.measures, results.study.table)
-    if pairs and len(results.pairs):
-        yield from (f"{level} Paired differences\n", claim_tables.pairs_markdown(results.pairs))
-    if results.judged is not None:
-        yield f"{level} {claim_tables.heading(results.judged)}\n"
-        yield claim_tables.to_markdown(results.judged)
+    for heading, text in _sections(results).items():
+        if pairs or heading != _PAIRS:
+            yield from (f"{level} {heading}\n", text)
+
+
+def _sections(found: Findings) -> dict[str, str]:
+    """What else there is to say, in Markdown, by its heading."""
+    sections, record = {}, found.record
+    if len(found.pairs):
+        sections[_PAIRS] = claim_tables.pairs_markdown(found.pairs)
+    if found.judged is not None:
+        sections[claim_tables.heading(found.judged)] = claim_tables.to_markdown(found.judged)
     if len(record.search):
-        yield from (f"{level} How schedules were chosen\n", search_markdown(record.search))
+        sections["How schedules were chosen"] = search_markdown(record.search)
     if len(record.procedures):
-        yield from (f"{level} ε of the whole procedure\n", whole_markdown(record.procedures))
+        sections["ε of the whole procedure"] = whole_markdown(record.procedures)
+    return sections
 
 
 def _write(path: Path, content: pd.DataFrame | str) -> Path:
@@ -242,12 +252,10 @@ def describe_study(
             to_markdown(found.table).rstrip(),
             picture(run_id, FIGURE, title),
         ]
-        if (judged := found.judged) is not None:
-            verdicts = claim_tables.to_markdown(judged).rstrip()
-            sections.append(f"## {claim_tables.heading(judged)}\n\n{verdicts}")
-        if len(found.pairs):
-            table_of_pairs = claim_tables.pairs_markdown(found.pairs).rstrip()
-            sections.append(f"## Paired differences\n\n{table_of_pairs}")
+        texts = _sections(found)
+        first = [] if found.judged is None else [claim_tables.heading(found.judged)]
+        shown = (heading for heading in (*first, _PAIRS) if heading in texts)
+        sections = [f"## {heading}\n\n{texts[heading].rstrip()}" for heading in shown]
     parts.append(f"```\n{command}\n```")
     for section in sections:  # as far as there is room
         if len("\n\n".join([*parts, section])) <= LONGEST:

@@ -10,27 +10,23 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from m2fdp.core.config import DatasetConfig
+from m2fdp.core.config import Config, DatasetConfig
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 from m2fdp.core.own_code import is_own
-from m2fdp.studies.grid import (
-    SEED,
-    Cell,
-    Choice,
-    Point,
-    Schedules,
-    Setting,
-    build_cell,
-    choice_of,
-    points,
-)
+from m2fdp.core.privacy.ledger import Ledger
+from m2fdp.experiment import Experiment
+from m2fdp.selection.accounting import Procedure, Targets, split_target
+from m2fdp.studies import grid
+from m2fdp.studies.grid import Cell, Choice, Point, Schedules, Setting
 from m2fdp.studies.launcher import search_runs
-from m2fdp.studies.procedures import if_gaussian
 from m2fdp.studies.study import Grid
 
 
@@ -44,6 +40,9 @@ class Tried(NamedTuple):
 # By the hash of a cell.
 Results = Mapping[str, Tried]
 SEARCHING = {"stage": "search"}  # a tag of runs that only serve a choice
+# Where all is too much together, shifts get less by what is too much, and by this besides.
+_MARGIN = 0.998
+_MOST_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def next_candidates(
 ) -> tuple[Candidate, ...]:
     """The candidates of all choices that nothing was tried for yet and that wait for no other."""
     waiting: dict[str, Choice] = {}
-    for choice in filter(None, (choice_of(setting.study, point) for point in chosen)):
+    for choice in filter(None, (grid.choice_of(setting.study, point) for point in chosen)):
         for each in filter(None, (choice.leader, choice)):
             waiting.setdefault(each.place, each)
     done = {candidate.choice.place for candidate in tried}
@@ -171,7 +170,7 @@ def check_none_else(setting: Setting, candidates: Sequence[Candidate]) -> None:
 
     # Only some of the study's points may be due, and the others have candidates of their own.
     if others(candidates) and (
-        names := others(next_candidates(setting, tuple(points(setting.study)), {}, ()))
+        names := others(next_candidates(setting, tuple(grid.points(setting.study)), {}, ()))
     ):
         problem = (
             f"counts the candidates that there are now, and {counted(len(names), 'run')} of this "
@@ -189,7 +188,7 @@ def _candidates(setting: Setting, choice: Choice, schedules: Schedules) -> Itera
             return
         start = schedules[choice.leader.place]
     to_try = choice.schedules(start)
-    own = build_cell(setting, point.name, point, to_try[0])
+    own = grid.build_cell(setting, point.name, point, to_try[0])
     # Who promises nothing has nothing to spare, and gets the best for the study's own records.
     searching = search.parameters if own.private else {}
     over = search.over if own.private else {}
@@ -223,11 +222,11 @@ def _tried(
     }
     others = [dict(zip(over, values, strict=True)) for values in itertools.product(*over.values())]
     point = choice.point
-    seeds = choice.search.seeds or [point.values.get(SEED, setting.base["seed"])]
+    seeds = choice.search.seeds or [point.values.get(grid.SEED, setting.base["seed"])]
     for seed, (place, other) in itertools.product(seeds, enumerate(others)):
-        at = replace(point, values={**point.values, SEED: seed})
+        at = replace(point, values={**point.values, grid.SEED: seed})
         name = f"search/{at.name}-{number}" + (f".{place}" if over else "")
-        yield build_cell(setting, name, at, schedule, {**searching, **other, **held_out})
+        yield grid.build_cell(setting, name, at, schedule, {**searching, **other, **held_out})
 
 
 def _within_target(
@@ -238,8 +237,12 @@ def _within_target(
     for number, schedule in enumerate(to_try, start=1):
         cells = _tried(setting, choice, schedule, number, searching, {})
         searched += [cell.config for cell in cells]
-        released.append(build_cell(setting, point.name, point, schedule).config)
-    targets = (setting.counting or if_gaussian)(searched, released, choice.search.share)
+        released.append(grid.build_cell(setting, point.name, point, schedule).config)
+    if setting.counting is not None:
+        targets = setting.counting(searched, released, choice.search.share)
+    else:
+        privacy = released[0].privacy
+        targets = split_target(privacy.epsilon, privacy.delta, len(searched), choice.search.share)
     return (
         [{**schedule, "privacy.epsilon": targets.released} for schedule in to_try],
         {**searching, "privacy.epsilon": targets.searched},
@@ -259,3 +262,63 @@ def _may_share(one: DatasetConfig, other: DatasetConfig) -> bool:
 
 def _text(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def procedure_of(released: Config, searched: Sequence[Config]) -> Procedure:
+    """The procedure of these configurations' runs; an `InputError` where a run can't be."""
+    return Procedure(_ledger_of(released), tuple(map(_ledger_of, searched)))
+
+
+def verified_targets(
+    searched: Sequence[Config], released: Sequence[Config], share: float
+) -> Targets:
+    """What a search and the run that it chooses may spend, so that together they keep epsilon by
+    their ledgers, whichever is released.
+
+    Args:
+        searched: the configuration of each run of the search, with the target of the whole.
+        released: the configuration of the released run under each schedule that may be chosen.
+        share: the search's part of the squared shift.
+
+    Raises:
+        InputError: data that can't be had, or no such targets.
+    """
+    privacy, factor = released[0].privacy, 1.0
+    for _ in range(_MOST_TRIES):
+        found = split_target(privacy.epsilon, privacy.delta, len(searched), share, factor)
+        ledgers = tuple(_ledger_of(_towards(each, found.searched)) for each in searched)
+        whole = max(
+            Procedure(_ledger_of(_towards(each, found.released)), ledgers).verified()
+            for each in released
+        )
+        if whole <= privacy.epsilon:
+            return found
+        factor *= _MARGIN * privacy.epsilon / whole
+    raise InputError(
+        "search.counted",
+        True,
+        f"finds no noise for which {len(searched)} runs and the released one keep "
+        f"privacy.epsilon: {privacy.epsilon:g} together; try fewer schedules, or full batches",
+    )
+
+
+def _towards(config: Config, epsilon: float) -> Config:
+    """The configuration with another target."""
+    privacy = config.privacy.model_copy(update={"epsilon": epsilon})
+    return config.model_copy(update={"privacy": privacy})
+
+
+def _ledger_of(config: Config) -> Ledger:
+    return _ledger_of_text(config.model_dump_json())
+
+
+@cache  # checks, searches and reports ask for the same ones
+def _ledger_of_text(text: str) -> Ledger:
+    config = Config.model_validate_json(text)
+    dataset = _dataset(config.dataset.model_dump_json())
+    return Experiment.from_config(config, dataset).calibrate().mechanism.ledger
+
+
+@cache
+def _dataset(text: str) -> Dataset:
+    return load_dataset(DatasetConfig.model_validate_json(text))

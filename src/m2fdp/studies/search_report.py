@@ -12,8 +12,7 @@ from m2fdp.claims.measures import MEASURES
 from m2fdp.core.formatting import counted, lowest, verified
 from m2fdp.reporting.tables import markdown
 from m2fdp.studies.grid import Cell, choice_of
-from m2fdp.studies.procedures import procedure_of
-from m2fdp.studies.search import Candidate
+from m2fdp.studies.search import Candidate, procedure_of
 from m2fdp.studies.study import Study
 
 _OF_OWN_RECORDS = (
@@ -145,17 +144,12 @@ def whole_table(
 
     Rows whose search is counted name observers; others have one, of whomever the study distrusts.
     """
-    rows = pd.DataFrame(
-        [row for cell in cells for row in _rows(study, cell, tried, guarantees)],
-        columns=[*_OF_PROCEDURE, "epsilon_released", "epsilon", "guarantee_released", "guarantee"],
-    )
-    groups = rows.groupby(_OF_PROCEDURE, sort=False, dropna=False)
-    return groups.agg(
-        epsilon_released=("epsilon_released", "max"),
-        epsilon=("epsilon", "max"),
-        guarantee_released=("guarantee_released", lowest),
-        guarantee=("guarantee", lowest),
-    ).reset_index()
+    over_seeds: dict[str, Any] = {"epsilon_released": "max", "epsilon": "max"}
+    over_seeds |= {"guarantee_released": lowest, "guarantee": lowest}
+    rows = [row for cell in cells for row in _rows(study, cell, tried, guarantees)]
+    table = pd.DataFrame(rows, columns=[*_OF_PROCEDURE, *over_seeds])
+    groups = table.groupby(_OF_PROCEDURE, sort=False, dropna=False)
+    return groups.agg(over_seeds).reset_index()
 
 
 def _rows(

@@ -11,10 +11,10 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from m2fdp.claims.declared import Claim, Layout
 from m2fdp.core.blocks import Block, spelled
-from m2fdp.core.config import flatten, overlaid
-from m2fdp.core.config.loading import refusal
+from m2fdp.core.config import flatten
 from m2fdp.core.errors import InputError, among
-from m2fdp.core.yaml_files import read_block
+from m2fdp.given.loading import overlaid, refusal
+from m2fdp.given.yaml_files import read_block
 
 BASE_ENV = "base"
 SWEEP = "sweep"  # a study that has no file

@@ -19,23 +19,13 @@ from m2fdp.claims.declared import OVER_A_RUN, TrendClaim
 from m2fdp.claims.frames import ARM, HISTORY_COLUMNS, RUN_COLUMNS, TAGS, select_runs, swept_columns
 from m2fdp.claims.measures import MEASURES, tracked
 from m2fdp.claims.measuring import measure_runs, to_target
+from m2fdp.core import metrics
 from m2fdp.core.blocks import NO_RESULT
 from m2fdp.core.config import Config, flatten, marked
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
-from m2fdp.core.metrics import (
-    ACCURACY,
-    COMPARED,
-    DELAY,
-    ENERGY,
-    EPSILON_VERIFIED,
-    EVALUATED,
-    KEY,
-    LOSS,
-    OWN,
-    names_of,
-    own_metrics,
-)
+from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, LOSS, OWN, names_of
+from m2fdp.own.metrics import own_metrics
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
 from m2fdp.studies.grid import Cell, keys_by_seed, varied_keys
@@ -112,7 +102,7 @@ def tracked_record(
     """
     ids = list(names)
     runs = load_runs(ids, varied_keys(study), keys_by_seed(study))
-    history, known = _history(runs), load_metrics(ids)
+    history, known = load_history(runs), load_metrics(ids)
     measured = measure_runs(runs, history, load_decisions(ids), study.target_accuracy, known)
     shown = {*measures_of(study), *(name for name in OWN if measured[name].notna().any())}
     kept = [name for name in measured if name in runs or name in shown]
@@ -169,22 +159,23 @@ def load_runs(
     """
     swept = swept_columns(varied, ())
     runs = _comparable(run_ids, swept, by_seed)
-    metrics = names_of(COMPARED)
+    numbers = names_of(metrics.COMPARED)
     rows = [
         {
             "algorithm": run.data.tags["algorithm"],
             "seed": int(run.data.tags["seed"]),
             "role": run.data.tags["role"],
             "privacy": run.data.tags["privacy"],
-            **{name: run.data.metrics.get(name) for name in metrics},
-            EPSILON_VERIFIED.name: promised_epsilon(run.data.metrics),  # `privacy` says which it is
+            **{name: run.data.metrics.get(name) for name in numbers},
+            # `privacy` says which it is.
+            metrics.EPSILON_VERIFIED.name: promised_epsilon(run.data.metrics),
             **{key: _value(run, key) for key in swept},
         }
         for run in runs
     ]
     index = pd.Index([run.info.run_id for run in runs], name="run_id")
     table = pd.DataFrame(rows, index=index, columns=[*RUN_COLUMNS, *swept])
-    return _with_numbers(table.astype(dict.fromkeys(metrics, float)), swept)
+    return _with_numbers(table.astype(dict.fromkeys(numbers, float)), swept)
 
 
 def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
@@ -196,18 +187,11 @@ def differing(run_ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({key for runs in by_algorithm.values() for key in _apart(runs)}))
 
 
-def load_history(
-    run_ids: Iterable[str], varied: Sequence[str] = (), by_seed: Collection[str] = ()
-) -> pd.DataFrame:
-    """The evaluated rounds of the runs that `load_runs` returns, one row a run and round:
-    `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and columns of `varied`."""
-    return _history(load_runs(run_ids, varied, by_seed))
-
-
-def _history(runs: pd.DataFrame) -> pd.DataFrame:
-    """The evaluated rounds of rows of `load_runs`, in their order."""
+def load_history(runs: pd.DataFrame) -> pd.DataFrame:
+    """The evaluated rounds of rows of `load_runs`, in their order, one row a run and round:
+    `m2fdp.claims.frames.HISTORY_COLUMNS`, the users' own metrics, and what tells runs apart."""
     swept = swept_columns(runs.columns, RUN_COLUMNS)
-    rounds = _by_round(list(runs.index), (*names_of(EVALUATED), *OWN))
+    rounds = _by_round(list(runs.index), (*names_of(metrics.EVALUATED), *OWN))
     history = runs[["algorithm", "seed", *swept]].reset_index().merge(rounds, on="run_id")
     return history[[*HISTORY_COLUMNS, *OWN, *swept]]
 
@@ -227,8 +211,8 @@ def load_decisions(run_ids: Iterable[str]) -> pd.DataFrame:
         run_id, round and the measures that are means of them: K, the local steps, and the devices
         that take part below each trusted and each untrusted node of layer 1.
     """
-    metrics = {metric: name for name, metric in tracked(of_rounds=True).items()}
-    return _by_round(list(dict.fromkeys(run_ids)), tuple(metrics)).rename(columns=metrics)
+    measures = {metric: name for name, metric in tracked(of_rounds=True).items()}
+    return _by_round(list(dict.fromkeys(run_ids)), tuple(measures)).rename(columns=measures)
 
 
 def load_metrics(run_ids: Iterable[str]) -> pd.DataFrame:
@@ -347,7 +331,7 @@ def _finished(run_ids: Iterable[str]) -> list[Run]:
         and (ACCURACY.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags)
     ]
     for run in finished:  # so that tables know how their own metrics are written
-        own_metrics(literal_eval(run.data.params.get(KEY, "[]")))
+        own_metrics(literal_eval(run.data.params.get(metrics.KEY, "[]")))
     if not finished:
         remedy = "no finished run is among them; `kedro study quickstart` makes some"
         raise InputError("runs", "(none)", remedy)

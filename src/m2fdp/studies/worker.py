@@ -106,19 +106,10 @@ def _run(job: Job) -> str:
 
 def _unfinished_run(job: Job) -> str | None:
     """The run to go on with: begun by this study, cut off, and kept by a checkpoint."""
-    import mlflow
-
-    # A study that is started anew has another parent.
-    filters = [f"tags.`{key}` = '{job.tags[key]}'" for key in (PARENT_TAG, "cell_hash")]
-    filters.append("attributes.status != 'FINISHED'")
-    client = mlflow.MlflowClient()
-    begun = client.search_runs([job.experiment_id], " and ".join(filters))
-    if not begun:
-        return None
     from kedro.framework.project import settings
 
-    from m2fdp.core.config import parse_config
     from m2fdp.core.errors import InputError
+    from m2fdp.given.loading import parse_config
     from m2fdp.pipelines.cells import find_unfinished
 
     loader = settings.CONFIG_LOADER_CLASS(
@@ -132,7 +123,9 @@ def _unfinished_run(job: Job) -> str | None:
         run = find_unfinished(folder, parse_config(loader["parameters"]), job.tracking_uri).run
     except InputError:
         return None
-    return run.info.run_id if run.info.run_id in {each.info.run_id for each in begun} else None
+    # A study that is started anew has another parent.
+    own = all(run.data.tags.get(key) == job.tags[key] for key in (PARENT_TAG, "cell_hash"))
+    return run.info.run_id if own else None
 
 
 @dataclass

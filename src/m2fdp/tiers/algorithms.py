@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 from pydantic import Field
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.blocks import Block, Decay, Positive
 from m2fdp.core.engine.rules import Rules, ServerRule, TakeAggregate, Yogi
 from m2fdp.core.topology.builders import star

@@ -3,11 +3,10 @@
 Weights and wall clocks are never read: all times of a run are known before it is trained (D eq. 5).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from math import nan
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,20 +18,19 @@ from m2fdp.core.models.checks import Shape
 from m2fdp.core.streams import generator
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.tiers.config import ClockConfig
-from m2fdp.tiers.split_models import SplitModel, build_split_model, trained_tensors
+from m2fdp.tiers.split_models import SplitModel, build_split_model, count_numbers
 
 GIGA = 1e9
-# float32.
-BYTES_PER_NUMBER = 4
+# Of a float32, and of a record's label, which is sent with its activations.
+BYTES_PER_NUMBER, LABEL_BYTES = 4, 8.0
 # D A.5 splits the global model after md2 for SplitFed.
 SPLITFED_MODULES = 2
 # md1 has no gradient in its input, so that a forward pass is half of its FLOPs; a third of others'.
 _FORWARD_OF_FIRST, _FORWARD = 1 / 2, 1 / 3
-# D's images and classes, CIFAR-10's.
-CIFAR_SHAPE, CIFAR_CLASSES = (3, 32, 32), 10
+CIFAR_SHAPE, CIFAR_CLASSES = (3, 32, 32), 10  # D's
 # Batch norm asks for two numbers a channel at least, which one record of one pixel would not have.
 _COUNTED_RECORDS = 2
-# D's code slows a client of so many CPUs down by so much against its own GPU.
+# By how much D's code slows a client of so many CPUs down against its own GPU.
 _CPUS = np.array([0.1, 0.2, 1.0, 2.0, 4.0])
 _SLOW_DOWNS = np.array([250.0, 130.0, 34.0, 20.0, 16.0])
 _BYTES = {"mebibyte": 2.0**20, "megabit": 1e6 / 8}
@@ -47,8 +45,7 @@ class ModuleCosts:
         flops: (n,), with those of the gradient in the input, except for md1, whose input is data.
         numbers: (n,) parameters, and running means and variances of batch norm.
         outputs: (n,) numbers of a record that the module gives.
-        head_flops: (n − 1,).
-        head_numbers: (n − 1,).
+        head_flops, head_numbers: (n − 1,).
         small_flops: FLOPs of the small network that FedGKT's clients have behind md1; NaN where
             that is not counted.
     """
@@ -85,29 +82,22 @@ class TierCosts:
         return len(self.modules)
 
 
-def tier_costs(
-    costs: ModuleCosts, n_tiers: int, label_bytes: float, whole_model: bool = False
-) -> TierCosts:
-    """The last M tiers of all (D Table 11).
-
-    Args:
-        label_bytes: bytes of a record's label, sent with its activations.
-        whole_model: one tier more, beyond D, in which the client trains everything, sends
-            nothing but its model, and needs no head.
-    """
+def tier_costs(costs: ModuleCosts, n_tiers: int, whole_model: bool = False) -> TierCosts:
+    """The last M tiers of all (D Table 11). The `whole_model` is one tier more, beyond D, in which
+    the client trains everything, sends nothing but its model, and needs no head."""
     n_cuts = len(costs.head_flops)
     if not 1 <= n_tiers <= n_cuts:
         raise ValueError(f"1 to {n_cuts} tiers, not {n_tiers}")
-    return costs_of_cuts(costs, np.arange(n_cuts - n_tiers, n_cuts + whole_model) + 1, label_bytes)
+    return costs_of_cuts(costs, np.arange(n_cuts - n_tiers, n_cuts + whole_model) + 1)
 
 
-def costs_of_cuts(costs: ModuleCosts, cuts: np.ndarray, label_bytes: float) -> TierCosts:
+def costs_of_cuts(costs: ModuleCosts, cuts: np.ndarray) -> TierCosts:
     """Of tiers that are cut after these modules (M,); after the last = the whole model."""
     flops, numbers = np.cumsum(costs.flops), np.cumsum(costs.numbers)
     head_flops, head_numbers = (
         np.append(each, 0)[cuts - 1] for each in (costs.head_flops, costs.head_numbers)
     )
-    sent = BYTES_PER_NUMBER * costs.outputs[cuts - 1] + label_bytes
+    sent = BYTES_PER_NUMBER * costs.outputs[cuts - 1] + LABEL_BYTES
     return TierCosts(
         cuts,
         flops[cuts - 1] + head_flops,
@@ -119,26 +109,24 @@ def costs_of_cuts(costs: ModuleCosts, cuts: np.ndarray, label_bytes: float) -> T
 
 def fedavg_costs(costs: ModuleCosts) -> TierCosts:
     """One tier: the client trains the whole model."""
-    return costs_of_cuts(costs, np.array([len(costs.flops)]), 0.0)
+    return costs_of_cuts(costs, np.array([len(costs.flops)]))
 
 
-def splitfed_costs(costs: ModuleCosts, label_bytes: float) -> TierCosts:
+def splitfed_costs(costs: ModuleCosts) -> TierCosts:
     """One tier without a head, cut after md2 (D A.5): activations up, their gradients down."""
     client, server = np.split(costs.flops, [SPLITFED_MODULES])
-    sent = 2 * BYTES_PER_NUMBER * costs.outputs[SPLITFED_MODULES - 1] + label_bytes
+    sent = 2 * BYTES_PER_NUMBER * costs.outputs[SPLITFED_MODULES - 1] + LABEL_BYTES
     model_bytes = BYTES_PER_NUMBER * costs.numbers[:SPLITFED_MODULES].sum()
     return _one_tier(SPLITFED_MODULES, client.sum(), server.sum(), sent, model_bytes)
 
 
-def fedgkt_costs(costs: ModuleCosts, label_bytes: float, epochs: int = 1) -> TierCosts:
-    """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020).
-
-    A client trains for some epochs, then passes over its records once more for what it sends:
-    activations, labels and scores, and is sent scores. No model travels.
-    """
+def fedgkt_costs(costs: ModuleCosts, epochs: int = 1) -> TierCosts:
+    """One tier: md1 and a small network at the client, the rest at the server (He et al. 2020). A
+    client trains, passes over its records once more for what it sends (activations, labels and
+    scores), and is sent scores. No model travels."""
     client = epochs * (costs.flops[0] + costs.small_flops)
     client += _FORWARD_OF_FIRST * costs.flops[0] + _FORWARD * costs.small_flops
-    sent = BYTES_PER_NUMBER * (costs.outputs[0] + 2 * costs.outputs[-1]) + label_bytes
+    sent = BYTES_PER_NUMBER * (costs.outputs[0] + 2 * costs.outputs[-1]) + LABEL_BYTES
     return _one_tier(1, client, costs.flops[1:].sum(), sent, 0.0)
 
 
@@ -161,23 +149,19 @@ def module_costs(model: SplitModel, small: SplitModel | None = None) -> ModuleCo
             head_flops.append(_step_flops(model.heads[str(number)], features)[0])
         if number == 1 and small is not None:
             small_flops = _step_flops(small.heads["1"], features)[0]
-    numbers, head_numbers = _n_numbers(model.modules), _n_numbers(model.heads.values())
-    return ModuleCosts(
-        np.array(flops),
-        np.array(numbers),
-        np.array(outputs),
-        np.array(head_flops),
-        np.array(head_numbers),
-        small_flops,
+    numbers, head_numbers = (
+        np.array([count_numbers(each) for each in modules])
+        for modules in (model.modules, model.heads.values())
     )
+    by_module = np.array(flops), numbers, np.array(outputs)
+    return ModuleCosts(*by_module, np.array(head_flops), head_numbers, small_flops)
 
 
 @cache
 def resnet_costs(depth: int, width: int) -> ModuleCosts:
     """Of D's scheme at that depth and width, on D's images."""
-    return counted_costs(
-        ModelConfig(name="resnet", depth=depth, width=width), CIFAR_SHAPE, CIFAR_CLASSES
-    )
+    config = ModelConfig.model_validate({"name": "resnet", "depth": depth, "width": width})
+    return counted_costs(config, CIFAR_SHAPE, CIFAR_CLASSES)
 
 
 def counted_costs(config: ModelConfig, shape: Shape, n_classes: int) -> ModuleCosts:
@@ -196,10 +180,6 @@ def _step_flops(module: nn.Module, features: Tensor) -> tuple[float, Tensor]:
         output.sum().backward()
     module.zero_grad(set_to_none=True)
     return counter.get_total_flops() / len(features), output.detach().requires_grad_()
-
-
-def _n_numbers(modules: Iterable[nn.Module]) -> list[int]:
-    return [sum(t.numel() for t in trained_tensors(module).values()) for module in modules]
 
 
 @dataclass(frozen=True)
@@ -237,7 +217,7 @@ class Clients:
 def clients_of(config: ClockConfig, records: np.ndarray, profiles: np.ndarray) -> Clients:
     """Clients by their places (K,) in the list of profiles."""
     cpus, rates = np.array(config.profiles).T
-    return Clients(records, cpus[profiles], bytes_per_second(rates[profiles], config.rate_unit))
+    return Clients(records, cpus[profiles], rates[profiles] * _BYTES[config.rate_unit])
 
 
 def round_times(
@@ -262,17 +242,10 @@ def slowness(cpus: np.ndarray) -> np.ndarray:
     return np.exp(np.interp(np.log(measured), np.log(_CPUS), relative)) * (measured / cpus)
 
 
-def bytes_per_second(rates: np.ndarray, unit: Literal["mebibyte", "megabit"]) -> np.ndarray:
-    """Of rates in MiB/s or Mbit/s."""
-    return rates * _BYTES[unit]
-
-
 def draw_profiles(config: ClockConfig, n_clients: int, rounds: int, seed: int) -> np.ndarray:
-    """The profile, by its place in the list, of every client in every round.
-
-    At the start each profile has its share of the clients, in their order; at every switch a
-    share of the clients draws one anew, uniformly (D Sec. 4.1): (R, K) int64.
-    """
+    """The profile of every client in every round, by its place in the list: (R, K) int64. At the
+    start each profile has its share of the clients, in their order; at every switch a share of the
+    clients draws one anew, uniformly (D Sec. 4.1)."""
     n_profiles = len(config.profiles)
     present = np.arange(n_clients) * n_profiles // n_clients
     n_switching = round(config.switch_share * n_clients)

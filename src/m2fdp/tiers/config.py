@@ -29,14 +29,9 @@ READERS: dict[str, Callable[[Any], bool]] = {
     OWN_LOSSES: lambda run: _way(run) is not None and _way(run).tiered,
     SPLITTING: lambda run: run.network.splits is not None,
 }
-# Deeper ones take longer to count than to describe.
-_DEEPEST = 1010
-# The tiers of D's Table 2.
-_PAPER_TIERS = 6
-
-
-# The model that is trained itself.
-TRAINED = "trained"
+_DEEPEST = 1010  # layers; deeper ones take longer to count than to describe
+_PAPER_TIERS = 6  # of D's Table 2
+TRAINED = "trained"  # the model that is trained itself
 
 
 def _model(name: str) -> str:
@@ -176,8 +171,6 @@ class ClockConfig(Block):
     """Rounds between two changes of profiles; null = none."""
     # Share of the clients that then draw a new profile (D Sec. 4.1).
     switch_share: ClassVar[float] = 0.3
-    # Of a record's label, sent with its activations.
-    label_bytes: ClassVar[float] = 8.0
 
     @property
     def depth(self) -> int:

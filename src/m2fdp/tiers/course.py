@@ -17,12 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from m2fdp.core.config import Config, ResourcesConfig
+from m2fdp.core.config import Config
 from m2fdp.core.engine.training import Decision, Progress, RoundPolicy, RoundRecord
 from m2fdp.core.privacy.mechanisms import LockStep
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import generator
 from m2fdp.core.topology.network import Network
+from m2fdp.costs.config import ResourcesConfig
 from m2fdp.costs.resources import Cost, Links, round_costs, watts
 from m2fdp.tiers.clock import (
     ModuleCosts,
@@ -34,7 +35,7 @@ from m2fdp.tiers.clock import (
     round_times,
 )
 from m2fdp.tiers.config import TRAINED, ClockConfig, PlateauConfig, TieringConfig
-from m2fdp.tiers.plan import World, oracle_of, seconds_of, timed
+from m2fdp.tiers.plan import oracle_of, seconds_of, timed, world_of
 from m2fdp.tiers.scheduler import ABSENT, Scheduled, schedule
 from m2fdp.tiers.ways import Way
 
@@ -87,25 +88,14 @@ def clock_costs(clock: ClockConfig, trained: ModuleCosts) -> ModuleCosts:
 def plan_course(
     config: Config, way: Way, trained: ModuleCosts, sizes: np.ndarray, present: np.ndarray
 ) -> TierCourse:
-    """The course of a run in epochs.
-
-    A profile and the noise are those of a client, whatever trains; one seed has one world.
-
-    Args:
-        trained: modules of the model that is trained.
-        sizes: int64 (K,), the clients' records.
-        present: bool (R, K), who takes part.
-    """
+    """The course of a run in epochs: of the `trained` model's modules, the numbers of the clients'
+    records, int64 (K,), and who takes part, bool (R, K). Profiles and noise are the seed's,
+    whatever trains."""
     clock, tiering, resources = config.clock, config.tiering, config.resources
-    training, (rounds, n_clients) = config.training, present.shape
+    training = config.training
     # An epoch more computes, and sends activations, once more.
     epochs = training.local_epochs if way.averaged else 1
-    world = World(
-        sizes * float(epochs),
-        draw_profiles(clock, n_clients, rounds, config.seed),
-        draw_noise(clock.noise, n_clients, rounds, config.seed),
-        present,
-    )
+    world = world_of(clock, config.seed, sizes * float(epochs), present)
     modules = clock_costs(clock, trained)
     of_tiers = way.costs(modules, clock, tiering, training.local_epochs)
     oracle = seconds_of(way, oracle_of(tiering), clock, modules, world) if way.tiered else None
@@ -165,10 +155,8 @@ def plan_tree_tiers(
 
     Args:
         costs: tiers 1 … n of the model that is billed, and the whole of it.
-        network: nodes, whose `splits` says which devices may split; others have the whole model.
-        lock_step: which devices step together.
+        network: its `splits` say which devices may split; others have the whole model.
         minibatches: float64 (N_L,), the expected records of a device's local step.
-        plans: the rounds t = 1…T.
     """
     n_devices, rounds = len(minibatches), len(plans)
     order = generator(seed, "profile-order").permutation(n_devices)
@@ -205,9 +193,7 @@ def plan_tree_tiers(
 def tree_course(
     tiers: TreeTiers, links: Sequence[Links], plans: Sequence[RoundPlan], config: ResourcesConfig
 ) -> TierCourse:
-    """What the rounds cost, and what is told of them: devices, then servers' links, by those
-    of each network. A device's energy is its radio's and, of a local step's, its part of the FLOPs.
-    """
+    """What the rounds cost, and what is told of them: devices, then the links of servers."""
     costs, logged = [], []
     for number, servers in enumerate(round_costs(links, plans, Links.servers)):
         took = tiers.took[number]
@@ -223,9 +209,8 @@ def _choices(
     tiering: TieringConfig, n_cuts: int, network: Network
 ) -> tuple[np.ndarray, np.ndarray]:
     """The tiers that each device may be in, bool (N_L, n + 1), and where it starts, (N_L,)."""
-    splits = np.zeros(network.tree.n_devices, dtype=bool)
-    if network.splits is not None:
-        splits = network.splits
+    nobody = np.zeros(network.tree.n_devices, dtype=bool)
+    splits = nobody if network.splits is None else network.splits
     fewest = n_cuts - min(tiering.tiers, n_cuts)  # cuts below the lowest of the M highest
     tiers = np.arange(1, n_cuts + 2)
     of_splits = (tiers > fewest) & ((tiers <= n_cuts) | tiering.whole_model)

@@ -14,9 +14,9 @@ from m2fdp.tiers.clock import (
     RoundTimes,
     TierCosts,
     clients_of,
+    costs_of_cuts,
     draw_noise,
     draw_profiles,
-    fedavg_costs,
     resnet_costs,
     round_times,
     tier_costs,
@@ -51,14 +51,8 @@ class World:
 
 @dataclass(frozen=True)
 class TierPlan:
-    """All (R,) or (R, K).
-
-    Attributes:
-        tiers: 1 … M; -1 = absent.
-        seconds: what the round takes.
-        oracle: what it would take, had its times been known before.
-        baselines: what a round of each of `BASELINES` takes the same clients, by name.
-    """
+    """Tiers (R, K), 1 … M, -1 = absent; and what each round takes, (R,): by these tiers, had its
+    times been known before (`oracle`), and by each of `BASELINES` the same clients."""
 
     tiers: np.ndarray
     seconds: np.ndarray
@@ -75,12 +69,8 @@ class TierPlan:
 def draw_world(
     config: ClockConfig, seed: int, rounds: int, clients: int, share: float = 1.0
 ) -> World:
-    """Profiles, noise and who takes part, all keyed by the seed; equally many records each.
-
-    Args:
-        rounds: R.
-        clients: K.
-        share: part of the clients that takes part in a round, drawn uniformly; one at least.
+    """Profiles, noise and who takes part, all keyed by the seed; equally many records each. A
+    `share` of the clients, drawn uniformly, takes part in a round; one at least.
 
     Raises:
         InputError: it would take too long to plan.
@@ -92,23 +82,20 @@ def draw_world(
     for number in range(rounds) if share < 1.0 else ():
         draws = generator(seed, "clock-participants", number)
         present[number, draws.choice(clients, max(1, round(share * clients)), replace=False)] = True
-    return World(
-        np.full(clients, config.records / clients),
-        draw_profiles(config, clients, rounds, seed),
-        draw_noise(config.noise, clients, rounds, seed),
-        present,
-    )
+    return world_of(config, seed, np.full(clients, config.records / clients), present)
 
 
-def plan_tiers(
-    tiering: TieringConfig, clock: ClockConfig, world: World, costs: ModuleCosts | None = None
-) -> TierPlan:
-    """The tiers of a run and the seconds of its rounds.
+def world_of(config: ClockConfig, seed: int, records: np.ndarray, present: np.ndarray) -> World:
+    """Profiles and noise of clients with so many records (K,), who take part (R, K)."""
+    rounds, clients = present.shape
+    profiles = draw_profiles(config, clients, rounds, seed)
+    return World(records, profiles, draw_noise(config.noise, clients, rounds, seed), present)
 
-    A server that is shared is billed, but not scheduled for: D's rule takes the server's time as
-    given. The model that is billed is the clock's own, unless `costs` are of another.
-    """
-    modules = costs or resnet_costs(clock.depth, clock.width)
+
+def plan_tiers(tiering: TieringConfig, clock: ClockConfig, world: World) -> TierPlan:
+    """The tiers of a run and the seconds of its rounds. A server that is shared is billed, but not
+    scheduled for: D's rule takes the server's time as given."""
+    modules = resnet_costs(clock.depth, clock.width)
     rounds = list(timed(DTFL, tiering, clock, modules, world))
     return TierPlan(
         np.array([tiers for tiers, _, _ in rounds]),
@@ -149,40 +136,30 @@ def oracle_of(tiering: TieringConfig) -> TieringConfig:
 
 
 def times_table(config: Config, n_clients: int) -> pd.DataFrame:
-    """Seconds of a round of each profile in each tier, in both units, without noise, of
-    K clients who hold equally many records.
-
-    Returns:
-        One row a unit, profile and tier; FedAvg's row has its place after them, as tier 0.
-    """
+    """Seconds of a round of each profile in each tier, in both units, without noise, of K clients
+    who hold equally many records: a row each. FedAvg's stands after the tiers', as tier 0."""
     tiering, clock = config.tiering, config.clock
-    costs, rows = resnet_costs(clock.depth, clock.width), []
-    tiers = tier_costs(costs, tiering.tiers, clock.label_bytes, tiering.whole_model)
-    numbers = [*range(1, tiers.n_tiers + 1), 0]
-    profiles = np.arange(len(clock.profiles))
+    costs, units = resnet_costs(clock.depth, clock.width), []
+    cuts = tier_costs(costs, tiering.tiers, tiering.whole_model).modules
+    tiers = costs_of_cuts(costs, np.append(cuts, len(costs.flops)))
+    (cpus, rates), profiles = np.array(clock.profiles).T, np.arange(len(clock.profiles))
     for unit in UNITS:
         in_unit = clock.model_copy(update={"rate_unit": unit})
         clients = clients_of(in_unit, np.full(len(profiles), clock.records / n_clients), profiles)
-        split, whole = (
-            round_times(each, clients, in_unit) for each in (tiers, fedavg_costs(costs))
-        )
-        for place, (cpus, rate) in enumerate(clock.profiles):
-            for tier in numbers:
-                times, at = (split, (place, tier - 1)) if tier else (whole, (place, 0))
-                rows.append(
-                    {
-                        "model": clock.model,
-                        "rate_unit": unit,
-                        "cpus": cpus,
-                        "rate": rate,
-                        "tier": tier,
-                        "client_s": times.client[at],
-                        "server_s": times.server[at],
-                        "communication_s": times.communication[at],
-                        "round_s": times.parallel()[at],
-                    }
-                )
-    return pd.DataFrame(rows)
+        times = round_times(tiers, clients, in_unit)
+        of_unit = {
+            "model": clock.model,
+            "rate_unit": unit,
+            "cpus": np.repeat(cpus, tiers.n_tiers),
+            "rate": np.repeat(rates, tiers.n_tiers),
+            "tier": np.tile([*range(1, tiers.n_tiers), 0], len(profiles)),
+            "client_s": times.client.ravel(),
+            "server_s": times.server.ravel(),
+            "communication_s": times.communication.ravel(),
+            "round_s": times.parallel().ravel(),
+        }
+        units.append(pd.DataFrame(of_unit))
+    return pd.concat(units, ignore_index=True)
 
 
 def rounds_table(plan: TierPlan, config: Config) -> pd.DataFrame:

@@ -8,9 +8,9 @@ protocol of two parties to the bit; `two_party` runs that protocol, each party b
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, Self
 
 import numpy as np
@@ -18,18 +18,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from m2fdp.core.engine.process import Simulation, Slots, State, Tap, Work, shared_tensor
+from m2fdp.core.engine.process import Simulation, Slots, State, Work, shared_tensor
 from m2fdp.core.engine.sequential import channels_last
+from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import unflattened
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import Streams
 from m2fdp.processes.workers import Workers
-from m2fdp.tiers.split_models import SplitModel, flattened, trained_tensors
+from m2fdp.tiers.split_models import SplitChain, SplitModel, flattened, trained_tensors
 
-# Of a batch whose images, or whose activations, are all alike.
-_TINY = 1e-12
-# Models of clients that are kept at a time.
-_RESULT_BYTES = 2**27
+_TINY = 1e-12  # of a batch whose images, or whose activations, are all alike
+_RESULT_BYTES = 2**27  # of clients' models that are kept at a time
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,6 @@ class LocalTraining:
     Attributes:
         epochs: passes over the shard in a round.
         batch_size: records of a step; the last of an epoch may have fewer.
-        optimizer: kind that is made anew in every round.
         correlation: alpha, the weight of the distance correlation in the client's loss.
         shuffling: whether the places of activations are shuffled.
         two_party: client and server step by themselves, as the reference.
@@ -47,18 +45,15 @@ class LocalTraining:
 
     epochs: int
     batch_size: int
-    optimizer: Literal["adam", "sgd"] = "adam"
     correlation: float = 0.0
     shuffling: bool = False
     two_party: bool = False
 
 
 class FlatModule:
-    """The parameters of a module in one vector, and their gradients in another.
-
-    An optimizer steps it as a single parameter: tens of small tensors would cost it more time
-    than their gradients do. Filters lie in it as convolutions like them.
-    """
+    """The parameters of a module in one vector, and their gradients in another. An optimizer steps
+    it as a single parameter: tens of small tensors would cost it more time than their gradients
+    do. Filters lie in it as convolutions like them."""
 
     def __init__(self, module: nn.Module) -> None:
         parameters = list(module.parameters())
@@ -80,10 +75,19 @@ def _as_filters(values: Tensor, shape: torch.Size) -> Tensor:
 
 
 class NetworkTrainer:
-    """Writes to a network, all of whose numbers lie in a vector; flat modules come first."""
+    """Trains a copy of a network, of the type and on the device of features. All its numbers are
+    read from a vector, and written to one."""
 
-    def __init__(self, module: nn.Module, settings: LocalTraining) -> None:
-        self.settings, self._tensors = settings, trained_tensors(module)
+    def __init__(
+        self, module: nn.Module, loss: Loss, settings: LocalTraining, features: Tensor
+    ) -> None:
+        self.module, self.loss = copy.deepcopy(module).to(features).train(), loss
+        self.settings = settings
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        """Views of flat modules, which are made first."""
+        return trained_tensors(self.module)
 
     def load(self, vector: Tensor) -> None:
         for name, values in unflattened(self._tensors, vector).items():
@@ -100,8 +104,7 @@ class NetworkTrainer:
 
     def optimizer(self, parts: Sequence[FlatModule], step_size: float) -> Optimizer:
         """A new one of some modules."""
-        kind = torch.optim.Adam if self.settings.optimizer == "adam" else torch.optim.SGD
-        return kind([part.values for part in parts], lr=step_size)
+        return torch.optim.Adam([part.values for part in parts], lr=step_size)
 
 
 def descend(optimizer: Optimizer, loss: Tensor) -> None:
@@ -112,14 +115,14 @@ def descend(optimizer: Optimizer, loss: Tensor) -> None:
 
 
 class Trainer(NetworkTrainer):
-    """Trains clients one after the other on a copy of the model, of the type and on the device of
-    features."""
+    """Trains clients one after the other."""
+
+    module: SplitChain
 
     def __init__(self, model: SplitModel, settings: LocalTraining, features: Tensor) -> None:
-        self.module, self.loss = copy.deepcopy(model.module).to(features).train(), model.loss
+        super().__init__(model.module, model.loss, settings, features)
         self.chain = [FlatModule(module) for module in self.module.chain]
         self.heads = {int(tier): FlatModule(head) for tier, head in self.module.heads.items()}
-        super().__init__(self.module, settings)
 
     def update(
         self,
@@ -164,7 +167,7 @@ class Trainer(NetworkTrainer):
         module, settings, loss = self.module, self.settings, self.loss
         if cut == len(self.chain):
             return [loss(module(features), labels).mean()]
-        sent = module.client(cut, features)
+        sent = module.chain[:cut](features)
         client = loss(module.heads[str(cut)](sent), labels).mean()
         if settings.correlation:
             correlation = distance_correlation(features, sent)
@@ -172,15 +175,14 @@ class Trainer(NetworkTrainer):
         received = sent.detach()
         if settings.shuffling:
             received = shuffle_places(received, places)
-        return [client, loss(module.server(cut, received), labels).mean()]
+        return [client, loss(module.chain[cut:](received), labels).mean()]
 
 
 def distance_correlation(images: Tensor, sent: Tensor) -> Tensor:
-    """How far activations (B, …) tell images (B, …) apart that differ: in [0, 1], 1 for the images
-    themselves.
+    """How far activations (B, …) tell images (B, …) apart: in [0, 1], 1 for the images themselves.
 
-    Szekely et al. 2007, of the batch, with distances that are Euclidean; D's code centres their
-    squares, which is another measure.
+    Szekely et al. 2007, of the batch, with Euclidean distances; D's code centres their squares,
+    which is another measure.
     """
     a, b = (_centred(values.flatten(1)) for values in (images, sent))
     norms = ((a * a).sum() * (b * b).sum()).sqrt()
@@ -234,6 +236,11 @@ class EpochProcess:
         """(R, C, H, W), of all clients."""
         return self.simulation.shards.features
 
+    def records(self, client: int) -> tuple[Tensor, Tensor]:
+        """A client's features (n, C, H, W) and labels (n,)."""
+        rows = self.rows[client]
+        return self.features[rows], self.simulation.shards.labels[rows]
+
     def share(self, clients: np.ndarray, work: Work) -> None:
         """Call `work` with ranges of some clients, int64 (n,), in this process and others."""
         costs = self.sizes[clients].astype(np.float64)
@@ -253,8 +260,7 @@ class TierProcess(EpochProcess):
     ) -> None:
         super().__init__(simulation, cuts, workers)
         model = simulation.model
-        if not isinstance(model, SplitModel):
-            raise TypeError(f"a split model, not {model.name}")
+        assert isinstance(model, SplitModel)
         self.model, self.trainer = model, Trainer(model, settings, self.features)
         at_a_time = max(_RESULT_BYTES // (4 * model.n_parameters), 1)
         n_results = min(int(self.present.sum(axis=1).max()), at_a_time)
@@ -266,7 +272,12 @@ class TierProcess(EpochProcess):
         server = self.simulation.rules.server.start(self._stepped(weights))
         return State(0, weights, Slots(server))
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
+    def round(
+        self,
+        state: State,
+        plan: RoundPlan,
+        tap: Callable[[Literal["up"], int, Tensor], None] | None = None,
+    ) -> State:
         """Everybody who takes part trains from the global model; the mean is the next one.
 
         Clients are summed in their order, so no result depends on the number of processes. Batch
@@ -309,9 +320,7 @@ class TierProcess(EpochProcess):
         draws = self.simulation.randomness.sampling, state.round + 1
         for place in part:
             number = int(clients[place])
-            rows = self.rows[number]
-            records = self.features[rows], self.simulation.shards.labels[rows]
             client = number, int(self.cuts[state.round, number])
             self.results[place] = self.trainer.update(
-                state.weights, records, client, step_size, draws
+                state.weights, self.records(number), client, step_size, draws
             )

@@ -46,7 +46,6 @@ class Tiered(Billed):
 
     @property
     def way(self) -> Way | None:
-        """How devices train in epochs; None where they take local steps."""
         return way_of(self.config)
 
     def build_model(self, seed: int) -> Model:
@@ -67,11 +66,7 @@ class Tiered(Billed):
         step."""
         if self.splits is None:
             return super().model
-        used = [
-            tier
-            for tier in np.unique(self.splits.tiers).tolist()
-            if tier <= SPLIT_MODELS[self.config.model.name]
-        ]
+        used = np.unique(self.splits.tiers).tolist()
         return build_split_model(self.config.model, *self.classified, self.config.seed, used)
 
     @cached_property
@@ -81,11 +76,11 @@ class Tiered(Billed):
             return None  # nobody splits it, or only in epochs
         config, (network, *_), rounds = self.config, self.run_plan.networks, self.run_plan.rounds
         costs = clock_costs(config.clock, counted_costs(config.model, *self.classified))
-        cuts = np.append(billed_cuts(costs, SPLIT_MODELS[self.config.model.name]), len(costs.flops))
+        cuts = np.append(billed_cuts(costs, SPLIT_MODELS[config.model.name]), len(costs.flops))
         return plan_tree_tiers(
             config.tiering,
             config.clock,
-            costs_of_cuts(costs, cuts, config.clock.label_bytes),
+            costs_of_cuts(costs, cuts),
             network,
             lock_step_of(get_mechanism(config.privacy.mechanism), network, rounds),
             self.samples.sizes * self.sampling_rates,
@@ -107,37 +102,30 @@ class Tiered(Billed):
     def check_split(self, sizes: np.ndarray) -> None:
         """Also refuse batches of one record where batch norm needs two numbers."""
         super().check_split(sizes)
-        model = self.config.model
+        model, batch_size = self.config.model, self.config.training.batch_size
         if self.way is None or model.name != "resnet" or model.norm != "batch":
             return
-        if last_pixels(model, self.input_shape) > 1:
-            return
-        batch = self.config.training.batch_size or int(sizes.max())
-        with_a_lone_record = np.flatnonzero((sizes % batch == 1) | (sizes == 1))
-        if with_a_lone_record.size or batch == 1:
-            raise InputError(
-                "training.batch_size",
-                self.config.training.batch_size,
+        batch = batch_size or int(sizes.max())
+        lone_record = batch == 1 or ((sizes % batch == 1) | (sizes == 1)).any()
+        if lone_record and last_pixels(model, self.input_shape) == 1:
+            text = (
                 "leaves batches of one record, whose last maps are one number each, and batch norm "
-                "needs two; use another, or model.norm: group",
+                "needs two; use another, or model.norm: group"
             )
+            raise InputError("training.batch_size", batch_size, text)
 
     def simulated(self, simulation: Simulation) -> Simulation:
         """Splits, and labels as they are sent: of devices whose activations go to a server that
         nobody trusts, if asked, drawn once a record by randomised response."""
         simulation, privacy = super().simulated(simulation), self.config.privacy
         if self.splits is not None:
-            splits = Splits(self.splits.tiers, privacy.client_share, privacy.activation_clip)
-            simulation = simulation.having(splits)
+            simulation = simulation.having(Splits(self.splits.tiers, privacy.client_share))
         exposed, shards = exposed_splits(self.run_plan.networks[0]), simulation.shards
         if privacy.labels == "public" or not exposed.any():
             return simulation
-        drawn = randomised_response(
-            shards.labels.cpu().numpy(),
-            self.dataset.n_classes,
-            privacy.label_epsilon,
-            simulation.randomness.noise.generator("label-noise"),
-        )
+        stream, truth = simulation.randomness.noise.generator("label-noise"), shards.labels
+        n_classes = self.dataset.n_classes
+        drawn = randomised_response(truth.cpu().numpy(), n_classes, privacy.label_epsilon, stream)
         theirs = torch.as_tensor(np.repeat(exposed, shards.sizes), device=shards.labels.device)
         labels = torch.as_tensor(drawn, device=shards.labels.device)
         sent = torch.where(theirs, labels, shards.labels)

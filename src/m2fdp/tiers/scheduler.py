@@ -31,24 +31,10 @@ _SLACK = 1e-12
 
 
 @dataclass(frozen=True)
-class TierProfile:
-    """What the scheduler believes of tiers 1 … M before it has seen any client: (M,) T^cp, relative
-    to each other, and (M,) T^sp, seconds of a record."""
-
-    client: np.ndarray
-    server: np.ndarray
-
-
-@dataclass(frozen=True)
 class SchedulerState:
-    """What has been observed of the clients.
-
-    Attributes:
-        means: (K, M) seconds of a round's own computing, by the tier that the client was in;
-            NaN where it never was.
-        rates: (K,) bytes a second, when last seen.
-        tiers: (K,) when last seen; 0 = never.
-    """
+    """What has been observed of the clients: mean seconds of a round's own computing (K, M), by the
+    tier that the client was in, NaN where it never was; and when last seen, bytes a second (K,) and
+    tiers (K,), 0 = never."""
 
     means: np.ndarray
     rates: np.ndarray
@@ -62,9 +48,8 @@ def schedule(
     allowed: np.ndarray,
     rounds: Iterable[Scheduled],
 ) -> Iterator[tuple[np.ndarray, RoundTimes]]:
-    """The clients' tiers (K,) round by round, -1 = absent, and all times of the round.
-
-    The scheduler sees what a server would: times and rates of rounds that are over.
+    """The clients' tiers (K,) round by round, -1 = absent, and all times of the round. A scheduler
+    sees what a server would: times and rates of rounds that are over.
 
     Args:
         start: int64 (K,), the tiers of clients of whom nothing is known.
@@ -84,14 +69,17 @@ def schedule(
         state = observe(state, tiers, times.at(tiers).client, clients.rates)
 
 
-def tier_profile(config: TieringConfig, costs: TierCosts, server_flops: float) -> TierProfile:
-    """By the clock's FLOPs, or by D's Table 2 scaled to the server's time with md1 and md2 away;
-    `server_flops` are those a second."""
+def tier_profile(
+    config: TieringConfig, costs: TierCosts, server_flops: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the scheduler believes before it has seen any client: (M,) T^cp, relative to each other,
+    and (M,) T^sp, seconds of a record. By the clock's FLOPs, or by D's Table 2 scaled to the
+    server's time with md1 and md2 away; `server_flops` are those a second."""
     server = costs.server_flops / server_flops
     if config.profile == "clock":
-        return TierProfile(costs.client_flops, server)
+        return costs.client_flops, server
     client = np.array(_PAPER_CLIENT[-config.tiers :])
-    return TierProfile(client, np.array(_PAPER_SERVER[-config.tiers :]) * server[-TABLE_TIERS])
+    return client, np.array(_PAPER_SERVER[-config.tiers :]) * server[-TABLE_TIERS]
 
 
 def no_observations(n_clients: int, n_tiers: int) -> SchedulerState:
@@ -120,32 +108,30 @@ def observe(
 
 
 def estimate(
-    state: SchedulerState, profile: TierProfile, costs: TierCosts, records: np.ndarray
+    state: SchedulerState,
+    profile: tuple[np.ndarray, np.ndarray],
+    costs: TierCosts,
+    records: np.ndarray,
 ) -> np.ndarray:
-    """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen.
-
-    Line 25 is printed with the size of the tier that the client was in; the data it would send
-    are meant.
-    """
+    """T-hat of every client in every tier (lines 24 to 29), (K, M); NaN for clients never seen. In
+    line 25 the size of the tier that the client was in is printed, and the data that it would send
+    are meant."""
     rows = np.flatnonzero(state.tiers > 0)
     last = state.tiers[rows] - 1
-    client = np.full_like(state.means, np.nan)
-    client[rows] = profile.client / profile.client[last, None] * state.means[rows, last, None]
-    server = records[:, None] * profile.server
+    (of_client, of_server), client = profile, np.full_like(state.means, np.nan)
+    client[rows] = of_client / of_client[last, None] * state.means[rows, last, None]
+    server = records[:, None] * of_server
     sent = records[:, None] * costs.record_bytes + 2 * costs.model_bytes
     return np.maximum(client, server) + sent / state.rates[:, None]
 
 
 def assign(estimates: np.ndarray, initial_tier: int | np.ndarray) -> np.ndarray:
-    """Tiers (K,) that make the slowest client as fast as can be (lines 31 to 34, D eq. 6).
+    """Tiers (K,) that make the slowest client as fast as can be (lines 31 to 34, D eq. 6), by
+    estimates (K, M). Clients of NaN start in the initial tier, one for all or (K,); none may be in
+    a tier of infinity.
 
     With exact estimates no other tiers are faster: the slowest client's best time bounds all, and
     is attained. Who has time left keeps as much of the model as it can.
-
-    Args:
-        estimates: (K, M); clients of NaN start in the initial tier, and none may be in a tier of
-            infinity.
-        initial_tier: one for all, or (K,).
     """
     tiers = np.full(len(estimates), initial_tier, dtype=np.int64)
     observed = ~np.isnan(estimates).any(axis=1)

@@ -5,10 +5,10 @@ follow. Everything that training changes is one flat vector: the chain's paramet
 heads in use, and the running means and variances of batch norm.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,14 +40,14 @@ class Part:
     """One tensor of the vector, and where it lies there.
 
     Attributes:
-        kind: weight, which is stepped; or buffer, which batch norm keeps.
+        is_weight: whether it is stepped; else batch norm keeps it.
         module: md1 … md_n that it belongs to; None for a head.
         head: the tier whose head it belongs to; None for the chain.
     """
 
     name: str
     place: slice
-    kind: Literal["weight", "buffer"]
+    is_weight: bool
     module: int | None
     head: int | None
 
@@ -64,21 +64,11 @@ class SplitChain(nn.Module):
         """Scores (B, classes) of images (B, C, H, W)."""
         return self.chain(features)
 
-    def client(self, tier: int, features: Tensor) -> Tensor:
-        """What the client of a tier sends for images (B, C, H, W)."""
-        return self.chain[:tier](features)
-
-    def server(self, tier: int, sent: Tensor) -> Tensor:
-        """The server's scores (B, classes) of what a client of a tier sends."""
-        return self.chain[tier:](sent)
-
 
 @dataclass(frozen=True, eq=False)
 class SplitModel(Model):
-    """Modules in a chain, and the heads that train each beginning of it by a loss of its own.
-
-    As a `Model` it is the whole chain, with batch norm's running means and variances.
-    """
+    """Modules in a chain, and the heads that train each beginning of it by a loss of its own. As a
+    `Model` it is the whole chain, with batch norm's running means and variances."""
 
     module: SplitChain
     shape: Shape = field(kw_only=True)
@@ -109,10 +99,10 @@ class SplitModel(Model):
         weights, parts, start = dict(self.module.named_parameters()), [], 0
         for name, tensor in self.tensors.items():
             place = slice(start, start + tensor.numel())
-            kind: Literal["weight", "buffer"] = "weight" if name in weights else "buffer"
             branch, number = name.split(".")[:2]
             module = int(number) + 1 if branch == "chain" else None
-            parts.append(Part(name, place, kind, module, None if module else int(number)))
+            head = None if module else int(number)
+            parts.append(Part(name, place, name in weights, module, head))
             start = place.stop
         return tuple(parts)
 
@@ -123,17 +113,18 @@ class SplitModel(Model):
 
     @property
     def weights_place(self) -> slice:
-        """Where the chain's own weights are, in the vector."""
-        return _span(part for part in self.parts if part.module and part.kind == "weight")
+        """Where the chain's own weights are, in the vector: in front."""
+        return slice(0, max(p.place.stop for p in self.parts if p.module and p.is_weight))
 
     @property
     def buffers_place(self) -> slice:
         """Where batch norm's means and variances are, in the vector; nowhere without batch norm."""
-        return slice(max(p.place.stop for p in self.parts if p.kind == "weight"), self.n_parameters)
+        return slice(max(p.place.stop for p in self.parts if p.is_weight), self.n_parameters)
 
     def head_place(self, tier: int) -> slice:
         """Where the head of a tier is, in the vector."""
-        return _span(part for part in self.parts if part.head == tier)
+        places = [part.place for part in self.parts if part.head == tier]
+        return slice(places[0].start, places[-1].stop)
 
     def initial_vector(self) -> Tensor:
         return flattened(self.tensors)
@@ -148,13 +139,16 @@ class SplitModel(Model):
 
 
 def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters, then what batch norm keeps, by name.
-
-    Its count of batches is left out: nothing reads it where a momentum is given.
-    """
+    """Parameters, then what batch norm keeps, by name, without its count of batches, which nothing
+    reads where a momentum is given."""
     buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
     tensors = {**dict(module.named_parameters()), **buffers}
     return {name: tensor.detach() for name, tensor in tensors.items()}
+
+
+def count_numbers(module: nn.Module) -> int:
+    """How many numbers training changes of it."""
+    return sum(tensor.numel() for tensor in trained_tensors(module).values())
 
 
 def flattened(tensors: Mapping[str, Tensor]) -> Tensor:
@@ -178,13 +172,12 @@ def build_split_model(
     tiers: Sequence[int],
     small: bool = False,
 ) -> SplitModel:
-    """The configured model, to be cut.
-
-    The chain starts as the same model that is not cut does; heads have a stream of their own.
+    """The configured model, to be cut. The chain starts as the same model that is not cut does;
+    heads have a stream of their own.
 
     Args:
-        seed: seed of the initial weights; None = shapes only, without numbers.
-        tiers: m, the cuts whose heads are in use.
+        seed: None = shapes only, without numbers.
+        tiers: m, the cuts whose heads are in use; after the last module there is none.
         small: whether a ResNet's head is the small network that FedGKT's clients have behind md1,
             which makes eight layers of it (D A.5); `cnn12` has no smaller kin.
     """
@@ -218,16 +211,10 @@ def build_split_model(
 
 
 def _drawn(seed: int | None, purpose: str, build: Callable[[], Built]) -> Built:
-    """Modules with weights drawn from the seed, or without any."""
+    """Modules with weights drawn from the seed; without one, without any."""
     if seed is None:
         with torch.device("meta"):
             return build()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, purpose))
         return build()
-
-
-def _span(parts: Iterable[Part]) -> slice:
-    """From the first of neighbouring parts to the last."""
-    places = [part.place for part in parts]
-    return slice(places[0].start, places[-1].stop)

@@ -25,7 +25,7 @@ import numpy as np
 
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
-from m2fdp.core.privacy.mechanisms.base import ClientNoise, LockStep, Noise
+from m2fdp.core.privacy.mechanisms import ClientNoise, LockStep, Noise
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import Account, Release

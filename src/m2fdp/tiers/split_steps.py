@@ -17,17 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.core.engine.backends import Backend, ReferenceBackend
-from m2fdp.core.engine.clipping import clip_rows, flat_clip
+from m2fdp.core.engine.clipping import clip_rows
 from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.noise import standard_normals
 from m2fdp.core.engine.process import Simulation
 from m2fdp.core.engine.round import Round
+from m2fdp.core.engine.rules import flat_clip
 from m2fdp.core.engine.sequential import SequentialBackend, channels_last
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.mechanisms import Clipping
-from m2fdp.core.privacy.mechanisms.base import ClientNoise
-from m2fdp.tiers.split_models import Part, SplitModel
+from m2fdp.core.privacy.mechanisms import ClientNoise, Clipping
+from m2fdp.tiers.config import SplitPrivacy
+from m2fdp.tiers.split_models import Part, SplitModel, trained_tensors
 
 # Called with what a server that nobody trusts receives of a device in a step: the device, its
 # records' activations (b, …), and its part's gradient (M_client,), over eta. What is written into
@@ -43,18 +44,16 @@ class Splits:
         tiers: int64 (T, N_L), 1 … n_tiers of each device in each round; one more is the whole
             model, on the device; below 1 = it does not take part.
         client_share: beta.
-        activation_clip: C_z.
     """
 
     tiers: np.ndarray
     client_share: float
-    activation_clip: float
 
 
 @dataclass(frozen=True, eq=False)
 class Half:
-    """A part of a split model as a model of its own; `places` (M_part,) are where its numbers are
-    in the vector."""
+    """A part of a split model as a model of its own; `places` (M_part,) of its numbers in the
+    vector."""
 
     backend: Backend
     places: Tensor
@@ -100,10 +99,8 @@ class SplitRound(Round):
 
     def descend(self, tile: range, step: int, batches: Minibatches, models: Tensor) -> None:
         learners, units = self.learners, self.learners.units_of(tile)
-        owners, devices = (
-            learners.learner_of_unit[units] - tile.start,
-            learners.device_of_unit[units],
-        )
+        owners = learners.learner_of_unit[units] - tile.start
+        devices = learners.device_of_unit[units]
         batches, tiers = batches.select(units), self.splits.tiers[self.drawn.number - 1][devices]
         exposed = self.client_noise.gradients[devices] > 0
         all_keep = len(owners) == len(models) and (tiers > self.model.n_tiers).all()
@@ -112,10 +109,8 @@ class SplitRound(Round):
             clip = Clipping("drawn", record_norm=self.norm)
             self.whole.backend.add_gradients(chain, -self.eta, chain, batches, clip)
             return
-        before, drawn = (
-            models.clone(),
-            self._drawn(devices, step, models) if exposed.any() else None,
-        )
+        before = models.clone()
+        drawn = self._drawn(devices, step, models) if exposed.any() else None
         for tier, alone in np.unique(np.stack([tiers, exposed], axis=1), axis=0).tolist():
             rows = np.flatnonzero((tiers == tier) & (exposed == alone))
             places = torch.as_tensor(owners[rows], device=models.device)
@@ -169,7 +164,7 @@ class SplitRound(Round):
     def _sent(self, models: Tensor, batches: Minibatches, tier: int) -> Minibatches:
         """The same records as their servers receive them: activations at their devices' models."""
         sends = self.model.modules[:tier]
-        own = [part.name for part in self.model.parts if 0 < (part.module or 0) <= tier]
+        own = trained_tensors(sends)
         activations, labels = [], []
         with torch.no_grad():
             for unit, vector in enumerate(models):
@@ -177,9 +172,9 @@ class SplitRound(Round):
                 labels.append(of_unit)
                 if len(of_unit):
                     tensors = self.model.unflatten(vector)
-                    named = {name.removeprefix("chain."): tensors[name] for name in own}
-                    images = channels_last(features)
-                    activations.append(torch.func.functional_call(sends, named, (images,)))
+                    named = {name: tensors[f"chain.{name}"] for name in own}
+                    images = (channels_last(features),)
+                    activations.append(torch.func.functional_call(sends, named, images))
         nothing = batches.features.new_zeros(0, 1)
         return replace(
             batches,
@@ -197,7 +192,7 @@ class SplitRound(Round):
             rows = slice(int(sent.offsets[unit]), int(sent.offsets[unit + 1]))
             clipped = values[rows].flatten(1)
             if len(clipped):
-                clipped = clip_rows(clipped, self.splits.activation_clip, flat_clip)
+                clipped = clip_rows(clipped, SplitPrivacy.activation_clip, flat_clip)
                 stream = streams.generator("activation-noise", number, step, device)
                 drawn = standard_normals(stream, np.arange(len(clipped)), clipped.cpu()).to(clipped)
                 drawn *= self.client_noise.activations[device]
@@ -225,8 +220,8 @@ def overheard(kind: type[Round], host: Host) -> type[Round]:
 
 
 def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round] | None:
-    """The rounds of a simulation whose devices split its model, and step one after the other, or,
-    to be checked by eye (`reference`), one record after the other."""
+    """The rounds of a simulation whose devices split its model. They step one after the other; by
+    the `reference`, one record after the other."""
     splits, model = simulation.part(Splits), simulation.model
     if splits is None or not isinstance(model, SplitModel):
         return None
@@ -245,12 +240,6 @@ def in_splits(simulation: Simulation, settings: ExecutionSettings) -> type[Round
         module = nn.Sequential(model.modules[:tier], model.heads[str(tier)])
         return half(module, lambda part: part.head == tier or 0 < (part.module or 0) <= tier)
 
-    cuts = range(1, model.n_tiers + 1)
-    used = [tier for tier in np.unique(splits.tiers).tolist() if tier in cuts]
-    parts = {
-        "splits": splits,
-        "model": model,
-        "whole": behind(0),
-        "halves": {tier: (before(tier), behind(tier)) for tier in used},
-    }
+    halves = {tier: (before(tier), behind(tier)) for tier in map(int, model.heads)}
+    parts = {"splits": splits, "model": model, "whole": behind(0), "halves": halves}
     return type("SplitRound", (SplitRound,), parts)

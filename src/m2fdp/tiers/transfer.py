@@ -13,7 +13,6 @@ al. are of one client after the other, which forgets the first.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.process import Simulation, Slots, State, Tap
+from m2fdp.core.engine.process import Simulation, Slots, State
 from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import Loss
@@ -37,7 +36,13 @@ from m2fdp.tiers.process import (
     descend,
     rows_of,
 )
-from m2fdp.tiers.split_models import build_split_model, flattened, scored, trained_tensors
+from m2fdp.tiers.split_models import (
+    build_split_model,
+    count_numbers,
+    flattened,
+    scored,
+    trained_tensors,
+)
 
 TEMPERATURE = 3.0
 _SENT_AT_A_TIME = 64
@@ -47,17 +52,13 @@ SCORES = "scores"
 
 def distillation(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
     """T^2 KL(p || q), (B,), with p and q the softmax over T of what is taught and of the scores,
-    (B, C) both.
-
-    With the factor its gradient is about as long as the cross-entropy's, whatever T is (Hinton et
-    al. 2015). The factor is in the code of He et al., not in their formula.
-    """
+    (B, C) both. With the factor, which is in the code of He et al. and not in their formula, its
+    gradient is about as long as the cross-entropy's, whatever T is (Hinton et al. 2015)."""
     ours, teachers = ((values / temperature).log_softmax(1) for values in (scores, taught))
     return temperature**2 * (teachers.exp() * (teachers - ours)).sum(1)
 
 
-# What a client keeps: what it sends the activations of, and what scores them for itself.
-_FIRST = "first."
+_FIRST = "first."  # of a client's numbers: those of what it sends the activations of
 
 
 class ClientNetwork(nn.Module):
@@ -76,11 +77,8 @@ class ClientNetwork(nn.Module):
 @dataclass(frozen=True, eq=False)
 class TransferModel(Model):
     """The numbers of the server, md2 to the last module, and then each client's, in one vector:
-    parameters, and batch norm's running means and variances.
-
-    As a `Model` it scores every record by some client's md1 and the server. Only structure and
-    initial numbers of the networks are used.
-    """
+    parameters, and batch norm's running means and variances. As a `Model` it scores every record by
+    some client's md1 and the server."""
 
     client: ClientNetwork = field(kw_only=True)
     server: nn.Module = field(kw_only=True)
@@ -96,10 +94,10 @@ class TransferModel(Model):
 
     @property
     def server_place(self) -> slice:
-        return slice(0, _size(self.server))
+        return slice(0, count_numbers(self.server))
 
     def client_place(self, number: int) -> slice:
-        size = _size(self.client)
+        size = count_numbers(self.client)
         start = self.server_place.stop + number * size
         return slice(start, start + size)
 
@@ -131,11 +129,6 @@ class TransferModel(Model):
         return scored(self.server, server, sent)
 
 
-def _size(network: nn.Module) -> int:
-    """How many numbers training changes of it."""
-    return sum(tensor.numel() for tensor in trained_tensors(network).values())
-
-
 def build_transfer_model(
     config: ModelConfig, shape: Shape, n_classes: int, seed: int, n_clients: int
 ) -> TransferModel:
@@ -153,14 +146,13 @@ def build_transfer_model(
 
 
 class SideTrainer(NetworkTrainer):
-    """Trains one side's network on a copy of it, of the type and on the device of features."""
+    """Trains one side's network."""
 
     def __init__(
         self, module: nn.Module, loss: Loss, settings: LocalTraining, features: Tensor
     ) -> None:
-        self.module, self.loss = copy.deepcopy(module).to(features).train(), loss
+        super().__init__(module, loss, settings, features)
         self._flat = FlatModule(self.module)
-        super().__init__(self.module, settings)
 
     def descend(
         self, optimizer: Optimizer, scores: Tensor, labels: Tensor, taught: Tensor | None
@@ -183,8 +175,8 @@ class SideTrainer(NetworkTrainer):
         and scores (n, classes) of its records, batch norm by its running means and variances.
 
         Args:
-            records: features (n, C, H, W), labels (n,), and the server's scores (n, classes) if it
-                has been sent any.
+            records: features (n, C, H, W), labels (n,), and the server's scores (n, classes), or
+                None where it has been sent none.
         """
         self.load(numbers)
         features, labels, taught = records
@@ -233,19 +225,15 @@ def whole_batches(order: Tensor, size: int) -> list[Tensor]:
 
 
 class TransferProcess(EpochProcess):
-    """Clients and server teach each other.
-
-    A state's weights are the server's numbers and every client's; its slot `scores` has what the
-    server has sent of each record.
-    """
+    """Clients and server teach each other. A state's weights are the server's numbers and every
+    client's; its slot `scores` has what the server has sent of each record."""
 
     def __init__(
         self, simulation: Simulation, cuts: np.ndarray, settings: LocalTraining, workers: int
     ) -> None:
         super().__init__(simulation, cuts, workers)
         model, features = simulation.model, self.features
-        if not isinstance(model, TransferModel):
-            raise TypeError(f"a model of clients and a server, not {model.name}")
+        assert isinstance(model, TransferModel)
         self.model = model
         self.client = SideTrainer(model.client, model.loss, settings, features)
         self.server = SideTrainer(model.server, model.loss, settings, features)
@@ -255,14 +243,14 @@ class TransferProcess(EpochProcess):
         # Of the clients of a round: their numbers (n, size), and of their records activations
         # (r, …) and scores (r, classes).
         n_clients = int(self.present.sum(axis=1).max())
-        self.numbers = self.room(n_clients, torch.Size([_size(model.client)]))
+        self.numbers = self.room(n_clients, torch.Size([count_numbers(model.client)]))
         self.sent, self.scores = (self.room(n_sent, each.shape[1:]) for each in (sent, scores))
 
     def start(self) -> State:
         scores = self.features.new_zeros(len(self.features), self.scores.shape[1])
         return State(0, self.model.initial_vector().to(self.features), Slots({SCORES: scores}))
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
+    def round(self, state: State, plan: RoundPlan, tap: object = None) -> State:
         """Everybody who takes part trains and sends, then the server trains and answers.
 
         Who does not keeps its numbers, and the scores that it was sent. A tap hears nothing: no
@@ -286,17 +274,15 @@ class TransferProcess(EpochProcess):
 
     def _train(self, clients: np.ndarray, state: State, step_size: float, part: range) -> None:
         """Leave the numbers of some clients int64 (n,), and what they send, for the server."""
-        of_sent, labels = rows_of(self.sizes[clients]), self.simulation.shards.labels
-        sampling = self.simulation.randomness.sampling
+        of_sent, sampling = rows_of(self.sizes[clients]), self.simulation.randomness.sampling
         # The server has answered whoever has taken part before.
         answered = self.present[: state.round].sum(axis=0) > 0
         for place in part:
             client, sent = int(clients[place]), of_sent[place]
-            rows = self.rows[client]
-            taught = state.slots.server[SCORES][rows] if answered[client] else None
+            scores = state.slots.server[SCORES][self.rows[client]] if answered[client] else None
             self.numbers[place], self.sent[sent], self.scores[sent] = self.client.train_client(
                 state.weights[self.model.client_place(client)],
-                (self.features[rows], labels[rows], taught),
+                (*self.records(client), scores),
                 step_size,
                 sampling.generator("tier-batches", state.round + 1, client),
             )

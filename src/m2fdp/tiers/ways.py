@@ -1,7 +1,5 @@
-"""The ways in which the clients of one server train in epochs, and what each does differently.
-
-Whoever plans, bills, builds or checks such a run asks its way; nobody compares names.
-"""
+"""The ways in which the clients of one server train in epochs. Whoever plans, bills, builds or
+checks such a run asks its way; nobody compares names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -62,11 +60,7 @@ class Way:
 
 @dataclass(frozen=True)
 class TierAlgorithm(Algorithm):
-    """An algorithm whose devices train in epochs of their own, on a star.
-
-    Attributes:
-        tiers: how they do.
-    """
+    """An algorithm whose devices train in epochs of their own, on a star, by the way `tiers`."""
 
     tiers: Way = field(kw_only=True)
 
@@ -98,7 +92,6 @@ def seen_in_clear(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
     return replace(ledger, lines=tuple(lines))
 
 
-_SENT = "activations{how} and labels of every record, and un-noised models"
 _TO_SERVERS = [
     kind
     for kind, row in KINDS.items()
@@ -108,27 +101,23 @@ _DEVICES = [kind for kind, row in KINDS.items() if row.is_device and row.up == s
 _DOWN_LINKS = [
     kind for kind, row in KINDS.items() if (row.handed, row.drew) == (sight.EVERY, sight.NOBODY)
 ]
+_SENT = dict.fromkeys(
+    _TO_SERVERS, "activations{how} and labels of every record, and un-noised models"
+)
 
 FEDAVG = Way("fedavg", lambda modules, *_: fedavg_costs(modules), whole=True)
 # Clients have the first modules, and wait in every batch for the server's gradient (D A.5).
-SPLITFED = Way(
-    "splitfed",
-    lambda modules, clock, *_: splitfed_costs(modules, clock.label_bytes),
-    whole=True,
-    sees=dict.fromkeys(_TO_SERVERS, _SENT),
-)
+SPLITFED = Way("splitfed", lambda modules, *_: splitfed_costs(modules), whole=True, sees=_SENT)
 DTFL = Way(
     "dtfl",
-    lambda modules, clock, tiering, _: tier_costs(
-        modules, tiering.tiers, clock.label_bytes, tiering.whole_model
-    ),
+    lambda modules, clock, tiering, epochs: tier_costs(modules, tiering.tiers, tiering.whole_model),
     tiered=True,
-    sees=dict.fromkeys(_TO_SERVERS, _SENT),
+    sees=_SENT,
 )
 # Clients' small models and the server's large one teach each other by scores (He et al. 2020).
 FEDGKT = Way(
     "fedgkt",
-    lambda modules, clock, tiering, epochs: fedgkt_costs(modules, clock.label_bytes, epochs),
+    lambda modules, clock, tiering, epochs: fedgkt_costs(modules, epochs),
     averaged=False,
     sees={
         **dict.fromkeys(_TO_SERVERS, "activations, logits and labels of every record"),

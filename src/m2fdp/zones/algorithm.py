@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.algorithms.hfl_dp import HFL_DP
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.privacy.sight import FINAL, NOTHING, rows
@@ -55,12 +55,11 @@ def _hdp_mixed(given: Given) -> Plan:
     all_do = np.bincount(tree.parents[1], weights=~devices) == 0
     exposed = np.flatnonzero(~all_do & ~servers)
     if exposed.size and not zones.cloud_noise:
-        raise InputError(
-            "zones",
-            BLOCK,
+        problem = (
             f"leaves {exposed.size} zones, such as {tree.names[1][exposed[0]]}, with devices that "
-            "nobody adds noise for; raise device_noise or server_noise, or set cloud_noise: true",
+            "nobody adds noise for; raise device_noise or server_noise, or set cloud_noise: true"
         )
+        raise InputError("zones", BLOCK, problem)
     cloud = np.array([zones.cloud_noise])
     noise = tuple(adds.astype(np.float64) for adds in (cloud, servers, devices))
     return Plan(
@@ -73,8 +72,8 @@ def _hdp_mixed(given: Given) -> Plan:
 
 def _beyond_the_cloud() -> frozenset[str]:
     """Observers that only broadcasts reach: a trusted cloud's noise protects from them."""
-    devices = {kind for kind, row in rows().items() if row.is_device or row.handed == FINAL}
-    return frozenset(kind for kind in devices if rows()[kind].up == NOTHING)
+    told = {kind: row for kind, row in rows().items() if row.is_device or row.handed == FINAL}
+    return frozenset(kind for kind, row in told.items() if row.up == NOTHING)
 
 
 def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,12 +99,11 @@ def draw_adders(tree: Tree, config: ZonesConfig, seed: int) -> tuple[np.ndarray,
     else:
         total = config.device_noise + config.server_noise
         if not total <= 1 + 1e-9:
-            raise InputError(
-                "zones.server_noise",
-                config.server_noise,
+            problem = (
                 f"and zones.device_noise = {config.device_noise:g} are more than all zones "
-                "together; use shares that sum to 1 at most, or device_noise_of: devices",
+                "together; use shares that sum to 1 at most, or device_noise_of: devices"
             )
+            raise InputError("zones.server_noise", config.server_noise, problem)
         first = _half_up(config.device_noise * n_zones)
         with_noise = np.zeros(n_zones, dtype=bool)
         with_noise[order[:first]] = True

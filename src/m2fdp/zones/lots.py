@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
@@ -25,16 +24,24 @@ class NobodyElected(Exception):  # noqa: N818 (named as the event that it is)
     """Every candidate of an election has left it."""
 
 
-class Candidate(Protocol):
-    """One device in an election."""
+@dataclass
+class Candidate:
+    """One device in an election. It keeps to the protocol, or falls silent after its commitment;
+    `nonces` gives so many random bytes."""
 
     number: int
+    nonces: Callable[[int], bytes]
+    silent: bool = False
+    nonce: bytes = b""
 
     def commit(self) -> bytes:
         """To a nonce, a fresh one each time."""
+        self.nonce = self.nonces(NONCE_BYTES)
+        return commitment(self.nonce, self.number)
 
     def reveal(self, others: Mapping[int, bytes]) -> bytes | None:
         """The nonce, after those of others by number; None = nothing comes."""
+        return None if self.silent else self.nonce
 
 
 @dataclass(frozen=True)
@@ -51,13 +58,9 @@ class Election:
 def elect(
     numbers: Sequence[int], nonces: Callable[[int], bytes], silent: Collection[int] = ()
 ) -> Election:
-    """An election among devices that do what they should; `NobodyElected` where none is left.
-
-    Args:
-        nonces: so many random bytes; those of a keyed generator make a result that repeats.
-        silent: candidates that fall silent once they have committed.
-    """
-    return hold([_Device(number, nonces, number in silent) for number in numbers])
+    """An election among devices that do what they should, but for the `silent`. Nonces of a keyed
+    generator make a result that repeats."""
+    return hold([Candidate(number, nonces, number in silent) for number in numbers])
 
 
 def hold(candidates: Sequence[Candidate]) -> Election:
@@ -113,50 +116,3 @@ def ballot_bits(network: Network) -> np.ndarray | None:
     chance = 1.0 if network.chance is None else network.chance
     others = (network.present - 1)[network.tree.parents[-1]] * chance
     return 2.0 * 8 * NONCE_BYTES * others
-
-
-@dataclass(frozen=True, eq=False)
-class Exposure:
-    """What super-nodes of one zone could see over the rounds.
-
-    Attributes:
-        served: int (n,), the rounds that each device served.
-        under_one_other: int (n,), the most rounds that any single other device served while this
-            one took part.
-        under_coalition: int (n,), the same of so many others together.
-    """
-
-    served: np.ndarray
-    under_one_other: np.ndarray
-    under_coalition: np.ndarray
-
-
-def exposure(present: np.ndarray, leaders: np.ndarray, coalition: int = 1) -> Exposure:
-    """Who served when others took part: bool (T, n), which of a zone's devices did in each round,
-    and int (T,), who served (-1 = nobody). Of a coalition, those that serve most while a device
-    takes part are its worst ones."""
-    n = present.shape[1]
-    counts = np.zeros((n, n), dtype=np.int64)  # leader, device
-    held = leaders >= 0
-    np.add.at(counts, leaders[held], present[held].astype(np.int64))
-    np.fill_diagonal(counts, 0)
-    served = np.bincount(leaders[held], minlength=n)
-    worst_first = -np.sort(-counts, axis=0)
-    return Exposure(served, worst_first[0], worst_first[:coalition].sum(axis=0))
-
-
-@dataclass
-class _Device:
-    """A candidate that keeps to the protocol, or falls silent after its commitment."""
-
-    number: int
-    nonces: Callable[[int], bytes]
-    silent: bool
-    nonce: bytes = b""
-
-    def commit(self) -> bytes:
-        self.nonce = self.nonces(NONCE_BYTES)
-        return commitment(self.nonce, self.number)
-
-    def reveal(self, others: Mapping[int, bytes]) -> bytes | None:
-        return None if self.silent else self.nonce

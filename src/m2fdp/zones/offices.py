@@ -5,6 +5,7 @@ one device can learn of another in office is counted in the rounds that it serve
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
@@ -26,7 +27,7 @@ from m2fdp.core.schedule.rounds import RoundPlan, RunPlan
 from m2fdp.core.streams import Streams, seeded
 from m2fdp.core.topology.network import Network
 from m2fdp.secure_aggregation.rounds import stays
-from m2fdp.zones.lots import Exposure, NobodyElected, elect, exposure
+from m2fdp.zones.lots import NobodyElected, elect
 from m2fdp.zones.super_nodes import ByTurns
 from m2fdp.zones.table import COLUMNS, zones_table
 
@@ -52,22 +53,37 @@ class Offices:
         """bool (T, N_L), the devices that serve their zone."""
         return self.leaders[:, self.zones] == np.arange(len(self.zones))
 
-    def exposure(self, rounds: tuple[int, ...]) -> Exposure:
-        """Of all devices, in some of the rounds, counted from 0: int64 (N_L,) each."""
-        return _exposure(self, rounds)
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """What super-nodes could see of each device over some rounds, int64 (N_L,) each.
+
+    Attributes:
+        served: the rounds that the device served.
+        under_one_other: the most rounds that any single other device served while it took part.
+        under_coalition: the same of so many others together, the worst for the device.
+    """
+
+    served: np.ndarray
+    under_one_other: np.ndarray
+    under_coalition: np.ndarray
 
 
 @lru_cache(maxsize=256)
-def _exposure(offices: Offices, rounds: tuple[int, ...]) -> Exposure:
-    chosen = list(rounds)
-    n_devices = len(offices.zones)
-    counts = np.zeros((3, n_devices), dtype=np.int64)
-    for zone in range(offices.leaders.shape[1]):
+def exposure(offices: Offices, rounds: tuple[int, ...]) -> Exposure:
+    """Of all devices, in some of the rounds, counted from 0."""
+    present, leaders = offices.present[list(rounds)], offices.leaders[list(rounds)]
+    counts = np.zeros((3, len(offices.zones)), dtype=np.int64)
+    for zone in range(leaders.shape[1]):
         members = np.flatnonzero(offices.zones == zone)
-        leaders = offices.leaders[chosen, zone]
-        places = np.where(leaders < 0, -1, np.searchsorted(members, leaders))
-        of_zone = exposure(offices.present[chosen][:, members], places, offices.coalition)
-        counts[:, members] = of_zone.served, of_zone.under_one_other, of_zone.under_coalition
+        held = leaders[:, zone] >= 0
+        places = np.searchsorted(members, leaders[held, zone])
+        together = np.zeros((len(members), len(members)), dtype=np.int64)  # leader, device
+        np.add.at(together, places, present[held][:, members].astype(np.int64))
+        np.fill_diagonal(together, 0)
+        worst_first = -np.sort(-together, axis=0)
+        counts[0, members] = np.bincount(places, minlength=len(members))
+        counts[1:, members] = worst_first[0], worst_first[: offices.coalition].sum(axis=0)
     return Exposure(*counts)
 
 
@@ -88,7 +104,7 @@ class InOffice(ByTurns):
         members = list(line.position.members)
         for (network, laws), same_plans in plans.items():
             its_rounds = past.rounds(*same_plans)
-            exposed = self.offices.exposure(tuple(its_rounds.tolist()))
+            exposed = exposure(self.offices, tuple(its_rounds.tolist()))
             served = int(exposed.under_coalition[members].max())
             joined = len(its_rounds)
             if line.position.joins is not None:
@@ -99,13 +115,12 @@ class InOffice(ByTurns):
                     yield AlikeRounds(same_plans[0], laws, times, noise)
 
     def words(self, line: Release, shown: Sequence[AlikeRounds], past: Past) -> list[str]:
-        others = self.offices.coalition
-        most_served = self.offices.exposure(tuple(range(past.total))).under_coalition
+        coalition, members = self.offices.coalition, list(line.position.members)
+        most = exposure(self.offices, tuple(range(past.total))).under_coalition[members].max()
+        others = "other" if coalition == 1 else f"{coalition} others"
         return [
-            f"serving in {most_served[list(line.position.members)].max()} of "
-            f"{counted(past.total, 'round')}, the most that any "
-            f"{'other' if others == 1 else f'{others} others'} did while one of these devices took "
-            "part"
+            f"serving in {most} of {counted(past.total, 'round')}, the most that any {others} did "
+            "while one of these devices took part"
         ]
 
 
@@ -133,16 +148,13 @@ def draw_super_nodes(
     silent = np.zeros(tree.n_devices, dtype=bool)
     if tree.depth in network.sums.layers:
         silent = ~stays(network, streams, tree.depth, (round_, last_step))
-    zones = tree.parents[-1]
     result = np.full(tree.n_nodes(tree.depth - 1), -1)
     for zone in range(len(result)):
-        candidates = np.flatnonzero((zones == zone) & present).tolist()
+        candidates = np.flatnonzero((tree.parents[-1] == zone) & present)
         nonces = streams.generator("election", round_, zone).bytes
-        falling = {device for device in candidates if silent[device]}
-        try:
-            result[zone] = elect(candidates, nonces, falling).leader
-        except NobodyElected:
-            continue
+        with suppress(NobodyElected):
+            falling = candidates[silent[candidates]].tolist()
+            result[zone] = elect(candidates.tolist(), nonces, falling).leader
     return result
 
 
@@ -152,13 +164,10 @@ def draw_offices(
     """Who serves in which round, drawn as the rounds draw it."""
     present, leaders = [], []
     for round_, plan in enumerate(plans, start=1):
-        present.append(draw_participants(network, streams, round_))
-        last_step = len(plan.layers)
-        leaders.append(draw_super_nodes(network, present[-1], streams, round_, last_step))
+        here = draw_participants(network, streams, round_)
+        present.append(here)
+        leaders.append(draw_super_nodes(network, here, streams, round_, len(plan.layers)))
     return Offices(network.tree.parents[-1], np.stack(present), np.stack(leaders), coalition)
-
-
-_EMPTY_ZONE = "a zone in which nobody joins elects nobody, and adds its noise all the same"
 
 
 class Zoned(PlainExperiment):
@@ -198,18 +207,17 @@ def elections_table(assembly: Assembly) -> pd.DataFrame:
     Columns: zone, device; the rounds that it was present, that it served as its zone's super-node,
     and that the worst other (under_one_other), or the worst colluders (under_coalition), served it.
     """
-    names = [field.name for field in fields(Exposure)]
     network, config = assembly.network, assembly.config
     if not network.members_serve:
+        names = [field.name for field in fields(Exposure)]
         return pd.DataFrame(columns=["zone", "device", "present", *names])
     rounds, tree = assembly.calibration.affordable_rounds, network.tree
     planned = assembly.run_plan.rounds
     offices = _drawn(network, planned, config.seed, config.threat.colluding)
-    exposure = offices.exposure(tuple(range(rounds)))
     zones = [tree.names[-2][zone] for zone in tree.parents[-1]]
     return pd.DataFrame({"zone": zones, "device": tree.names[-1]}).assign(
         present=offices.present[:rounds].sum(axis=0),
-        **{name: getattr(exposure, name) for name in names},
+        **vars(exposure(offices, tuple(range(rounds)))),
     )
 
 
@@ -220,15 +228,15 @@ def promised(assembly: Assembly) -> Promised:
     served = elections_table(assembly)
     if served.empty:
         return Promised()
+    sentences = [
+        "elections are uniform: of a zone's devices no more collude than "
+        "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
+        "who is elected when is public and known before training; super-nodes tell nobody but "
+        "those counted as colluding what they have seen in office",
+    ]
+    if assembly.network.chance is not None:
+        empty = "a zone in which nobody joins elects nobody, and adds its noise all the same"
+        sentences.insert(0, empty)
     counts = served[["served", "under_one_other", "under_coalition"]].max()
-    by_chance = assembly.network.chance is not None
-    return Promised(
-        (
-            *[_EMPTY_ZONE] * by_chance,
-            "elections are uniform: of a zone's devices no more collude than "
-            "topology.super_nodes.tolerance stands, and none leaves one because of who would win",
-            "who is elected when is public and known before training; super-nodes tell nobody but "
-            "those counted as colluding what they have seen in office",
-        ),
-        {"elections": {f"most_{name}": int(count) for name, count in counts.items()}},
-    )
+    entries = {f"most_{name}": int(count) for name, count in counts.items()}
+    return Promised(tuple(sentences), {"elections": entries})

@@ -18,8 +18,8 @@ ROOM = Room(
     readers=("m2fdp.zones.config:READERS",),
     before_steps=("m2fdp.zones.lots:ballot_bits",),
     planned=("m2fdp.zones.super_nodes:with_elections",),
-    facts=("m2fdp.zones.facts:FACTS",),
-    features=("m2fdp.zones.facts:FEATURES",),
+    facts=("m2fdp.zones.super_nodes:FACTS",),
+    features=("m2fdp.zones.super_nodes:FEATURES",),
     ledgers=("m2fdp.zones.offices:with_offices",),
     promised=("m2fdp.zones.offices:promised",),
 )

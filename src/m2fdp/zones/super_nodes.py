@@ -5,14 +5,17 @@ take part is the server for a round. So the zone trusts its own devices with its
 (H Sec. III-A), each of them in turn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from m2fdp.core.algorithms.base import Plan
+from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
+from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import Feature, always
+from m2fdp.core.experiment.request import Request
 from m2fdp.core.privacy.premises import Position, Premises
 from m2fdp.core.privacy.releases import (
     WORDS,
@@ -33,6 +36,7 @@ from m2fdp.core.privacy.sight import (
     Reading,
 )
 from m2fdp.core.topology.network import Network, heads_of
+from m2fdp.zones.room import SUPER_NODES as ELECTED
 
 
 def with_elections(plan: Plan, config: Config) -> Plan:
@@ -49,18 +53,17 @@ def with_elections(plan: Plan, config: Config) -> Plan:
     too_many = colluding > (on_line - 1) / 3  # H Sec. IV-A
     if too_many.any():
         zone = int(np.argmax(too_many))
-        raise InputError(
-            "threat.colluding",
-            colluding,
+        problem = (
             f"is too many of the m = {on_line[zone]:g} devices on line in zone "
-            f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3",
+            f"{network.tree.names[-2][zone]} for its elections; valid: at most (m - 1)/3"
         )
+        raise InputError("threat.colluding", colluding, problem)
     return replace(plan, network=replace(network, members_serve=True))
 
 
 def zone_read_in_clear(network: Network) -> str | None:
-    """The name of a zone whose elected super-nodes read something of its devices without noise;
-    None where there is none, or nobody is elected."""
+    """The name of a zone whose elected super-nodes read something of its devices without noise, if
+    there is one."""
     if not network.members_serve:
         return None
     tree = network.tree
@@ -79,11 +82,8 @@ def _hidden(network: Network) -> bool:
 
 @dataclass(frozen=True)
 class ByTurns(Account):
-    """The account of an observer that sees more in some rounds, counted as if in all.
-
-    Attributes:
-        otherwise: the deviation in all other rounds.
-    """
+    """The account of an observer that sees more in some rounds, counted as if in all, and else
+    behind the deviation `otherwise`."""
 
     otherwise: float
 
@@ -136,3 +136,36 @@ SUPER_NODES = Kind(
     bound_with=SIBLINGS,
     line=_line,
 )
+
+
+FACTS = (
+    replace(
+        a.FIXED_SERVERS,
+        key="topology.super_nodes.kind",
+        remedy="fixed",
+        holds=lambda run: not run.network.members_serve,
+    ),
+)
+
+
+def _of_threat(run: Request) -> Iterator[InputError]:
+    """Who serves by turns reads in clear, and is not distrusted where nobody is elected."""
+    named = set(run.config.threat.distrusted)
+    zone = zone_read_in_clear(run.network) if run.plan.private else None
+    bound = {SIBLINGS, ELECTED} & (run.plan.distrusts | named)
+    for kind in sorted(bound, key=lambda kind: (kind not in named, kind)):
+        if zone is not None:
+            text = (
+                f"can't be protected from ({kind}) in zone {zone}, whose devices are its "
+                "super-nodes by turns (topology.super_nodes.kind: elected) and read its messages "
+                "un-noised; let devices add the noise, or use fixed"
+            )
+            by_algorithm = "algorithm", run.config.algorithm
+            refused = ("threat.distrusted", kind) if kind in named else by_algorithm
+            yield InputError(*refused, text)
+    if ELECTED in named and not run.network.members_serve:
+        text = "are elected ones (topology.super_nodes.kind: elected); fixed ones are servers"
+        yield InputError("threat.distrusted", ELECTED, text)
+
+
+FEATURES = (Feature("threat, in zones", always, values=_of_threat),)

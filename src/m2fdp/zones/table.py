@@ -22,7 +22,7 @@ from m2fdp.core.privacy.releases import Release
 from m2fdp.core.privacy.sight import PUBLIC
 from m2fdp.core.topology.network import Network, heads_of
 from m2fdp.tiers.split_noise import exposed_splits
-from m2fdp.zones.views import Releases, Zones, zone_epsilons
+from m2fdp.zones.views import LEARNED, Releases, Zones, zone_epsilons
 
 # The first five are the run's, the same in every row.
 COLUMNS = (
@@ -31,14 +31,7 @@ COLUMNS = (
     "epsilon_nominal",
     "epsilon_by_h",
     "epsilon_by_h_with_sums",
-    "observer",
-    "sees",
-    "about",
-    "devices",
-    "rounds_known",
-    "noise_over_shift",
-    "epsilon",
-    "least_epsilon",
+    *LEARNED,
     "delta",
     "adjacency",
 )
@@ -69,17 +62,18 @@ def zones_table(
     if not mechanism.private or network.tree.depth != 2:
         return empty
     ledger = mechanism.ledger
-    plans = set(ledger.plans)
+    plans, lines = set(ledger.plans), list(one_line_each(ledger).values())
     steps = get_mechanism(privacy.mechanism).noises_every_step
     one_step = all(len(plan.layers) == 1 for plan in plans)
-    if steps and not one_step and heads_of(network)[:, 0].any():
-        return empty
-    if any(top for plan in plans for top in plan.layers) or len({p.network for p in plans}) > 1:
-        return empty
-    lines = list(one_line_each(ledger).values())
-    if not all(line.account.by_laws for line in lines):  # releases have noises of their own
-        return empty
-    if exposed_splits(network).any() or network.sums.dropout or _weighs_noise(network):
+    if (
+        (steps and not one_step and heads_of(network)[:, 0].any())
+        or any(top for plan in plans for top in plan.layers)
+        or len({plan.network for plan in plans}) > 1
+        or not all(line.account.by_laws for line in lines)  # releases have noises of their own
+        or exposed_splits(network).any()
+        or network.sums.dropout
+        or _weighs_noise(network)
+    ):
         return empty
     zones = replace(_zones(network, mechanism, lines, steps, rounds), colluding=colluding)
     of_device = np.zeros(network.tree.n_devices, dtype=np.int64)
@@ -88,10 +82,10 @@ def zones_table(
     if network.chance is not None:  # as the ledger counts
         zones = replace(zones, shown=~np.array([x.position.unnoticed for x in lines])[of_device])
     releases = [_releases(line, ledger, rounds) for line in lines]
-    found = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
     v = round(zones.adders(_one_adder(zones, network, privacy)), 12)
     nominal = nominal_epsilon(ledger, rounds, privacy)
-    found = found.assign(
+    learned = zone_epsilons(zones, releases, ledger.delta, ledger.adjacency, of_device)
+    found = learned.assign(
         case=zones.case,
         v=v,
         epsilon_nominal=nominal,
@@ -114,25 +108,24 @@ def _zones(
     network: Network, mechanism: CalibratedMechanism, lines: list[Release], steps: bool, rounds: int
 ) -> Zones:
     """What the mechanism has each node add, and what the ledger says that each device moves."""
-    at_zone, at_cloud = network.weights[1], network.weights[0]
     moves = np.zeros(network.tree.n_devices)
     for line in lines:
         position = line.position
         head = position.unit * largest_shift(line, mechanism.ledger, 0)
         moves[list(position.members)] = head / prod(position.shares)
-    drawn = mechanism.noise.heads if steps else mechanism.noise.messages
+    cloud, super_nodes, devices = mechanism.noise.heads if steps else mechanism.noise.messages
     counted = lines[0].account
     joined = counted.attendance.joins if isinstance(counted, ByChance) else None
     return Zones(
         network.tree.parents[1],
-        at_zone,
-        at_cloud,
+        network.weights[1],
+        network.weights[0],
         moves,
-        drawn[2],
-        drawn[1],
-        float(drawn[0][0]),
+        devices,
+        super_nodes,
+        float(cloud[0]),
         network.odds,
-        _attendance(network, drawn[2], None if joined is None else joined[:rounds]),
+        _attendance(network, devices, None if joined is None else joined[:rounds]),
         network.members_serve,
         network.sums,
     )

@@ -133,6 +133,10 @@ class Releases:
     told: Composition
     unseen: Composition
 
+    def behind(self, noise: float, told: bool) -> Composition:
+        """What an observer sees, in units of so much noise, more than 0, over the shift."""
+        return scaled(self.told if told else self.unseen, 1.0 / noise)
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -236,6 +240,9 @@ def _views_of(its_round: _Round) -> list[View]:
     zones = its_round.zones
     weights = zones.global_weights
     shows = zones.devices > 0 if zones.shown is None else zones.shown
+    always = np.ones_like(shows)
+    heard = READS[ON_LINKS](message_in(zones.sums, 2))
+    sent = (_MESSAGE, zones.in_zone) if heard else (WORDS, np.full_like(weights, inf))
     broadcast = its_round.in_all + zones.of_servers
     peers = broadcast - zones.to_cloud[zones.zone_of] * its_round.known(1)
     far = broadcast - its_round.loudest_elsewhere
@@ -243,20 +250,19 @@ def _views_of(its_round: _Round) -> list[View]:
         _at_the_super_node(its_round, "super-node", 0),
         _at_the_super_node(its_round, "elected super-node", 1),
         *_at_the_cloud(its_round, shows),
-        _on_the_lower_link(zones),
-        View("devices of the zone", _BROADCAST, peers, weights, np.ones_like(shows)),
+        View("listener between device and super-node", *sent, zones.device_weights, always),
+        View("devices of the zone", _BROADCAST, peers, weights, always),
         View("devices elsewhere", _BROADCAST, far, weights, shows),
         View(PUBLIC, _BROADCAST, broadcast, weights, shows),
     ]
-    if not zones.colluding:
-        return result
-    who = f"super-node with {zones.colluding} devices of the zone"
-    return [*result, _at_the_super_node(its_round, who, zones.colluding)]
+    if zones.colluding:
+        who = f"super-node with {zones.colluding} devices of the zone"
+        result.append(_at_the_super_node(its_round, who, zones.colluding))
+    return result
 
 
 _BROADCAST, _MESSAGE = "the broadcast", "the device's message"
 _UPPER_LINK = "listener between super-node and cloud"
-_LOWER_LINK = "listener between device and super-node"
 
 
 def _at_the_super_node(its_round: _Round, observer: str, knows: int) -> View:
@@ -298,12 +304,17 @@ def _at_the_cloud(its_round: _Round, shows: np.ndarray) -> list[View]:
     return result
 
 
-def _on_the_lower_link(zones: Zones) -> View:
-    """Somebody who hears every device send, or not."""
-    weights, told = zones.device_weights, np.ones(len(zones.zone_of), dtype=bool)
-    if READS[ON_LINKS](message_in(zones.sums, 2)):
-        return View(_LOWER_LINK, _MESSAGE, zones.in_zone, weights, told)
-    return View(_LOWER_LINK, WORDS, np.full_like(weights, inf), weights, told)
+# Columns of `zone_epsilons`.
+LEARNED = (
+    "observer",
+    "sees",
+    "about",
+    "devices",
+    "rounds_known",
+    "noise_over_shift",
+    "epsilon",
+    "least_epsilon",
+)
 
 
 def zone_epsilons(
@@ -328,12 +339,11 @@ def zone_epsilons(
     abouts = _about(zones)
 
     def epsilon_of(view: View, over: np.ndarray, device: int) -> float:
-        its = releases[kinds[device]]
         noise = float(over[device])
-        if noise == inf:
-            return 0.0
-        composition = its.told if view.told[device] else its.unseen
-        return epsilon(scaled(composition, 1.0 / noise), delta, adjacency) if noise else inf
+        if noise in (0.0, inf):
+            return inf if noise == 0.0 else 0.0
+        its = releases[kinds[device]].behind(noise, view.told[device])
+        return epsilon(its, delta, adjacency)
 
     rows = []
     for view in views(zones):
@@ -346,19 +356,10 @@ def zone_epsilons(
             exposed = _most_exposed(members, kinds, releases, view, over)
             worst = max(exposed, key=learned)
             best = int(members[np.argmax(over[members])])
-            rows.append(
-                {
-                    "observer": view.observer,
-                    "sees": view.sees,
-                    "about": about,
-                    "devices": len(members),
-                    "rounds_known": bool(view.told[worst]),
-                    "noise_over_shift": float(over[worst]),
-                    "epsilon": learned(worst),
-                    "least_epsilon": learned(best),
-                }
-            )
-    return pd.DataFrame(rows)
+            known, noise = bool(view.told[worst]), float(over[worst])
+            whom = view.observer, view.sees, about, len(members)
+            rows.append((*whom, known, noise, learned(worst), learned(best)))
+    return pd.DataFrame(rows, columns=list(LEARNED))
 
 
 def _most_exposed(
@@ -377,10 +378,8 @@ def _most_exposed(
     for kind, told in np.unique(np.column_stack([kinds, view.told])[members], axis=0).tolist():
         these = members[(kinds[members] == kind) & (view.told[members] == told)]
         device = int(these[np.argmin(over[these])])
-        if over[device] == inf:
-            continue
-        its = releases[kind].told if told else releases[kind].unseen
-        found.setdefault(scaled(its, 1.0 / float(over[device])), device)
+        if over[device] < inf:
+            found.setdefault(releases[kind].behind(float(over[device]), told), device)
     if not found:  # nobody reads anything
         return [int(members[0])]
     return [found[composition] for composition in undominated(set(found))]

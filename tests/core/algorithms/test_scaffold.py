@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.builders import executed, experiment_of, last_state
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.engine import seams
 from m2fdp.core.engine.minibatches import draw_participants
@@ -113,9 +114,11 @@ def test_control_variates_are_made_of_what_is_sent():
     (mechanism,) = process.simulation.mechanisms
     state = process.round(process.start(), plan)
     sent = {}
-    after = process.round(
-        state, plan, lambda direction, layer, models: sent.update({layer: models.clone()})
-    )
+
+    def tap(direction, layer, models):
+        sent[layer] = models.clone()
+
+    after = heard_by(process, tap).round(state, plan)
     at = len(plan.layers) * plan.step_size
     assert len(mechanism.lock_step.nodes) == 4  # a server with its three devices, and three
     for group, (layer, node) in enumerate(mechanism.lock_step.nodes):

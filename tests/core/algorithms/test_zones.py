@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.builders import digits
 
+from m2fdp import load_config
 from m2fdp.core.algorithms import build_plan
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.topology.network import exposed_devices, heads_of

@@ -5,15 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from m2fdp.core.blocks import Block
-from m2fdp.core.config import (
-    Config,
-    TopologyConfig,
-    TrustConfig,
-    flatten,
-    parse_block,
-    parse_config,
-)
+from m2fdp.core.config import Config, TopologyConfig, TrustConfig, flatten
 from m2fdp.core.errors import InputError
+from m2fdp.given.loading import parse_block, parse_config
 
 VALID = {
     "algorithm": "m2fdp",

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from kedro.config import OmegaConfigLoader
 from tests.finished import REPOSITORY
 
-from m2fdp.core.config import Config, load_config, parse_config
-from m2fdp.core.config.loading import unread_files
+from m2fdp import load_config
+from m2fdp.core.config import Config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
+from m2fdp.given.loading import parse_config, unread_files
 
 CONF = REPOSITORY / "conf"
 ENVIRONMENTS = sorted(path.parent.name for path in CONF.glob("*/parameters.yml"))

@@ -8,7 +8,7 @@ from tests.finished import REPOSITORY
 
 from m2fdp.core.blocks import Block
 from m2fdp.core.config import Config, flatten
-from m2fdp.core.yaml_files import in_yaml
+from m2fdp.core.formatting import in_yaml
 
 MADE = runpy.run_path(str(REPOSITORY / "docs/configuration.py"))
 FILES, PAGE = MADE["parameter_files"](), MADE["page"]()

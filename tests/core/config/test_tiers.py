@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from m2fdp.core.config import load_config, parse_config
+from m2fdp import load_config
 from m2fdp.core.errors import InputError
+from m2fdp.given.loading import parse_config
 
 
 @pytest.mark.parametrize(

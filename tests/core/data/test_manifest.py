@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from m2fdp.core.config import DatasetConfig, PartitionConfig
 from m2fdp.core.data.dataset import Dataset
-from m2fdp.core.data.manifest import (
-    held_by_cloud,
-    held_out,
-    make_manifest,
-    shards_of,
-)
+from m2fdp.core.data.manifest import held_by_cloud, held_out, make_manifest, shards_of
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError

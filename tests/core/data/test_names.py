@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from m2fdp import Experiment
-from m2fdp.core.config import load_config
+from m2fdp import Experiment, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.manifest import by_name, make_manifest
 from m2fdp.core.data.partitioners import CLOUD, Names
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.builders import tree_from_edges
-from m2fdp.given.edges import read_edges
+from m2fdp.given.edges import read_edges, tree_from_edges
 from m2fdp.given.splits import check_manifest
 from m2fdp.pipelines.data import label_counts
 from m2fdp.pipelines.datasets import ManifestDataset

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from m2fdp.core.config import DatasetConfig, PartitionConfig, load_config
+from m2fdp import load_config
+from m2fdp.core.config import DatasetConfig, PartitionConfig
 from m2fdp.core.data.partitioners import partition
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError

@@ -15,11 +15,12 @@ from urllib.error import URLError
 import numpy as np
 import pytest
 
-from m2fdp.core.config import DatasetConfig, load_config
-from m2fdp.core.data import sources
+from m2fdp import load_config
+from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.dataset import features
 from m2fdp.core.data.sources import N_CLASSES, load_dataset
 from m2fdp.core.errors import InputError
+from m2fdp.sources import digits as digits_file
 from m2fdp.sources import synthetic
 from m2fdp.sources.torchvision import import_datasets
 
@@ -95,8 +96,8 @@ def test_digits_hold_every_fifth_record_out_wherever_scikit_learn_keeps_them(mon
     np.testing.assert_array_equal(digits.labels[1438:], original.target[is_test])
     np.testing.assert_array_equal(digits.images[:1438, ..., 0] * 16, original.images[~is_test])
     assert digits.images.max() == 1
-    sources._read_digits.cache_clear()
-    monkeypatch.setattr(sources, "_DIGITS", "nowhere.csv.gz")
+    digits_file._read_digits.cache_clear()
+    monkeypatch.setattr(digits_file, "_DIGITS", "nowhere.csv.gz")
     other = load_dataset(DatasetConfig())
     assert other.images.tobytes() == digits.images.tobytes()
     assert other.labels.tobytes() == digits.labels.tobytes()
@@ -394,7 +395,7 @@ def made(**keys):
     ("shape", "classes"), [([28, 28, 1], 10), ([32, 32, 3], 4), ([9, 12, 1], 26)]
 )
 def test_they_have_the_shape_and_classes_that_are_asked_for(monkeypatch, shape, classes):
-    monkeypatch.setattr(DatasetConfig, "classes", classes)
+    monkeypatch.setattr(synthetic, "_CLASSES", classes)
     data = made(shape=shape, records=600)
     assert data.images.shape == (700, *shape) and data.images.dtype == np.uint8
     assert (data.n_train, data.n_classes, data.name) == (600, classes, "synthetic")
@@ -406,7 +407,7 @@ def test_they_have_the_shape_and_classes_that_are_asked_for(monkeypatch, shape, 
 
 @pytest.mark.parametrize("shape", [[28, 28, 1], [32, 32, 3]])
 def test_their_classes_can_be_told_apart_but_not_by_a_prototype_alone(monkeypatch, shape):
-    monkeypatch.setattr(DatasetConfig, "classes", 5)
+    monkeypatch.setattr(synthetic, "_CLASSES", 5)
     data = made(shape=shape, records=3000)
     pixels = data.images.reshape(len(data.images), -1).astype(float)
     train, test = pixels[:3000], pixels[3000:]

@@ -17,6 +17,12 @@ STAR = {
     "topology.trust.ratios": None,
     "training.local_aggregation": None,
 }
+PULLED = {
+    "training.proximal": 0.7,
+    "training.proximal_center": "global",
+    "topology.fanouts": [18, 2],
+    "topology.trust.ratios": [0.5],
+}
 SYSTEMS = {
     "a tree of two tiers": {},
     "many servers": {"topology.fanouts": [40, 2], "topology.trust.ratios": [0.5]},
@@ -34,6 +40,23 @@ SYSTEMS = {
     "models that are clipped": {"privacy.mechanism": "weights", "topology.fanouts": [18, 3]},
     "a star": STAR,
     "a star whose devices join by chance": STAR | {"training.participation": 0.5},
+    "models of devices that join by chance": {
+        **UPLOAD,
+        "topology.fanouts": [20, 3],
+        "training.participation": 0.5,
+        "training.estimator": "clipped",
+        "training.least_weight": 1.5,
+        "training.local_aggregation": None,
+    },
+    "gradients of devices, dense": {
+        "model.name": "dense",
+        "privacy.unit": "device",
+        "privacy.epsilon": 50.0,
+        "topology.fanouts": [18, 5],
+        "topology.trust.ratios": [0.5],
+    },
+    "pulled": PULLED,
+    "models of devices, pulled": PULLED | UPLOAD | {"training.proximal_center": "received"},
     "some devices a round": {"topology.fanouts": [20, 4], "training.participants": 2},
     "secure sums": {
         **UPLOAD,

@@ -39,10 +39,10 @@ def make_shards(sizes, rate=1.0, shape=(1, 8, 8), n_classes=10, dtype=torch.floa
     return Shards(features, labels, sizes, np.full(len(sizes), float(rate)))
 
 
-def run(network, mechanism, schedule, model, shards, **options):
-    """Train a network and give the final global model."""
+def run(network, mechanism, schedule, model, shards, tap=None, **options):
+    """Train a network, heard by a tap or not, and give the final global model."""
     process = process_of(network, mechanism, model, shards, seeded(0, b"test"), **options)
-    return last_state(process, schedule.round_plans()).weights
+    return last_state(process, schedule.round_plans(), tap).weights
 
 
 def schedule(rounds=2, local_steps=3, local_aggregation=None, learning_rate=0.5):

@@ -7,16 +7,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.models.test_registry import SEQUENCES, Rows
 from torch import nn
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import ReferenceBackend, build_backend, padded_width
-from m2fdp.core.engine.clipping import flat_clip, unbounded
+from m2fdp.core.engine.clipping import clip_factors
 from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.rules import flat_clip
 from m2fdp.core.engine.sequential import build_book_keeper
 from m2fdp.core.models import losses
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.mechanisms import Clipping
+from m2fdp.own.models import OneByOne
 
 CONFIGS = {
     "softmax": ModelConfig(name="softmax"),
@@ -80,50 +83,21 @@ class Tokens(nn.Module):
         return self.last(torch.cat([rows, self.convolution(features).flatten(1)], dim=1))
 
 
-class Sequence(nn.Module):
-    """A record's rows one after the other, through a layer of torch's that has no hooks inside."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.kind = kind
-        if kind == "lstm":
-            self.rows = nn.LSTM(8, 4, batch_first=True)
-        elif kind == "gru":
-            self.rows = nn.GRUCell(8, 4)
-        elif kind == "attention":
-            self.rows = nn.MultiheadAttention(8, 2, batch_first=True)
-        else:
-            self.rows = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
-        self.last = nn.Linear(4 if kind in ("lstm", "gru") else 64, N_CLASSES)
-
-    def forward(self, features):
-        rows = features[:, 0]
-        if self.kind == "lstm":
-            return self.last(self.rows(rows)[0][:, -1])
-        if self.kind == "gru":
-            state = rows.new_zeros(len(rows), 4)
-            for at in range(8):
-                state = self.rows(rows[:, at], state)
-            return self.last(state)
-        rows = self.rows(rows, rows, rows)[0] if self.kind == "attention" else self.rows(rows)
-        return self.last(rows.flatten(1))
-
-
 def models(name):
     if name in CONFIGS:
         return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
     torch.manual_seed(0)
     is_own, kind = name.startswith("own"), name.removeprefix("own ")
-    if kind in ["lstm", *SEQUENCES]:
-        module = Sequence(kind)
+    if kind in ["LSTM", *VECTORISED]:
+        module = Rows(SEQUENCES[kind](), N_CLASSES)
     else:
         module = Tokens() if kind == "tokens" else Odd(kind)
     return Model(name, module, losses.cross_entropy, linear=False, is_own=is_own)
 
 
-SEQUENCES = ["gru", "attention", "transformer"]
+VECTORISED = ["GRU cell", "attention", "transformer"]
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
-OWN = [*(f"own {kind}" for kind in [*ODD, *SEQUENCES]), "own, rows", "own, weight used outside"]
+OWN = [*(f"own {kind}" for kind in [*ODD, *VECTORISED]), "own, rows", "own, weight used outside"]
 
 
 def problem(name, counts, seed, consecutive=False):
@@ -177,7 +151,7 @@ def test_every_backend_equals_the_reference(name, counts, seed, clipping_norm, c
 
 @pytest.mark.parametrize("clipping_norm", [None, 0.1])
 def test_an_lstm_which_torch_vectorises_in_float32_alone(clipping_norm):
-    model, weights, batches = problem("own lstm", [3, 0, 9], 1)
+    model, weights, batches = problem("own LSTM", [3, 0, 9], 1)
     model.module.float()
     weights, features = weights.float(), batches.features.float()
     of_records = batches.weights.astype(np.float32)
@@ -209,9 +183,9 @@ def mixing_many(scores, labels):
     "model",
     [
         models("own, mixing many"),
-        replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None),
-        replace(models("plain"), loss=losses.OneByOne(mixing_many)),
-        replace(models("own plain"), loss=losses.OneByOne(mixing_many)),
+        replace(models("softmax"), loss=OneByOne(mixing_many), loss_gradient=None),
+        replace(models("plain"), loss=OneByOne(mixing_many)),
+        replace(models("own plain"), loss=OneByOne(mixing_many)),
     ],
     ids=["model", "loss", "loss of a model that is not linear", "loss of an own model"],
 )
@@ -236,7 +210,7 @@ def test_own_code_that_mixes_records_sees_each_alone_wherever_they_are_clipped(m
 
 
 def test_an_own_loss_of_stacked_learners_sees_no_other_learner_s_records_unclipped():
-    model = replace(models("softmax"), loss=losses.OneByOne(mixing_many), loss_gradient=None)
+    model = replace(models("softmax"), loss=OneByOne(mixing_many), loss_gradient=None)
     _, weights, batches = problem("softmax", [9, 9], 2)
     batches.weights[:-1] = 1.0
     other = replace(batches, features=batches.features.clone())
@@ -367,8 +341,8 @@ def test_clip_factor_by_hand():
 
 
 def test_what_no_factor_bounds():
-    assert unbounded(torch.tensor([0.0, 0.5, 1e30]), 1.0) is None
+    assert clip_factors(torch.tensor([0.0, 0.5, 1e30]), 1.0, flat_clip)[1] is None
     norms = torch.tensor([torch.inf, 1.0, torch.nan, 3e38])
-    assert unbounded(norms, 100.0).tolist() == [True, False, True, False]
+    assert clip_factors(norms, 100.0, flat_clip)[1].tolist() == [True, False, True, False]
     # A quotient of two significant bits may be half as large again as it should be.
-    assert unbounded(norms, 1e-6).tolist() == [True, False, True, True]
+    assert clip_factors(norms, 1e-6, flat_clip)[1].tolist() == [True, False, True, True]

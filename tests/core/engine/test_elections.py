@@ -13,9 +13,10 @@ from tests.builders import experiment_of
 from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, Participation, SecureSums, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.secure_aggregation.rounds import draw_survivors
 from m2fdp.zones.lots import elect
 from m2fdp.zones.offices import draw_offices, draw_super_nodes

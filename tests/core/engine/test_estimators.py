@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, one_record_each, process_of, quadratic
+from tests.builders import one_record_each, quadratic
 from tests.core.engine.parts import (
     make_shards,
     mechanism_for,
@@ -21,9 +21,9 @@ from m2fdp.core.engine.minibatches import draw_participants
 from m2fdp.core.privacy.calibration import no_privacy
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.core.streams import KeyedStreams, seeded
-from m2fdp.core.topology.builders import tree_from_edges
 from m2fdp.core.topology.network import Participation
 from m2fdp.core.topology.trust import draw_trust
+from m2fdp.given.edges import tree_from_edges
 
 # Two layers of servers, ragged; server B2 has one device, which often stays away.
 EDGES = [("c", "A"), ("c", "B"), ("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2")]
@@ -107,8 +107,7 @@ def test_rounds_are_those_computed_by_hand(local, least_weight, clip):
     expected = by_hand(planned, participation, clip or np.inf)
     for tap in (None, lambda direction, layer, models: None):
         mechanism = clipping_alone(plan, clip)
-        process = process_of(plan.network, mechanism, quadratic(), shards_of(TARGETS))
-        trained = last_state(process, planned.round_plans(), tap).weights
+        trained = run_plan(plan, mechanism, quadratic(), shards_of(TARGETS), tap=tap)
         assert float(trained[0]) == pytest.approx(expected, rel=1e-12)
 
 
@@ -163,19 +162,6 @@ def test_devices_noise_counts_as_their_updates_do(mechanism, least_weight):
                 divisor = max(0.5 * least_weight, CAPS[came].sum())
             expected += 0.5**2 * (CAPS[came] ** 2 @ scales[came] ** 2) / divisor**2 / 16
     assert squared_noise(plan, dp) == pytest.approx(expected, rel=6 / 100)
-
-
-@pytest.mark.parametrize("least_weight", [None, 1.5])
-def test_no_result_depends_on_how_learners_are_grouped(softmax, least_weight):
-    """To the bit, for tiles of one, two and all learners, of which some stay away."""
-    shards = make_shards([10, 12, 9, 7, 8, 11, 10, 9, 13], rate=0.5)
-    planned = schedule(3, 4, {1: 2})
-    dp = mechanism_for(plan_of("hfl_dp", TREE, None, planned), shards, "upload")
-    joining = Participation(0.5, CAPS, least_weight)
-    plan = plan_of("hfl_dp", TREE, None, planned, participation=joining)
-    results = [run_plan(plan, dp, softmax, shards, chunk_size=size) for size in (1, 2, 9)]
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
 
 
 def test_nobody_joins_by_a_shared_draw():

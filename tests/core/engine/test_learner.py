@@ -7,16 +7,17 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tests.builders import executed, experiment_of, last_state
+from tests.builders import experiment_of, last_state
 from tests.core.engine.cut_systems import BASE, UPLOAD
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.engine.aggregation import weighed_sum
 from m2fdp.core.engine.backends import build_backend
-from m2fdp.core.engine.clipping import clip_rows, flat_clip
+from m2fdp.core.engine.clipping import clip_rows
 from m2fdp.core.engine.learner import Clip, StepRules, gradient_step, local_steps
 from m2fdp.core.engine.minibatches import Minibatches, minibatch_law, poisson_draw
 from m2fdp.core.engine.noise import RoundNoise
-from m2fdp.core.engine.rules import GradientStep, ProximalStep
+from m2fdp.core.engine.rules import GradientStep, ProximalStep, flat_clip
 from m2fdp.core.privacy.mechanisms import Clipping
 from m2fdp.deployment.rehearsed import as_nodes
 
@@ -183,7 +184,7 @@ def test_nodes_by_themselves_send_what_the_engine_says(system, take_steps):
             heard.append(models.clone())
 
     state = process.round(process.start(), first)
-    after = process.round(state, second, tap)
+    after = heard_by(process, tap).round(state, second)
     messages, model = Nodes(experiment, 2, take_steps).round(state.weights)
     assert [len(of_layer) for of_layer in messages] == [6, 6, 2]
     assert list(map(_bytes, messages)) == list(map(_bytes, heard))
@@ -218,16 +219,6 @@ def test_every_step_noise_and_clip_counts(system):
         others.append(sent(_by_functions, clipping=unclipped))
     expected = sent(_by_functions)
     assert not any(torch.allclose(other, expected, rtol=1e-4) for other in others)
-
-
-def test_no_byte_of_devices_gradients_depends_on_how_many_are_stepped_at_a_time():
-    changes = SMALL | SYSTEMS["gradients of devices, dense"] | {"topology.fanouts": [3, 5]}
-    results = set()
-    for chunk in (None, 1, 5):
-        experiment = experiment_of(changes)
-        state = last_state(executed(experiment, chunk_size=chunk), experiment.run_plan.rounds)
-        results.add(_bytes(state.weights))
-    assert len(results) == 1
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -292,10 +283,7 @@ def test_the_sum_by_device_is_the_heads_up_to_rounding(unit):
     for by_device in (False, True):
         process = experiment.process()
         process = as_nodes(process) if by_device else process
-        state = process.start()
-        for plan in experiment.run_plan.rounds:
-            state = process.round(state, plan, lambda direction, layer, models: None)
+        ends.append(last_state(process, experiment.run_plan.rounds, lambda *_: None).weights)
         process.executor.workers.end()
-        ends.append(state.weights)
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-5)
     assert not torch.equal(*ends), "they are added in another order"

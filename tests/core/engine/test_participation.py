@@ -13,7 +13,8 @@ from m2fdp.core.algorithms import build_plan
 from m2fdp.core.config import Config, TopologyConfig, TrainingConfig, TrustConfig
 from m2fdp.core.engine.minibatches import draw_participants, poisson_draw, sampling_rates
 from m2fdp.core.streams import KeyedStreams
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
+from m2fdp.given.edges import tree_from_edges
 
 RAGGED = [("c", "A"), ("c", "B"), ("A", "0"), ("A", "1"), ("A", "2"), ("B", "3")]
 

@@ -5,15 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.builders import last_state, one_record_each, process_of, quadratic, without_noise
-from tests.core.engine.parts import RAGGED, make_shards, mechanism_for, plan_of, schedule, silent
+from tests.builders import one_record_each, process_of, quadratic, without_noise
+from tests.core.engine.parts import (
+    RAGGED,
+    make_shards,
+    mechanism_for,
+    plan_of,
+    run_plan,
+    schedule,
+    silent,
+)
 
+from m2fdp.adversaries.heard import heard_by
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import seeded
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.trust import explicit_trust
-from m2fdp.processes import workers
+from m2fdp.given.edges import tree_from_edges
 
 MIDDLES = [0.0, 8, 16, 32, 64]
 CENTERS = ["received", "global"]
@@ -92,7 +101,7 @@ def test_a_lock_step_group_is_centred_at_what_its_head_received(softmax, center)
             snapshots.append(models.clone())
 
     process = process_of(plan.network, mechanism, softmax, shards, seeded(0, b"test"))
-    process.round(process.start(), rounds, tap)
+    heard_by(process, tap).round(process.start(), rounds)
     w = start = process.start().weights
     for _ in layers:
         w = w - 0.5 * mean_gradient(softmax, w, shards, slice(0, 24)) - 0.4 * (w - start)
@@ -122,33 +131,20 @@ def mean_gradient(model, vector, shards, part):
 
 
 @pytest.mark.parametrize("name", ["gradient", "upload"])
-def test_backends_tiles_and_processes_agree(softmax, monkeypatch, name):
-    monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
+def test_backends_agree(softmax, name):
+    """Tiles and processes do to the byte, in test_subtrees."""
     tree = tree_from_fanouts([2, 3])
     trust = explicit_trust(tree, ["server-1-1"])
-    plan = plan_of("m2fdp", tree, trust, schedule(2, 4, {1: 2}))
-    rounds = tuple(
-        replace(one, proximal=0.7, center="global") for one in plan.schedule.round_plans()
+    planned = replace(schedule(2, 4, {1: 2}), proximal=0.7, center="global")
+    plan = plan_of("m2fdp", tree, trust, planned)
+    shards = make_shards([12] * 6, rate=0.5, dtype=torch.float64)
+    mechanism = mechanism_for(plan, shards, name)
+    reference, *others = (
+        run_plan(plan, mechanism, softmax, shards, backend=backend)
+        for backend in ("reference", "sequential", "stacked")
     )
-    results = {}
-    for dtype, options in (
-        (torch.float32, [{}, {"chunk_size": 1}, {"chunk_size": 4, "workers": 2}]),
-        (torch.float64, [{"backend": b} for b in ("reference", "sequential", "stacked")]),
-    ):
-        shards = make_shards([12] * 6, rate=0.5, dtype=dtype)
-        mechanism = mechanism_for(plan, shards, name)
-        results[dtype] = [
-            last_state(
-                process_of(plan.network, mechanism, softmax, shards, seeded(0, b"t"), **settings),
-                rounds,
-            ).weights
-            for settings in options
-        ]
-    single, *others = results[torch.float32]
-    assert all(torch.equal(single, other) for other in others)
-    double, *others = results[torch.float64]
     for other in others:
-        torch.testing.assert_close(other, double, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(other, reference, rtol=1e-9, atol=1e-11)
 
 
 def test_a_rule_of_ones_own_is_pulled_too():

@@ -27,21 +27,9 @@ BASE = {
     "secure_aggregation.noise": "shared",
 }
 UPLOAD = {"privacy.mechanism": "upload", "privacy.unit": "device", "privacy.epsilon": 50.0}
-# What is summed where, in lock step or not, with and without drop-outs.
+# What is summed where.
 SYSTEMS = {
-    "steps of edge servers": {},
-    "one step a round": {"training.local_steps": 1},
     "steps of edge servers, some silent": {"secure_aggregation.dropout": 0.2},
-    "steps of all devices": {
-        "algorithm": "hfl_dp",
-        "secure_aggregation.layers": [2],
-        "secure_aggregation.decode": "cloud",
-    },
-    "steps of zones and of servers": {
-        "topology.trust.ratios": [0.67],
-        "secure_aggregation.layers": [1, 2],
-        "secure_aggregation.dropout": 0.1,
-    },
     "steps of zones beside a trusted one": {
         "topology.trust.ratios": [0.34],
         "secure_aggregation.layers": [2],
@@ -51,15 +39,7 @@ SYSTEMS = {
         "secure_aggregation.layers": [2],
         "secure_aggregation.decode": "cloud",
     },
-    "devices whose gradients are clipped": {"privacy.unit": "device"},
-    "separate noise": {"secure_aggregation.noise": "separate"},
     "models of edge servers": UPLOAD,
-    "models of all devices": UPLOAD
-    | {
-        "algorithm": "hfl_dp",
-        "secure_aggregation.layers": [2],
-        "secure_aggregation.decode": "cloud",
-    },
     "models of zones, some silent": UPLOAD
     | {
         "algorithm": "hfl_dp",

@@ -9,7 +9,7 @@ from tests.adversaries.copies import epsilon_shown
 from tests.builders import experiment_of, last_state, records_of, split_scores
 from torch import nn
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Shards
 from m2fdp.core.engine.tree_process import build_process

@@ -1,5 +1,7 @@
 """However a simulation is cut into blocks of subtrees, and whoever computes them: equal bytes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -17,8 +19,8 @@ from m2fdp.processes.elsewhere import Site
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_no_byte_depends_on_where_it_is_cut(system, monkeypatch, tmp_path):
-    """Parts one after another in one process, and the whole; then parts of two and of three
-    processes."""
+    """Parts one after another in one process, and the whole; then in tiles, and parts of two and of
+    three processes."""
     monkeypatch.chdir(tmp_path)
     experiment = build_system(system)
     process, plans = experiment.process(), experiment.run_plan.rounds
@@ -45,6 +47,10 @@ def test_no_byte_depends_on_where_it_is_cut(system, monkeypatch, tmp_path):
     results.append((_bytes(whole), {name: _bytes(of) for name, of in slots.items()}))
     assert results[0] == results[1] == results[2] == results[3]
     expected = _bytes(process.round(state, plan).weights)
+    for size in (1, 5):
+        tiled = build_process(simulation, replace(process.settings, chunk_size=size))
+        again = tiled.round(tiled.round(tiled.start(), plans[0]), plan)
+        assert _bytes(again.weights) == expected
     monkeypatch.setattr(workers, "_WORTH_SHARING_S", 0.0)
     for count in (2, 3):
         other = build_system(system, threads=count).process()

@@ -7,14 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from tests.builders import (
-    last_state,
-    one_record_each,
-    premises_of,
-    process_of,
-    quadratic,
-    without_noise,
-)
+from tests.builders import one_record_each, premises_of, quadratic, without_noise
 from tests.core.engine.parts import (
     RAGGED,
     make_shards,
@@ -32,9 +25,10 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.registry import build_model
 from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.core.privacy.mechanisms import Clipping
-from m2fdp.core.topology.builders import tree_from_edges, tree_from_fanouts
+from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, heads_of, noise_plan
 from m2fdp.core.topology.trust import draw_trust, explicit_trust
+from m2fdp.given.edges import tree_from_edges
 from m2fdp.processes import workers
 
 
@@ -142,15 +136,8 @@ def test_no_byte_depends_on_chunks_or_workers(monkeypatch, name, backend, rate):
 TOLERANCE = 0.06
 
 
-@pytest.fixture(params=["tapped", "untapped"])
-def run_noise(request):
-    """Rounds in which every message is tapped, and rounds in which noises are summed."""
-
-    def tapped(network, mechanism, schedule, model, shards):
-        process = process_of(network, mechanism, model, shards)
-        return last_state(process, schedule.round_plans(), lambda *message: None).weights
-
-    return tapped if request.param == "tapped" else run
+# Rounds in which noises are summed, and rounds in which every message is tapped.
+TAPS = {"untapped": None, "tapped": lambda *message: None}
 
 
 ZONES = [("cloud", "A"), ("cloud", "B"), ("A", "0"), ("A", "1"), ("B", "2"), ("B", "3")]
@@ -185,15 +172,16 @@ NOISES = {
 }
 
 
+@pytest.mark.parametrize("tap", TAPS)
 @pytest.mark.parametrize("case", NOISES)
-def test_noise_in_the_global_model_by_hand(run_noise, case):
+def test_noise_in_the_global_model_by_hand(tap, case):
     edges, untrusted, of_rounds, mechanism, participants, variance = NOISES[case]
     tree = tree_from_edges(edges)
     model, shards = noise_alone(tree.n_devices)
     trust, planned = explicit_trust(tree, untrusted), schedule(*of_rounds)
     plan = plan_of("m2fdp", tree, trust, planned, participants=participants)
     dp = mechanism_for(plan, shards, mechanism)
-    weights = run_noise(plan.network, dp, plan.schedule, model, shards).double()
+    weights = run_plan(plan, dp, model, shards, tap=TAPS[tap]).double()
     expected = 0.5**2 * variance(dp.noise)
     assert float(weights.var()) == pytest.approx(expected, rel=TOLERANCE)
     assert abs(float(weights.mean())) < 6 * sqrt(expected / 20_000)
@@ -281,16 +269,14 @@ def test_every_step_is_one_of_the_whole_network(softmax, local):
     torch.testing.assert_close(found.view(10, 64), w)
 
 
-@pytest.mark.parametrize("heard", [False, True])
+@pytest.mark.parametrize("tap", TAPS)
 @pytest.mark.parametrize("mechanism", ["gradient", "upload"])
-def test_the_cloud_s_noise_is_drawn_once(mechanism, heard):
+def test_the_cloud_s_noise_is_drawn_once(mechanism, tap):
     """Of 20,000 numbers the variance lies within 6 % but for 1e-8; twice it is far outside."""
     network, plan = everybody_trusted([2, 3]), schedule(ROUNDS, STEPS)
     model, shards = noise_alone(6)
     dp = calibrated(network, plan, shards, mechanism=mechanism)
-    process = process_of(network, dp, model, shards)
-    tap = (lambda *message: None) if heard else None
-    weights = last_state(process, plan.round_plans(), tap).weights
+    weights = run(network, dp, plan, model, shards, TAPS[tap])
     scale = sqrt(STEPS) * dp.noise.steps[0] if mechanism == "gradient" else dp.noise.messages[0][0]
     if mechanism == "gradient":
         assert not dp.noise.messages[0].any()

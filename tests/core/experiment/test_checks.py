@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from m2fdp import Experiment
-from m2fdp.core.config import parse_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config, surprises
+from m2fdp.given.loading import parse_config
 
 TRAINING = {"rounds": 2, "local_steps": 4, "learning_rate": 1, "local_aggregation": {1: 2}}
 VALID = {

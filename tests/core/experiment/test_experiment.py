@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from tests.builders import digits, experiment_of
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.execution import available_cores
 from m2fdp.core.engine.training import Checkpointing, Evaluation, Listener, one_class_only

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from tests.finished import REPOSITORY
 
+from m2fdp import load_config
 from m2fdp.adversaries.facts import ATTACK, PLANNED_ROUNDS, check_attack, check_audit
 from m2fdp.convergence.facts import BOUND, EQUAL_ROUNDS, check_bound
 from m2fdp.core.algorithms import ALGORITHMS, build_plan
 from m2fdp.core.algorithms.m2fdp import M2FDP
-from m2fdp.core.config import load_config
 from m2fdp.core.engine.rules import Rules
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.checks import check_config, features_of_runs

@@ -5,15 +5,15 @@ from typing import get_args
 import pytest
 from tests.builders import digits
 
-from m2fdp import Experiment
+from m2fdp import Experiment, load_config
 from m2fdp.core.algorithms import ALGORITHMS, build_plan
-from m2fdp.core.config import Config, load_config
+from m2fdp.core.config import Config, keys_of
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.experiment.request import Request, idle_keys, in_words, keys_of, named_readers
+from m2fdp.core.experiment.request import Request, idle_keys, in_words, named_readers
+from m2fdp.core.formatting import in_yaml
 from m2fdp.core.privacy.mechanisms import MECHANISMS
 from m2fdp.core.privacy.mechanisms.gradient import Gradient
-from m2fdp.core.yaml_files import in_yaml
 from m2fdp.zones.config import ZONED
 
 PAPERS = {"control.enabled": True, "control.gap": "papers"}

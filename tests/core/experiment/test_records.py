@@ -8,8 +8,7 @@ import pytest
 import torch
 from tests.builders import digits, experiment_of
 
-from m2fdp import Experiment
-from m2fdp.core.config import load_config
+from m2fdp import Experiment, load_config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.builders import digits, records_of
 
-from m2fdp.core.config import load_config
+from m2fdp import load_config
 from m2fdp.core.engine.training import Checkpointing
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import surprises

@@ -11,6 +11,7 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.models import losses
 from m2fdp.core.models.registry import build_model
+from m2fdp.own.models import OneByOne
 
 
 def focal(scores, labels):
@@ -101,7 +102,7 @@ def build(loss, name="softmax"):
 def test_every_model_takes_one_and_claims_nothing_of_it(name):
     model = build("focal", name)
     plain = build_model(ModelConfig(name=name), (1, 8, 8), 3, seed=0)
-    assert model.loss == losses.OneByOne(focal)
+    assert model.loss == OneByOne(focal)
     assert (model.linear, model.loss_gradient, model.curvature) == (plain.linear, None, None)
     assert torch.equal(model.initial_vector(), plain.initial_vector())
     sys.modules["own_losses"].net = lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(64, n))
@@ -165,7 +166,7 @@ def test_a_loss_that_mixes_records_sees_each_alone(loss):
 
 def test_an_own_model_takes_one(monkeypatch):
     sys.modules["own_losses"].net = lambda shape, n: nn.Sequential(nn.Flatten(), nn.Linear(64, n))
-    assert build("focal", "own_losses:net").loss == losses.OneByOne(focal)
+    assert build("focal", "own_losses:net").loss == OneByOne(focal)
 
 
 def test_a_name_without_a_module_is_refused():

@@ -77,10 +77,8 @@ def split(config=RESNET, tiers=range(1, 8), shape=(1, 8, 8)):
 def test_a_vector_has_weights_then_heads_then_buffers():
     model = split(ModelConfig(name="resnet", width=8), tiers=(3, 7), shape=(1, 28, 28))
     chain = sum(p.numel() for p in model.modules.parameters())
-    kinds = [(part.kind, part.module is None) for part in model.parts]
-    assert kinds == sorted(
-        kinds, key=[("weight", False), ("weight", True), ("buffer", False)].index
-    )
+    kinds = [(part.is_weight, part.module is None) for part in model.parts]
+    assert kinds == sorted(kinds, key=[(True, False), (True, True), (False, False)].index)
     assert model.weights_place == slice(0, chain)
     # The mean over places of 32 and of 128 channels, to ten classes.
     assert model.head_place(3) == slice(chain, chain + 330)
@@ -131,9 +129,9 @@ def test_a_strided_stem_halves_all_maps():
         for stride in (1, 2)
     )
     features = torch.zeros((2, 1, 28, 28))
-    assert one.module.client(1, features).shape[2:] == (28, 28)
-    assert two.module.client(1, features).shape[2:] == (14, 14)
-    assert two.module.client(7, features).shape[2:] == (4, 4)
+    assert one.modules[:1](features).shape[2:] == (28, 28)
+    assert two.modules[:1](features).shape[2:] == (14, 14)
+    assert two.modules[:7](features).shape[2:] == (4, 4)
     with pytest.raises(InputError, match="three times, so they need at least 8 x 8"):
         split(ModelConfig(name="resnet", width=2, stem_stride=2), shape=(1, 7, 9))
 

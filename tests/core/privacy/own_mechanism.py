@@ -35,12 +35,7 @@ class Quieter(Gradient):
     part: float = PART
     widened: float = 1 / PART
 
-    def check(
-        self,
-        privacy: PrivacyConfig,
-        network: Network | None = None,
-        plans: Sequence[RoundPlan] = (),
-    ) -> None:
+    def check(self, privacy: PrivacyConfig, network: Network | None = None, plans=()) -> None:
         super().check(privacy, network, plans)
         if network is None:
             return

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from m2fdp.core.privacy.taint import Steps
-from m2fdp.core.topology.builders import tree_from_edges
+from m2fdp.given.edges import tree_from_edges
 
 # The head is "h" at layer 1, device "x" the owner of the record.
 RAGGED = [("c", "h"), ("h", "a"), ("h", "b"), ("h", "e"), ("a", "a1"), ("a", "a2"), ("b", "b1")]

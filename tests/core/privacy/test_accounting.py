@@ -80,10 +80,7 @@ def test_one_mixture_against_its_integral(q, sigma):
     law = ShiftLaw((0.0, 0.5, 1.5), ((1 - q) ** 2, q * (1 - q), q))
     x = np.linspace(-14, 14, 400_001)
     without = norm.pdf(x, scale=sigma)
-    with_record = sum(
-        p * norm.pdf(x, loc=s, scale=sigma)
-        for s, p in zip(law.shifts, law.probabilities, strict=True)
-    )
+    with_record = norm.pdf(x[:, None], law.shifts, sigma) @ law.probabilities
     width = x[1] - x[0]
 
     def excess(value):
@@ -133,10 +130,8 @@ def test_replacing_costs_more_than_adding_and_at_most_twice_the_shift():
     assert added < replaced <= doubled * 1.01
     with pytest.raises(ValueError, match="replace_one"):  # not proven of mixtures
         epsilon(((ShiftLaw((0.0, 0.1, 0.2), (0.5, 0.25, 0.25)), 3),), DELTA, "replace_one")
-    whole = ((subsampled(1.0, 0.5), 4),)
-    assert epsilon(whole, DELTA, "replace_one") == pytest.approx(
-        dp_accounting.get_epsilon_gaussian(0.5, DELTA)
-    )
+    whole = epsilon(((subsampled(1.0, 0.5), 4),), DELTA, "replace_one")
+    assert whole == pytest.approx(dp_accounting.get_epsilon_gaussian(0.5, DELTA))
 
 
 def test_ends_of_the_range():
@@ -230,9 +225,7 @@ def test_same_curve_as_dp_accounting(shifts, weights, stays, count):
 def test_shifts_of_any_size(largest):
     """Far smaller and larger than rounding lets Newton's method settle."""
     law = ([0.0, largest / 2, largest], [0.9, 0.05, 0.05])
-    spacing = (largest**2 / 2 + 9 * largest) / 500
-    spent = mixture_distribution(*law, spacing).get_epsilon_for_delta(1e-2)
-    whole = from_mixture_gaussian_mechanism(
-        1.0, [largest], [1.0], value_discretization_interval=spacing
-    )
+    grid = {"value_discretization_interval": (largest**2 / 2 + 9 * largest) / 500}
+    spent = mixture_distribution(*law, *grid.values()).get_epsilon_for_delta(1e-2)
+    whole = from_mixture_gaussian_mechanism(1.0, [largest], [1.0], **grid)
     assert 0 <= spent <= whole.get_epsilon_for_delta(1e-2) * (1 + 1e-9)

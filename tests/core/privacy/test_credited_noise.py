@@ -56,12 +56,8 @@ def test_noise_of_lost_sums_is_not_credited():
     sums = {"secure_aggregation.layers": [2], "secure_aggregation.dropout": 0.3}
     experiment = experiment_of(BASE, TWICE, HALF_OF_THE_DEVICES, sums, {"training.rounds": 25})
     found = noise_of_rounds(experiment)
-    everybody = np.ones(24, dtype=bool)
-    streams = experiment.simulation().randomness.sampling
-    read = [
-        draw_survivors(experiment.network, everybody, streams, (number, 1))[2].any()
-        for number in range(1, 26)
-    ]
+    drawn = experiment.network, np.ones(24, dtype=bool), experiment.simulation().randomness.sampling
+    read = [draw_survivors(*drawn, (number, 1))[2].any() for number in range(1, 26)]
     assert found[read].min() == pytest.approx(0.1443, rel=0.1)  # 0.25 if no zone is lost
     for line in ledger_of(experiment).lines:
         if line.kind == "public":
@@ -75,12 +71,8 @@ def test_the_weights_of_a_clipped_sum_are_those_of_who_came(tmp_path):
     rows = [("cloud", "a"), ("cloud", "b"), *(("a" if i < 2 else "b", f"d{i}") for i in range(12))]
     edges = tmp_path / "edges.csv"
     edges.write_text("parent,child\n" + "".join(f"{up},{down}\n" for up, down in rows))
-    changes = {
-        "topology": {"edges": str(edges), "fanouts": None},
-        "training.estimator": "clipped",
-        "training.least_weight": 1.0,
-        "secure_aggregation.decode": "cloud",
-    }
+    changes = {"topology.edges": str(edges), "secure_aggregation.decode": "cloud"}
+    changes |= {"training.estimator": "clipped", "training.least_weight": 1.0}
     experiment = experiment_of({**BASE, "topology.fanouts": None}, TWICE, ZONES, changes)
     found = noise_of_rounds(experiment).mean()
     for line in ledger_of(experiment).lines:
@@ -94,8 +86,7 @@ def test_the_weights_of_a_clipped_sum_are_those_of_who_came(tmp_path):
 def test_others_noise_that_counts_less_shows_who_joined(estimator):
     """Under `clipped` the rounds that a device joined count, also where it adds no noise."""
     changes = {"training.participation": 0.2, "training.estimator": estimator}
-    if estimator == "clipped":
-        changes["training.least_weight"] = 3.0
+    changes |= {"training.least_weight": 3.0} if estimator == "clipped" else {}
     experiment = experiment_of(BASE, TWICE, HALF_OF_THE_DEVICES, changes)
     silent = set(np.flatnonzero(experiment.network.noise[2] == 0).tolist())
     lines = [x for x in ledger_of(experiment).lines if x.kind == "public"]
@@ -111,17 +102,16 @@ def test_colluders_of_the_zone_tell_who_joined():
 
 
 @pytest.mark.parametrize(
-    ("sums", "masked"),
-    [
-        ({"secure_aggregation.layers": [2]}, False),
-        ({"secure_aggregation.layers": [1, 2]}, True),
-        ({"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"}, True),
-    ],
+    ("layers", "decode", "masked"),
+    [([2], "parent", False), ([1, 2], "parent", True), ([2], "cloud", True)],
 )
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
-def test_a_listener_hears_the_zones_sums_on_their_way_to_the_cloud(sums, masked, mechanism):
-    shared = {"secure_aggregation.noise": "shared", "privacy.mechanism": mechanism}
-    experiment = experiment_of(BASE, ZONES, shared, sums)
+def test_a_listener_hears_the_zones_sums_on_their_way_to_the_cloud(
+    layers, decode, masked, mechanism
+):
+    sums = {"layers": layers, "decode": decode, "noise": "shared"}
+    changes = {"privacy.mechanism": mechanism, "secure_aggregation": sums}
+    experiment = experiment_of(BASE, ZONES, changes)
     found = ledger_of(experiment).by_kind(10)
     assert found["uplinks"] == (0 if masked else pytest.approx(found["public"]))
     assert found["public"] > 1
@@ -130,11 +120,8 @@ def test_a_listener_hears_the_zones_sums_on_their_way_to_the_cloud(sums, masked,
 @pytest.mark.parametrize("participants", [None, 4])
 def test_separate_noise_meets_the_target_where_senders_may_be_missing(participants):
     """Whoever reads sums only counts on the noise of fewer than all of its senders."""
-    changes = {
-        "secure_aggregation.dropout": 0.3,
-        "threat.distrusted": ["cloud", "far_devices"],
-        "training.participants": participants,
-    }
+    changes = {"secure_aggregation.dropout": 0.3, "training.participants": participants}
+    changes |= {"threat.distrusted": ["cloud", "far_devices"]}
     experiment = experiment_of(BASE, ZONES, changes)
     assert 7.9 < experiment.calibrate().mechanism.epsilon(10) <= 8.0
 

@@ -9,33 +9,20 @@ import pytest
 from tests.core.privacy.parts import mechanism_of, network_of, plans_of
 
 from m2fdp.core.privacy.accounting import least_noise, subsampled
-from m2fdp.core.privacy.calibration import CalibratedMechanism
 
 pytestmark = pytest.mark.full
 DELTA, T, K = 1e-5, 200, 20
 EVERY_5 = {1: 5}
 
 
-@pytest.fixture(scope="module")
-def verified():
+def verified(fanouts, untrusted, local_aggregation, batch):
     """Epsilon at alpha = 1 and the alpha at which J's noise would meet epsilon = 1."""
-
-    def compute(fanouts, untrusted, local_aggregation, batch, **privacy) -> tuple[float, float]:
-        mechanism: CalibratedMechanism = mechanism_of(
-            network_of(fanouts, untrusted),
-            plans_of(T, K, local_aggregation),
-            batch=batch,
-            alpha=1.0,
-            **privacy,
-        )
-        ledger = mechanism.ledger
-        line = next(line for line in ledger.lines if line.kind in ledger.distrusted)
-        composition = ledger.composition(line, T)
-        spent, alpha = ledger.verified(T), least_noise(composition, 1.0, DELTA)
-        print(f"{fanouts} {local_aggregation} B={batch} {privacy}: ε {spent:.4g}, α* {alpha:.3g}")
-        return spent, alpha
-
-    return compute
+    network, plans = network_of(fanouts, untrusted), plans_of(T, K, local_aggregation)
+    ledger = mechanism_of(network, plans, batch=batch, alpha=1.0).ledger
+    line = next(line for line in ledger.lines if line.kind in ledger.distrusted)
+    spent, alpha = ledger.verified(T), least_noise(ledger.composition(line, T), 1.0, DELTA)
+    print(f"{fanouts} {local_aggregation} B={batch}: ε {spent:.4g}, α* {alpha:.3g}")
+    return spent, alpha
 
 
 def edge_servers(n):
@@ -68,7 +55,7 @@ TABLE = {
 
 @pytest.mark.parametrize("batch", [8, 32, 64])
 @pytest.mark.parametrize("case", TABLE)
-def test_the_table(verified, case, batch):
+def test_the_table(case, batch):
     *system, by_batch = TABLE[case]
     expected = by_batch[batch]
     assert verified(*system, batch)[: len(expected)] == tuple(map(close, expected))
@@ -82,7 +69,7 @@ def test_face_value(batch, alpha):
     assert z / (q * sqrt(K * T * log(1 / DELTA))) == close(alpha)
 
 
-def test_four_tiers(verified):
+def test_four_tiers():
     local = {3: 5, 2: 10}
     assert verified([2, 4, 4, 4], [], local, 32)[0] == close(60)
     untrusted = edge_servers(2) + [f"server-2-{i}" for i in range(8)]

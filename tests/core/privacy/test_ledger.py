@@ -8,9 +8,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 from tests.builders import premises_of
-from tests.core.privacy.parts import mechanism_of, network_of, plans_of
+from tests.core.privacy.parts import PAPER, mechanism_of, network_of, plans_of
 
-from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy import releases
 from m2fdp.core.privacy.accounting import ShiftLaw, epsilon, subsampled
@@ -24,7 +23,7 @@ from m2fdp.core.privacy.ledger import (
 )
 from m2fdp.core.privacy.releases import AlikeRounds
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.core.topology.builders import tree_from_edges
+from m2fdp.given.edges import tree_from_edges
 
 UPLOAD = {"mechanism": "upload", "epsilon": 1, "delta": 1e-5, "clipping_norm": 1}
 
@@ -35,9 +34,8 @@ def ledger_of(network, noise, plans, units=1.0, rates=0.1):
 
 
 def test_the_worked_example_of_the_rule_s_own_page():
-    network = network_of([2, 3], ["server-1-0", "server-1-1"])
     noise = [np.zeros(1), np.zeros(2), np.full(6, 6.0)]
-    ledger = ledger_of(network, noise, plans_of(4, 1), units=2.0, rates=1.0)
+    ledger = ledger_of(network_of([2, 3], BOTH), noise, plans_of(4, 1), units=2.0, rates=1.0)
     found = {line.kind: line for line in ledger.lines}
     for kind, deviation in (("siblings", sqrt(18)), ("servers", 3.0)):
         line = found[kind]
@@ -48,15 +46,9 @@ def test_the_worked_example_of_the_rule_s_own_page():
             assert f" {number:.3f}" in releases.__doc__
 
 
-def _of_six(siblings, mean):
-    return {"siblings": None if siblings is None else sqrt(siblings), "cloud": sqrt(mean)}
-
-
-ROOT3, SIX = (
-    sqrt(3),
-    tree_from_edges([("c", "A"), ("c", "B"), *(("A", x) for x in "123"), ("B", "4")]),
-)
-BOTH = ["server-1-0", "server-1-1"]
+ROOT3, BOTH = sqrt(3), ["server-1-0", "server-1-1"]
+SIX = tree_from_edges([("c", "A"), ("c", "B"), *(("A", x) for x in "123"), ("B", "4")])
+OF_SIX = SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}
 FAR = ("cloud", "far_devices", "public", "downlinks")
 # Tree, untrusted servers, what is added at each layer (or by each node) and where models go by the
 # way; of which device, its line's deviation by kind, in the unit of its head's message. None = it
@@ -78,9 +70,9 @@ LINES = {
         | dict.fromkeys(("servers", "far_devices"), None),
     ),
     # The mean at the parent holds what siblings add; the loudest of them knows its own.
-    "the quietest": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 0, _of_six(5, 21)),
-    "the loudest": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 2, _of_six(17, 21)),
-    "an only child": (SIX, ["A", "B"], (0, 0, [1, 2, 4, 3]), {}, 3, _of_six(None, 9)),
+    "the quietest": (*OF_SIX, 0, {"siblings": sqrt(5), "cloud": sqrt(21)}),
+    "the loudest": (*OF_SIX, 2, {"siblings": sqrt(17), "cloud": sqrt(21)}),
+    "an only child": (*OF_SIX, 3, {"siblings": None, "cloud": 3}),
     # Siblings of the head hide what passes its parent, never what the head broadcasts.
     "broadcasts that are not noised": (
         *([1, 4, 2], BOTH[:1], (0, 0, 3, 0), {2: 2}, 0),
@@ -129,12 +121,13 @@ def test_lines_by_hand(case):
 
 
 def test_synchronised_siblings_are_infinite_and_stay():
-    network = network_of([2, 3])
-    clear = ledger_table(mechanism_of(network, plans_of(2, 4, {1: 2})).ledger, 2)
+    clear, quiet = (
+        ledger_table(mechanism_of(network_of([2, 3]), plans_of(2, 4, local)).ledger, 2)
+        for local in ({1: 2}, {})
+    )
     infinite = set(clear.kind[clear.epsilon == inf])
     assert infinite == {"siblings", "downlinks", "uplinks", "trusted_servers"}
     # Without local aggregation siblings see no more than the cloud's broadcast.
-    quiet = ledger_table(mechanism_of(network, plans_of(2, 4)).ledger, 2)
     assert set(quiet.kind[quiet.epsilon == inf]) == {"uplinks", "trusted_servers"}
     assert len(clear) == len(quiet)
     assert not clear.epsilon.isna().any()
@@ -186,16 +179,15 @@ def test_a_threat_of_nobody_is_refused():
 def test_rounds_of_changing_length_and_step_size():
     """The controller changes K and eta; each round's windows enter with their own law."""
     short, long = RoundPlan((None, 0), 0.1), RoundPlan((None, 1, None, None, 0), 0.05)
-    network = network_of([2, 2], ["server-1-0", "server-1-1"])
-    ledger = ledger_of(network, [np.zeros(1), np.zeros(2), np.full(4, 30.0)], (short, long, short))
+    noise = [np.zeros(1), np.zeros(2), np.full(4, 30.0)]
+    ledger = ledger_of(network_of([2, 2], BOTH), noise, (short, long, short))
     line = ledger.lines[0]
     counts = {law.largest * 30: count for law, count in ledger.composition(line, 3)}
     # Two steps: both short rounds and the long one's first window; three: its second window.
     assert counts == pytest.approx({2.0: 3, 3.0: 1})
     assert ledger.epsilon(line, 3) == epsilon(ledger.composition(line, 3), 1e-5)
     spent = [ledger.verified(t) for t in range(4)]
-    assert spent[0] == 0
-    assert spent == sorted(spent)
+    assert spent[0] == 0 and spent == sorted(spent)
 
 
 def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s():
@@ -209,13 +201,9 @@ def test_epsilon_over_rounds_grows_and_ends_at_the_ledger_s():
 @pytest.mark.parametrize("mechanism", ["upload", "gradient"])
 def test_ten_thousand_devices_in_seconds(mechanism):
     network = network_of([100, 100], [f"server-1-{i}" for i in range(50)])
-    start = perf_counter()
-    built = mechanism_of(
-        network,
-        plans_of(200, 20),
-        calibration="paper" if mechanism == "upload" else "accountant",
-        mechanism=mechanism,
-    )
+    start, calibration = perf_counter(), "paper" if mechanism == "upload" else "accountant"
+    asked = {"calibration": calibration, "mechanism": mechanism}
+    built = mechanism_of(network, plans_of(200, 20), **asked)
     assert built.epsilon(200) > 0
     assert perf_counter() - start < 10
     found = {line.position for line in built.ledger.lines}
@@ -244,24 +232,16 @@ def test_only_what_is_released_and_moved_is_in_clear(shift, times, expected):
     assert epsilon(_over_noise(shown), 1e-5) == expected
 
 
-PAPER_UPLOAD = PrivacyConfig(
-    mechanism="upload", calibration="paper", epsilon=1, delta=1e-5, clipping_norm=1, alpha=10
-)
-VARIANTS = {
-    "gradient": PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1),
-    "device": PrivacyConfig(epsilon=1, delta=1e-5, clipping_norm=1, unit="device"),
-    "upload": PAPER_UPLOAD.model_copy(update={"calibration": "accountant"}),
-}
-ONE_STEP, TWO_STEPS = (0,), (None, 0)
+GRADIENT = UPLOAD | {"mechanism": "gradient"}
+VARIANTS = {"gradient": GRADIENT, "device": GRADIENT | {"unit": "device"}, "upload": UPLOAD}
+TWO_STEPS = (None, 0)
 
 
-def mechanisms_of(networks, plans, privacy, rate=0.1, sizes=100):
+def mechanisms_of(network, present, plans, privacy=PAPER, rate=0.1, sizes=100):
+    """Over a network of all, and one of so many devices of each lowest server."""
     given = plans, privacy, None, sizes, rate
+    networks = [network, replace(network, participants=np.array(present))]
     return build_mechanisms([premises_of(network, *given) for network in networks])
-
-
-def of_two(network, present):
-    return [network, replace(network, participants=np.array(present))]
 
 
 def line_of(ledger, device, kind="cloud"):
@@ -276,10 +256,8 @@ def test_each_round_enters_with_the_shares_and_the_noise_of_its_network():
 
     A record first drawn at step 1 moves the trusted server's model by 2·2G/s, at step 2 by 2G/s.
     """
-    network = network_of([2, 4], ["server-1-1"])
-    networks = of_two(network, [2, 2])
     plans = [RoundPlan(TWO_STEPS, 1.0, network) for network in (0, 1, 1)]
-    first, second = mechanisms_of(networks, plans, PAPER_UPLOAD, rate=0.5)
+    first, second = mechanisms_of(network_of([2, 4], BOTH[1:]), [2, 2], plans, rate=0.5)
     assert first.ledger is second.ledger
     scale = 10 * 0.5 * np.sqrt(2 * 3 * np.log(1e5))
     for mechanism, s in ((first, 4), (second, 2)):
@@ -309,11 +287,9 @@ def test_the_whole_run_meets_the_target_and_wastes_little(name):
         [("c", "A"), ("c", "B"), ("A", "a"), ("A", "b"), ("B", "d")]
         + [("a", "0"), ("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("d", "5"), ("d", "6")]
     )
-    network = network_of(tree, ["B", "d"])
-    networks = of_two(network, [1, 2, 1])
     plans = [RoundPlan((None,) * 4 + (0,), 1.0)] + [RoundPlan(TWO_STEPS, 1.0, 1)] * 8
-    mechanisms = mechanisms_of(networks, plans, VARIANTS[name], sizes=[100, 90, 80, 70, 60, 50, 40])
-    ledger = mechanisms[0].ledger
+    asked = network_of(tree, ["B", "d"]), [1, 2, 1], plans, VARIANTS[name]
+    ledger = mechanisms_of(*asked, sizes=[100, 90, 80, 70, 60, 50, 40])[0].ledger
     spent = [ledger.verified(t) for t in range(1, 10)]
     assert spent == sorted(spent)
     assert 0.98 < spent[-1] <= 1
@@ -323,11 +299,12 @@ def test_the_whole_run_meets_the_target_and_wastes_little(name):
 
 def test_noise_of_a_step_keeps_to_the_weights_of_those_who_take_part():
     """K = 1 in all rounds; below the trusted server 1/4 becomes 1/2, a device's own stays."""
-    network = network_of([2, 4], ["server-1-1"])
-    plans = [RoundPlan(ONE_STEP, 1.0, n) for n in (0, 1, 1)]
-    first, second = mechanisms_of(of_two(network, [2, 3]), plans, VARIANTS["gradient"])
-    noise = dict(zip(map(tuple, first.lock_step.nodes.tolist()), first.noise.steps, strict=True))
-    later = dict(zip(map(tuple, second.lock_step.nodes.tolist()), second.noise.steps, strict=True))
+    plans = [RoundPlan((0,), 1.0, n) for n in (0, 1, 1)]
+    first, second = mechanisms_of(network_of([2, 4], BOTH[1:]), [2, 3], plans, GRADIENT)
+    noise, later = (
+        dict(zip(map(tuple, each.lock_step.nodes.tolist()), each.noise.steps, strict=True))
+        for each in (first, second)
+    )
     assert later[1, 0] == pytest.approx(2 * noise[1, 0])
     assert later[2, 4] == pytest.approx(noise[2, 4])
     assert noise[1, 0] == pytest.approx(noise[2, 4] / 4)
@@ -339,9 +316,8 @@ def test_noise_of_a_step_keeps_to_the_weights_of_those_who_take_part():
 
 
 def test_what_is_in_clear_in_one_network_is_in_clear_in_the_run():
-    network = network_of([2, 2], ["server-1-1"])
     plans = [RoundPlan((1, 0), 1.0, n) for n in (0, 1)]
-    ledger = mechanisms_of(of_two(network, [1, 1]), plans, PAPER_UPLOAD)[0].ledger
+    ledger = mechanisms_of(network_of([2, 2], BOTH[1:]), [1, 1], plans)[0].ledger
     line = line_of(ledger, 0, "siblings")
     assert ledger.composition(line, 2) == ((ShiftLaw((inf,), (1.0,)), 2),)
     assert ledger.by_kind(1)["siblings"] == inf

@@ -110,12 +110,10 @@ def test_no_length_is_none(length):
         refuse_too_long(1.0, nan, 0.1, "here")
 
 
-def test_a_delta_that_is_no_number_is_refused():
-    sizes, rates = np.array([10, 20]), np.array([0.5, 0.5])
+@pytest.mark.parametrize(("delta", "rate"), [(nan, 0.5), (1e-3, nan)])
+def test_a_delta_that_is_no_number_is_refused(delta, rate):
     with pytest.raises(InputError, match="privacy.delta"):
-        check_delta(nan, sizes, rates, 10)
-    with pytest.raises(InputError, match="privacy.delta"):
-        check_delta(1e-3, sizes, np.array([nan, 0.5]), 10)
+        check_delta(delta, np.array([10, 20]), np.array([rate, 0.5]), 10)
 
 
 @pytest.mark.parametrize("deviation", [nan, inf])

@@ -17,25 +17,25 @@ from m2fdp.core.topology.builders import tree_from_fanouts
 from m2fdp.core.topology.network import Network, SecureSums, noise_plan, sample_weights, weighted
 from m2fdp.core.topology.trust import all_trusted, all_untrusted
 
-DELTA = 1e-5
 MECHANISMS = ["gradient", "upload"]
+Z, EVERYBODY = 1.5, {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
 
 
-def calibrated(network, plans, distrusted, sizes=100, rate=1.0, **privacy):
-    usual = {"epsilon": 2, "delta": DELTA, "clipping_norm": 1}
-    threat = {"distrusted": distrusted}
+def calibrated(network, plans, sizes=100, rate=1.0, **privacy):
+    usual = {"epsilon": 2, "delta": 1e-5, "clipping_norm": 1}
+    threat = {"distrusted": ["cloud"]}
     return build_mechanism(premises_of(network, plans, usual | privacy, threat, sizes, rate))
 
 
 def test_noise_below_a_trusted_head_is_as_large_against_its_message():
     network = network_of([2, 4])
     inner = replace(network, noise=(network.noise[0], network.noise[1] / 4, np.ones(8)))
-    mechanism = calibrated(inner, plans_of(3, 2), ["cloud"], mechanism="upload")
+    mechanism = calibrated(inner, plans_of(3, 2), mechanism="upload")
     head, device = mechanism.noise.messages[1][0], mechanism.noise.messages[2][0]
     assert device == pytest.approx(4 * 4 * head)  # a fourth of it moves the mean; the head has 1/4
     assert 1.98 < mechanism.epsilon(3) <= 2
     # Under noise at every step nobody below a head sends a message.
-    gradient = calibrated(inner, plans_of(3, 2), ["cloud"], mechanism="gradient")
+    gradient = calibrated(inner, plans_of(3, 2), mechanism="gradient")
     assert not any(messages.any() for messages in gradient.noise.messages)
 
 
@@ -45,10 +45,9 @@ def test_behind_a_sum_ten_devices_share_one_noise(mechanism, part):
     """Whatever their parts, what is left after calibration is 1/sqrt(10) of one full noise."""
     network = network_of([10])
     plans = plans_of(4, 1)  # under `gradient` every step ends in the sum
-    alone = calibrated(network, plans, ["cloud"], mechanism=mechanism)
     sums = SecureSums(frozenset([1]), shared=True)
     shared = replace(network, noise=(np.zeros(1), np.full(10, part)), sums=sums)
-    together = calibrated(shared, plans, ["cloud"], mechanism=mechanism)
+    alone, together = (calibrated(x, plans, mechanism=mechanism) for x in (network, shared))
 
     def of_a_device(found):
         return found.noise.steps[0] if mechanism == "gradient" else found.noise.messages[1][0]
@@ -74,9 +73,7 @@ def test_by_samples_every_record_moves_a_step_by_as_much():
     """omega_j C/(q D_j) with omega_j = D_j/D: C/(q D) for all records below a trusted server."""
     sizes = np.array([10, 30, 20, 40])
     network = weighted(network_of([1, 4]), sizes, "samples")
-    mechanism = calibrated(
-        network, plans_of(2, 2), ["cloud"], sizes=sizes, rate=0.5, mechanism="gradient"
-    )
+    mechanism = calibrated(network, plans_of(2, 2), sizes, rate=0.5, mechanism="gradient")
     units = [line.position.unit for line in mechanism.ledger.lines]
     assert units == pytest.approx([1 / (0.5 * 100)] * len(units))
 
@@ -86,13 +83,7 @@ def test_weights_by_samples_are_refused_where_they_are_not_proven():
     with pytest.raises(InputError, match="topology.weights = 'samples': .*participants: null"):
         replace(network, participants=1)
     with pytest.raises(InputError, match="topology.weights = 'samples': .*calibration: paper"):
-        calibrated(network, plans_of(1, 1), ["cloud"], mechanism="upload", calibration="paper")
-
-
-Z = 1.5
-
-
-EVERYBODY = {"distrusted": ["servers", "cloud", "siblings", "far_devices", "public"]}
+        calibrated(network, plans_of(1, 1), mechanism="upload", calibration="paper")
 
 
 def privacy_of(**changes):
@@ -104,20 +95,14 @@ def multiplied(network, plans, privacy, sizes=100, rate=1.0):
     return build_mechanism(premises_of(network, plans, privacy, EVERYBODY, sizes, rate))
 
 
-def everybody_noises(network):
-    """Devices, two servers and the cloud, each path with three adders; only the cloud trusted."""
-    tree = network.tree
-    noise = tuple(np.ones(tree.n_nodes(layer)) for layer in range(tree.depth + 1))
-    trust = (np.array([True]), *network.trust[1:])
-    return replace(network, noise=noise, trust=trust)
-
-
 def test_every_adder_takes_z_times_what_a_device_moves_its_message_by():
-    """A part of the noise that many share is that part of z."""
-    network = everybody_noises(network_of([2, 4], ["server-1-0", "server-1-1"]))
+    """Each path has three adders, only the cloud is trusted. A part of the noise that many share is
+    that part of z."""
+    network = network_of([2, 4], ["server-1-0", "server-1-1"])
+    network = replace(network, trust=(np.array([True]), *network.trust[1:]))
     privacy, full = privacy_of(mechanism="upload", unit="device"), Z * 0.5
     for part in (1.0, 0.5):
-        shared = replace(network, noise=tuple(part * of_layer for of_layer in network.noise))
+        shared = replace(network, noise=tuple(np.full(n, part) for n in (1, 2, 8)))
         noise = multiplied(shared, plans_of(3, 2), privacy).noise.messages
         assert noise[2] == pytest.approx([part * full] * 8)
         assert noise[1] == pytest.approx([part * full / 4] * 2)
@@ -142,14 +127,13 @@ def test_under_gradient_it_is_one_record_s_clipped_gradient():
     assert mechanism.noise.steps == pytest.approx([Z * 0.5 / (0.5 * 40) / 4, *own])
 
 
-@pytest.mark.parametrize("mechanism", ["gradient", "upload"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_one_release_at_z_1_is_worth_4_377(mechanism):
-    network = network_of([10], [])
     privacy = privacy_of(mechanism=mechanism, unit="device", noise_multiplier=1, epsilon=7)
-    dp = multiplied(network, plans_of(1, 1), privacy)
-    assert nominal_epsilon(dp.ledger, 1, privacy) == pytest.approx(4.377, abs=5e-4)
-    assert nominal_epsilon(dp.ledger, 1, privacy) == pytest.approx(epsilon_of(1.0), rel=1e-4)
-    assert dp.epsilon(1) == pytest.approx(4.377, abs=5e-4)
+    dp = multiplied(network_of([10]), plans_of(1, 1), privacy)
+    nominal = nominal_epsilon(dp.ledger, 1, privacy)
+    assert nominal == pytest.approx(epsilon_of(1.0), rel=1e-4)
+    assert nominal == pytest.approx(4.377, abs=5e-4) == dp.epsilon(1)
     found = dp.ledger.by_kind(1)
     # Sec. 1.3: the cloud's broadcast holds ten noises, a sibling knows one.
     if mechanism == "upload":
@@ -165,9 +149,8 @@ def test_the_nominal_epsilon_is_that_of_one_adder_at_all_releases():
     assert promised["calibration"] == "multiplier"
     assert promised["epsilon_nominal"] == pytest.approx(epsilon_of(sqrt(6) / Z), rel=1e-4)
     # After fewer rounds it is less, and what the cloud reads is worth as much.
-    assert summary(dp, 3, privacy)["epsilon_nominal"] == pytest.approx(
-        epsilon_of(sqrt(3) / Z), rel=1e-4
-    )
+    after_3 = summary(dp, 3, privacy)["epsilon_nominal"]
+    assert after_3 == pytest.approx(epsilon_of(sqrt(3) / Z), rel=1e-4)
     assert dp.ledger.by_kind(6)["cloud"] == pytest.approx(promised["epsilon_nominal"], rel=1e-6)
 
 
@@ -182,10 +165,9 @@ def test_less_noise_than_one_adder_s_is_said():
 
 
 def test_a_trusted_cloud_takes_z_times_too():
-    tree = network_of([2, 4]).tree
-    everybody = all_trusted(tree)
-    network = Network(tree, everybody, noise_plan(tree, everybody))
-    for mechanism in ("gradient", "upload"):
+    tree = tree_from_fanouts([2, 4])
+    network = Network(tree, all_trusted(tree), noise_plan(tree, all_trusted(tree)))
+    for mechanism in MECHANISMS:
         privacy = privacy_of(mechanism=mechanism, unit="device")
         dp = multiplied(network, plans_of(2, 1), privacy)
         drawn = dp.noise.steps if mechanism == "gradient" else dp.noise.messages[0]
@@ -194,14 +176,8 @@ def test_a_trusted_cloud_takes_z_times_too():
 
 
 def test_an_experiment_says_what_its_noise_is():
-    experiment = experiment_of(
-        {
-            "privacy.calibration": "multiplier",
-            "privacy.noise_multiplier": 2.0,
-            "training.rounds": 2,
-            "training.batch_size": None,
-        }
-    )
+    multiplier = {"privacy.calibration": "multiplier", "privacy.noise_multiplier": 2.0}
+    experiment = experiment_of(multiplier, {"training.rounds": 2, "training.batch_size": None})
     assert "gradient at 2 times the sensitivity" in repr(experiment)
     steps = 2 * experiment.config.training.local_steps
     nominal = experiment.summary()["epsilon_nominal"]

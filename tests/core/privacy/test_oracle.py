@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from m2fdp.chance.joining import of_those
+from m2fdp.chance.updates import among
 from m2fdp.core.config import PrivacyConfig, ThreatConfig
 from m2fdp.core.privacy.calibration import moved_by_joining
 from m2fdp.core.privacy.ledger import build_ledger
@@ -275,9 +276,8 @@ def systems(draw):
     if sums.decode == "cloud":  # servers between can't read what they would aggregate
         local = {}
     schedule = Schedule(draw(st.integers(1, 2)), steps, local, 1.0, "constant")
-    owner = draw(st.integers(0, tree.n_devices - 1))
+    owner, missing = draw(st.integers(0, tree.n_devices - 1)), draw(st.integers(0, 2**32))
     network = Network(tree, trust, parts, rho=rho, sums=sums, members_serve=depth > 1)
-    missing = draw(st.integers(0, 2**32))
     return network, noise, schedule, owner, missing, draw(st.integers(0, 2))
 
 
@@ -296,12 +296,14 @@ def check(run, ledger, offices, colluding, **position):
         assert shift <= known[kind] * (1 + 1e-6), kind
 
 
-@settings(
-    max_examples=1000,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+SEARCH = {
+    "deadline": None,
+    "derandomize": True,
+    "suppress_health_check": [HealthCheck.filter_too_much, HealthCheck.too_slow],
+}
+
+
+@settings(max_examples=1000, **SEARCH)
 @given(systems())
 def test_no_observer_learns_more_than_its_line_says(system):
     network, noise, schedule, owner, missing, colluding = system
@@ -336,7 +338,7 @@ class Joined(Oracle):
             self.final = self.handed[0][0].copy()
 
     def gather(self, top, present):
-        weights, forms = self.network.among(present).weights, self.models
+        weights, forms = among(self.network, present).weights, self.models
         for layer in range(self.tree.depth, top, -1):
             above = self.handed[layer - 1].copy()
             for node, parent in enumerate(self.tree.parents[layer - 1]):
@@ -386,12 +388,7 @@ def joined_systems(draw):
     return network, noise, schedule, owner, attendance, elected
 
 
-@settings(
-    max_examples=250,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+@settings(max_examples=250, **SEARCH)
 @given(joined_systems())
 def test_who_is_told_learns_no_more_than_the_line_says(system):
     network, noise, schedule, owner, attendance, elected = system
@@ -404,11 +401,8 @@ def test_who_is_told_learns_no_more_than_the_line_says(system):
         attendance = np.ones_like(attendance)
     privacy = PrivacyConfig(mechanism="upload", unit="device", epsilon=1, clipping_norm=1)
     ones, plans = np.ones(network.tree.n_devices), schedule.round_plans()
-    ledger = build_ledger(
-        Premises(network, np.ones(network.tree.n_devices), ones, plans, privacy, EVERYBODY),
-        noise,
-        moved_by_joining(network),
-    )
+    premises = Premises(network, ones, ones, plans, privacy, EVERYBODY)
+    ledger = build_ledger(premises, noise, moved_by_joining(network))
     offices = elections(network, attendance, np.random.default_rng(elected))
     ledger = of_those(ledger, attendance)
     ledger = in_office(ledger, offices) if offices else ledger

@@ -98,11 +98,8 @@ def test_epsilon_is_conditional_on_it():
     summary = experiment_of(STAR).summary()
     assert summary["guarantee"] == "conditional"
     (part,) = summary["own_code"]
-    assert (part["key"], part["part"], part["enforced"]) == (
-        "privacy.mechanism",
-        "mechanism",
-        False,
-    )
+    told = {"key": "privacy.mechanism", "part": "mechanism", "enforced": False}
+    assert part.items() >= told.items()
     named = "tests/core/privacy/own_mechanism.py, the mechanism of privacy.mechanism="
     assert sum(line.startswith(named) for line in summary["assumptions"]) == 1
 
@@ -124,13 +121,8 @@ def test_what_it_can_not_be_is_one_line(changes, message):
 
 def test_an_audit_stays_below_the_ledger_and_catches_a_careless_one():
     """Seeds are fixed; a correct build was to fail with a probability of 2.5 % a bound."""
-    one_step = {
-        "training.rounds": 8,
-        "training.local_steps": 1,
-        "privacy.epsilon": 1.0,
-        "audit.repetitions": 3000,
-    }
-    (found,) = experiment_of(STAR, one_step).audit().itertuples()
+    one_step = {"training.rounds": 8, "training.local_steps": 1, "privacy.epsilon": 1.0}
+    (found,) = experiment_of(STAR, one_step, {"audit.repetitions": 3000}).audit().itertuples()
     assert 0.2 < found.epsilon_lower <= found.epsilon_upper <= 1.0
     careless = {"privacy.mechanism": f"{OWN}:CARELESS", "audit.repetitions": 300}
     (found,) = experiment_of(STAR, one_step, careless).audit().itertuples()

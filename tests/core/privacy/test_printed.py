@@ -12,17 +12,12 @@ Over public, fixed numbers (`training.estimator`) neither is so. Noise on the su
 advocates, on the mean makes no difference: both are divided by the same number.
 """
 
-from math import sqrt
-
 import numpy as np
 import pytest
 from scipy.optimize import brentq
 from scipy.stats import chi2
-from tests.builders import premises_of
-from tests.core.privacy.parts import network_of, plans_of
 
 from m2fdp.core.privacy.accounting import epsilon, subsampled
-from m2fdp.core.privacy.calibration import build_mechanism
 from m2fdp.zones.views import Releases, Zones, zone_epsilons
 
 DELTA = 1e-5
@@ -69,13 +64,3 @@ def test_noise_on_the_sum_or_on_the_mean_is_the_same(m):
     on_mean = Zones(shape[0], np.full(m, 1 / m), *shape[2:], np.array([z / m]), 0.0, np.ones(m))
     one, other = (zone_epsilons(its, once, DELTA)["epsilon"] for its in (on_sum, on_mean))
     assert one.to_numpy() == pytest.approx(other.to_numpy(), rel=1e-6)
-
-
-def test_the_engine_s_noise_on_the_mean_has_the_sum_s_multiplier():
-    z, m = 1.3, 7
-    privacy = {"mechanism": "upload", "unit": "device", "clipping_norm": 2.0}
-    privacy |= {"calibration": "multiplier", "noise_multiplier": z}
-    dp = build_mechanism(premises_of(network_of([1, m]), plans_of(4, 1), privacy, sizes=1))
-    assert dp.noise.messages[1][0] * m == pytest.approx(z * 2.0)
-    on_the_sum = epsilon(((subsampled(1.0, sqrt(4) / z), 1),), DELTA)
-    assert dp.ledger.by_kind(4)["cloud"] == pytest.approx(on_the_sum, rel=1e-6)

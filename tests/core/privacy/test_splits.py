@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.builders import premises_of
 from tests.core.privacy.parts import epsilon_of
 
-from m2fdp.core.config import Config, load_config
+from m2fdp import load_config
+from m2fdp.core.config import Config
 from m2fdp.core.privacy.calibration import CalibratedMechanism, build_mechanism
 from m2fdp.core.schedule.schedule import build_schedule
 from m2fdp.core.streams import generator
@@ -21,27 +22,21 @@ from m2fdp.tiers.split_noise import randomised_response
 RECORDS, BATCH = 400, 20
 
 
-def config_of(**keys) -> Config:
-    return load_config(
-        {
-            "topology.fanouts": [10],
-            "training.rounds": 30,
-            "training.local_steps": 1,
-            "training.local_aggregation": None,
-            "privacy.adjacency": "zero_out",
-        },
-        keys,
-    )
+STAR = {"topology.fanouts": [10], "training.rounds": 30, "training.local_steps": 1}
+STAR |= {"training.local_aggregation": None, "privacy.adjacency": "zero_out"}
+SOME_TRUSTED = {"topology.fanouts": [4, 3], "topology.trust.ratios": [0.5]}
+
+
+def config_of(*changes) -> Config:
+    return load_config(STAR, *changes)
 
 
 def network_of(config: Config, splits: np.ndarray | None = None) -> Network:
     tree = build_tree(config.topology)
     star = tree.depth == 1
     trust = all_untrusted(tree) if star else build_trust(tree, config.topology, config.seed)
-    everybody = np.ones(tree.n_devices, dtype=bool)
-    return Network(
-        tree, trust, noise_plan(tree, trust), splits=everybody if splits is None else splits
-    )
+    splits = np.ones(tree.n_devices, dtype=bool) if splits is None else splits
+    return Network(tree, trust, noise_plan(tree, trust), splits=splits)
 
 
 def mechanism_of(config: Config, splits: np.ndarray | None = None) -> CalibratedMechanism:
@@ -62,7 +57,7 @@ def multipliers(mechanism: CalibratedMechanism, config: Config) -> tuple[float, 
     ("epsilon", "zeta"), [(1.0, 28.9), (4.0, 8.38), (8.0, 4.65), (50.0, 1.16), (200.0, 0.477)]
 )
 def test_calibrated_noise_is_that_of_the_closed_form(epsilon, zeta):
-    config = config_of(**{"privacy.epsilon": epsilon})
+    config = config_of({"privacy.epsilon": epsilon})
     of_gradients, of_activations = multipliers(mechanism_of(config), config)
     assert of_gradients == pytest.approx(zeta, rel=5e-3)
     assert of_activations == pytest.approx(of_gradients)
@@ -80,17 +75,10 @@ def test_every_line_is_balle_and_wang_at_the_joint_shift(
     share, rounds, epochs, adjacency, multiplier
 ):
     """Bar 13: mu = s sqrt(R E (1/zeta_g^2 + 1/zeta_z^2)), to 1e-6."""
-    config = config_of(
-        **{
-            "training.rounds": rounds,
-            "training.local_steps": epochs,
-            "privacy.activation_share": share,
-            "privacy.clipping_norm": 0.5,
-            "privacy.adjacency": adjacency,
-            "privacy.calibration": "multiplier",
-            "privacy.noise_multiplier": multiplier,
-        }
-    )
+    privacy = {"activation_share": share, "clipping_norm": 0.5, "adjacency": adjacency}
+    privacy |= {"calibration": "multiplier", "noise_multiplier": multiplier}
+    steps = {"training.rounds": rounds, "training.local_steps": epochs}
+    config = config_of(steps, {"privacy": privacy})
     mechanism = mechanism_of(config)
     gradients, activations = multipliers(mechanism, config)
     assert 1 / activations**2 == pytest.approx(share / (1 - share) / gradients**2)
@@ -114,12 +102,12 @@ def test_who_sees_what():
 
 
 def test_randomised_labels_are_a_part_of_epsilon_and_spent_once():
-    config = config_of(**{"privacy.labels": "randomised", "privacy.label_epsilon": 1.5})
+    config = config_of({"privacy.labels": "randomised", "privacy.label_epsilon": 1.5})
     mechanism = mechanism_of(config)
     ledger = mechanism.ledger
     assert ledger.by_kind(30)["labels"] == ledger.by_kind(1)["labels"] == 1.5
     assert mechanism.epsilon(30) == pytest.approx(4.0, rel=1e-3)
-    without = mechanism_of(config_of(**{"privacy.epsilon": 2.5}))
+    without = mechanism_of(config_of({"privacy.epsilon": 2.5}))
     assert ledger.verified(12) == pytest.approx(1.5 + without.ledger.verified(12), rel=1e-3)
     assert without.ledger.verified(12) < 2.0
 
@@ -139,13 +127,7 @@ def test_randomised_response_keeps_labels_as_often_as_it_may():
 
 
 def test_below_a_trusted_server_the_ledger_is_what_it_is_without_splits():
-    config = config_of(
-        **{
-            "topology.fanouts": [4, 3],
-            "topology.trust.ratios": [0.5],
-            "privacy.adjacency": "add_remove",
-        }
-    )
+    config = config_of(SOME_TRUSTED, {"privacy.adjacency": "add_remove"})
     network = network_of(config)
     below_trusted = network.trust[1][network.tree.parents[1]]
     plain, split = (
@@ -161,7 +143,7 @@ def test_below_a_trusted_server_the_ledger_is_what_it_is_without_splits():
 
 
 def test_some_split_below_servers_that_nobody_trusts_beside_trusted_ones():
-    config = config_of(**{"topology.fanouts": [4, 3], "topology.trust.ratios": [0.5]})
+    config = config_of(SOME_TRUSTED)
     network, mechanism = network_of(config), mechanism_of(config)
     exposed = ~network.trust[1][network.tree.parents[1]]
     clients = mechanism.noise.clients

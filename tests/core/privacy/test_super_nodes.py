@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tests.builders import experiment_of
 
+from m2fdp import load_config
 from m2fdp.chance.joining import thinned
 from m2fdp.core.algorithms import build_plan
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.accounting import epsilon, subsampled
 from m2fdp.core.privacy.calibration import build_mechanisms
@@ -22,6 +22,7 @@ from m2fdp.zones.offices import Offices, draw_offices, in_office
 MECHANISMS = ["gradient", "upload"]
 SUMS = {"secure_aggregation.layers": [2], "secure_aggregation.noise": "shared"}
 PEERS = {"threat.distrusted": ["servers", "cloud", "super_nodes"]}
+ELECTED = {"topology.super_nodes.kind": "elected", "topology.fanouts": [2, 4]}
 
 
 def config_of(*changes, rounds=1, fanouts=(1, 10), **more):
@@ -125,17 +126,9 @@ def test_who_adds_masked_vectors_reads_words_and_broadcasts():
 
 def test_rounds_are_those_of_the_worst_pair():
     """Sizes differ, so that every device has a position of its own."""
-    experiment = experiment_of(
-        {
-            "algorithm": "hfl_dp",
-            "topology.fanouts": [2, 3],
-            "topology.super_nodes.kind": "elected",
-            "training.participants": 2,
-            "training.rounds": 12,
-            "training.local_steps": 1,
-            "partition.scheme": "quantity",
-        }
-    )
+    changes = {"training.participants": 2, "training.local_steps": 1, "training.rounds": 12}
+    changes |= {"algorithm": "hfl_dp", "partition.scheme": "quantity"}
+    experiment = experiment_of(ELECTED, changes, {"topology.fanouts": [2, 3]})
     ledger = experiment.calibrate().mechanism.ledger
     offices, table = line_of(ledger, "super_nodes").account.offices, experiment.elections()
     table = table.set_index("device")
@@ -177,9 +170,9 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
     config = config_of(changes, rounds=6, fanouts=(2, 4))
     leaders = np.full((6, 2), -1)
     leaders[:, 0] = [0, 0, 1, -1, 2, 0]
-    zones = np.repeat([0, 1], 4)
-    offices = Offices(zones, np.ones((6, 8), dtype=bool), leaders)
-    ledger = mechanism_of(config, offices).ledger
+    offices = Offices(np.repeat([0, 1], 4), np.ones((6, 8), dtype=bool), leaders)
+    mechanism, undrawn = mechanism_of(config, offices), mechanism_of(config, drawn=False).ledger
+    ledger = mechanism.ledger
     for kind in ("cloud", "far_devices", "public"):
         line = line_of(ledger, kind)
         ((shown, times), (hidden, others)) = ledger.composition(line, 6)
@@ -188,17 +181,15 @@ def test_who_is_elected_has_joined_for_all_to_see(mechanism):
         ((_, times), (_, others)) = ledger.composition(alone(line, 1), 6)
         assert (times, others) == (1, 5)
         assert ledger.composition(alone(line, 3), 6) == ((hidden, 6),)
-        undrawn = mechanism_of(config, drawn=False).ledger
         assert undrawn.composition(line_of(undrawn, kind), 6) == ((shown, 6),)
     row = ledger_table(ledger, 6).set_index("kind").loc["cloud"]
     assert row["releases"] == 6
     known = "never told who joins a round, each with chance 0.25, but who serves: 3 of 6"
     assert known in row["assumption"]
-    said = summary(mechanism_of(config, offices), 6, config.privacy, [])["assumptions"]
+    said = summary(mechanism, 6, config.privacy, [])["assumptions"]
     assert any("to nobody else, but of who serves" in line for line in said)
-    elected = {"topology.super_nodes.kind": "elected", "topology.fanouts": [2, 4]}
-    elected |= {"privacy.mechanism": "gradient"}
-    said = experiment_of(changes, elected, {"training.rounds": 2}).summary()["assumptions"]
+    more = {"privacy.mechanism": "gradient", "training.rounds": 2}
+    said = experiment_of(changes, ELECTED, more).summary()["assumptions"]
     assert "a zone in which nobody joins elects nobody, and adds its noise all the same" in said
 
 
@@ -233,14 +224,12 @@ def test_trusted_super_nodes_read_everything_from_their_first_round_on(mechanism
 
 def test_a_trusted_cloud_protects_from_peers_who_get_words_only():
     """CDP binds siblings, who read un-noised messages in office unless only the cloud can."""
-    changes = {"algorithm": "cdp", "topology.fanouts": [2, 4], "training.rounds": 2}
-    changes |= {"topology.super_nodes.kind": "elected", "training.local_aggregation": None}
+    changes = {"algorithm": "cdp", "training.rounds": 2, "training.local_aggregation": None}
     with pytest.raises(InputError) as caught:
-        experiment_of(changes)
+        experiment_of(ELECTED, changes)
     assert (caught.value.key, caught.value.value) == ("algorithm", "cdp")
     sums = {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"}
-    experiment = experiment_of(changes, sums)
-    promised = experiment.summary()
+    promised = experiment_of(ELECTED, changes, sums).summary()
     by_observer = promised["epsilon_by_observer"]
     assert by_observer["super_nodes"] == by_observer["siblings"] <= 4
     assert {"siblings", "super_nodes"} <= set(promised["distrusted"])

@@ -92,7 +92,7 @@ def test_what_is_certain_inside_is_there_whoever_else_takes_part(system):
     for chance in (0.1, 0.3, 0.6, 0.9):
         present = random_present(network, drawn)
         alive = alive_in_sums(network, present, drawn, chance)
-        there = mean_variances(network.without(alive), deviations, present)
+        there = mean_variances(without(network, alive), deviations, present)
         for layer, least in enumerate(certain):
             read = present.copy()
             for at, members in alive.items():
@@ -103,6 +103,14 @@ def test_what_is_certain_inside_is_there_whoever_else_takes_part(system):
     if network.participants is None and not network.sums.layers:
         for layer, least in enumerate(certain):
             np.testing.assert_allclose(least, there[layer][tree.ancestors[layer]])
+
+
+def without(network, alive):
+    """The network in which messages of those who are not `alive` weigh nothing."""
+    rho = list(network.weights)
+    for layer, members in alive.items():
+        rho[layer - 1] = rho[layer - 1] * members
+    return replace(network, participants=None, participation=None, rho=tuple(rho))
 
 
 def alive_in_sums(network, present, drawn, chance):
@@ -124,16 +132,13 @@ def alive_in_sums(network, present, drawn, chance):
 def test_noise_of_a_zone_whose_sum_is_lost_protects_nobody():
     """Four zones of six below a trusted cloud: of one's own five of six are left, at least."""
     tree = tree_from_fanouts([4, 6])
-    trust = all_trusted(tree)
-    network = Network(tree, trust, noise_plan(tree, trust))
-    network = replace(network, sums=SecureSums(frozenset([2]), dropout=0.3))
-    deviations = [np.zeros(1), np.zeros(4), np.ones(24)]
-    of_one = 1 / 24**2
-    np.testing.assert_allclose(certain_inside(network, deviations, 0), 5 * of_one)
-    for_sure = replace(network, sums=replace(network.sums, dropout=0.0))
-    np.testing.assert_allclose(certain_inside(for_sure, deviations, 0), 24 * of_one)
+    sums = SecureSums(frozenset([2]), dropout=0.3)
+    network = Network(tree, all_trusted(tree), noise_plan(tree, all_trusted(tree)), sums=sums)
+    for_sure = replace(network, sums=replace(sums, dropout=0.0))
     three = replace(network, participants=4)  # of four three are left, each with weight 1/16
-    np.testing.assert_allclose(certain_inside(three, deviations, 0), 3 / 16**2)
+    deviations = [np.zeros(1), np.zeros(4), np.ones(24)]
+    for its, expected in ((network, 5 / 24**2), (for_sure, 24 / 24**2), (three, 3 / 16**2)):
+        np.testing.assert_allclose(certain_inside(its, deviations, 0), expected)
 
 
 @given(networks())

@@ -53,26 +53,32 @@ def mechanism_of(network=None, plans=None, threat=None, sizes=1200, rate=1.0, **
 def drawn(mechanism):
     """sigma_U1, sigma_U2, sigma_E, n_E, n_C of the first nodes."""
     noise = mechanism.noise
-    arrays = (
-        noise.local_messages[2],
-        noise.messages[2],
-        noise.messages[1],
-        noise.broadcasts[1],
-        noise.messages[0],
-    )
+    by_cloud, *of_messages = noise.messages
+    arrays = noise.local_messages[2], *reversed(of_messages), noise.broadcasts[1], by_cloud
     return [float(of_layer[0]) for of_layer in arrays]
 
 
+def calibrated(network=None, target=1.0, **more):
+    asked = {"calibration": "accountant", "epsilon": target, "epsilon_cloud": None}
+    return mechanism_of(network, **asked, **more)
+
+
+OF_ONE = [0.0060560, 0.0048448, 4.8448e-4]
+
+
 @pytest.mark.parametrize(
-    ("exposures", "expected"),
+    ("case", "expected"),
     [
         ({}, [0.14534, 0.058138, 0.0058138, 0, 0]),
-        (ONE, [0.0060560, 0.0048448, 4.8448e-4, 0.0070103, 9.1412e-4]),
+        ({"exposures": ONE}, [*OF_ONE, 0.0070103, 9.1412e-4]),
+        # Broadcasts get what they lack, or all of it, or nothing.
+        ({"exposures": ONE, "downlink": "top_up"}, [*OF_ONE, 0.0070103, 9.1412e-4]),
+        ({"exposures": ONE, "downlink": "full"}, [*OF_ONE, 0.0072672, 0.00116275]),
+        ({"exposures": ONE, "downlink": "none"}, [*OF_ONE, 0, 0]),
     ],
 )
-def test_the_papers_noise_is_equations_4_10_and_4_11(exposures, expected):
-    found = drawn(mechanism_of(exposures=exposures))
-    assert found == pytest.approx(expected, rel=5e-4, abs=1e-12)
+def test_the_papers_noise_is_equations_4_10_and_4_11(case, expected):
+    assert drawn(mechanism_of(**case)) == pytest.approx(expected, rel=5e-4, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -102,18 +108,7 @@ def test_what_the_papers_noise_is_worth(case, expected):
     ledger = mechanism_of(**case).ledger
     found = ledger.by_kind(ROUNDS)
     assert {kind: found[kind] for kind in expected} == pytest.approx(expected, rel=3e-4)
-    assert ledger.verified(ROUNDS) == max(
-        found[kind] for kind in ("servers", "cloud") if kind in found
-    )
-
-
-@pytest.mark.parametrize(
-    ("downlink", "edge", "cloud"),
-    [("full", 0.0072672, 0.00116275), ("none", 0, 0), ("top_up", 0.0070103, 9.1412e-4)],
-)
-def test_broadcasts_get_what_they_lack_or_all_of_it_or_nothing(downlink, edge, cloud):
-    *_, at_edge, at_cloud = drawn(mechanism_of(exposures=ONE, downlink=downlink))
-    assert (at_edge, at_cloud) == pytest.approx((edge, cloud), rel=5e-4)
+    assert ledger.verified(ROUNDS) == max(found.get(kind, 0) for kind in ("servers", "cloud"))
 
 
 def test_weights_by_sample_count_move_the_rule_and_the_ledger():
@@ -129,11 +124,8 @@ def test_weights_by_sample_count_move_the_rule_and_the_ledger():
     shares = np.array([100, 200, 300]) / 600
     lacking = (c * 12 * upload * (500 / 600) / 20) ** 2 - (shares**2).sum() * local**2
     assert at_edge == pytest.approx(sqrt(max(lacking, 0)))
-    of_third = next(
-        line
-        for line in mechanism.ledger.lines
-        if line.kind == "siblings" and 2 in line.position.members
-    )
+    siblings = [line for line in mechanism.ledger.lines if line.kind == "siblings"]
+    of_third = next(line for line in siblings if 2 in line.position.members)
     others = shares[:2] * local
     q = 0.5
     here = q**2 * (((shares[0] * total) ** 2) + (shares[2] * total) ** 2 + message**2)
@@ -154,24 +146,22 @@ def test_every_line_is_what_its_observer_sees_written_out():
     edge = sqrt(u1**2 / s + n_e**2), sqrt(u2**2 / s + e**2)
     out = u2**2 / (s * n) + e**2 / n + n_c**2
 
-    def less(told, of, variance, drawn_):
-        return sqrt(variance - told * (drawn_ / of) ** 2)
+    def of_mean(told=0):
+        """What the edge server broadcasts, to who knows the noise of some of its devices."""
+        return 30 / s, sqrt(edge[0] ** 2 - told * (u1 / s) ** 2), r
 
-    as_if_seen = (30 / s, edge[0], r)
+    def of_total(told=0):
+        return 30 / 50, sqrt(out - told * (u2 / 50) ** 2), r
+
+    downlinks = gaussian(of_mean(), of_total())
     expected = {
         "servers": gaussian((30, u1, r), (30, u2, r)),
-        "cloud": min(gaussian(as_if_seen, (30 / s, edge[1], r)), gaussian((30, edge[1], r))),
-        "siblings": gaussian(
-            (30 / s, less(1, s, edge[0] ** 2, u1), r), (30 / 50, less(1, 50, out, u2), r)
-        ),
-        "coalition": gaussian(
-            (30 / s, less(3, s, edge[0] ** 2, u1), r), (30 / 50, less(3, 50, out, u2), r)
-        ),
-        "downlinks": gaussian(as_if_seen, (30 / 50, sqrt(out), r)),
-        "public": min(
-            gaussian(as_if_seen, (30 / 50, sqrt(out), r)), gaussian((30 / n, sqrt(out), r))
-        ),
-        "far_devices": gaussian(as_if_seen, (30 / 50, less(1, 50, out, u2), r)),
+        "cloud": min(gaussian(of_mean(), (30 / s, edge[1], r)), gaussian((30, edge[1], r))),
+        "siblings": gaussian(of_mean(1), of_total(1)),
+        "coalition": gaussian(of_mean(3), of_total(3)),
+        "downlinks": downlinks,
+        "public": min(downlinks, gaussian((30 / n, sqrt(out), r))),
+        "far_devices": gaussian(of_mean(), of_total(1)),
         "uplinks_caught": gaussian((30, u2, 1)),
         "colluders": gaussian((30, u1, r), (30, u2, r)),
     }
@@ -240,8 +230,7 @@ def test_a_coalition_of_siblings_is_distrusted_where_siblings_are():
 
 def test_nodes_that_are_missing_protect_nobody():
     """As under deployment.on_missing: skip, which counts on nobody's noise but the head's own."""
-    noise = {"calibration": "accountant", "epsilon": 4.0, "epsilon_cloud": None}
-    ledger = mechanism_of(threat={"distrusted": ["cloud"]}, **noise).ledger
+    ledger = calibrated(target=4.0, threat={"distrusted": ["cloud"]}).ledger
     without = behind_own_heads(ledger).verified(ROUNDS)
     assert without == ledger.pooled(ROUNDS) > 1.5 * ledger.verified(ROUNDS)
 
@@ -252,13 +241,12 @@ def test_caught_uplinks_are_a_line_and_never_what_is_verified():
     assert found["uplinks_caught"] == pytest.approx(gaussian((30, 0.0048448, 1)), rel=1e-3)
     assert found["uplinks_caught"] < found["uplinks"] == mechanism.epsilon(ROUNDS)
     assert not {"uplinks_caught", "downlinks_caught"} & mechanism.ledger.distrusted
-    down = {"downlinks": 2, "cloud_downlinks": 1, **ONE}
-    caught = mechanism_of(exposures=down).ledger
-    *_, n_e, n_c = drawn(mechanism_of(exposures=down))
-    u1, u2, e = drawn(mechanism_of(exposures=down))[:3]
+    caught = mechanism_of(exposures={"downlinks": 2, "cloud_downlinks": 1, **ONE})
+    u1, u2, e, n_e, n_c = drawn(caught)
     seen = (30, sqrt(u1**2 / 10 + n_e**2), 2), (30, sqrt(u2**2 / 50 + e**2 / 5 + n_c**2), 1)
-    whole = caught.by_kind(ROUNDS)["downlinks"]
-    assert caught.by_kind(ROUNDS)["downlinks_caught"] == pytest.approx(min(gaussian(*seen), whole))
+    found = caught.ledger.by_kind(ROUNDS)
+    least = min(gaussian(*seen), found["downlinks"])
+    assert found["downlinks_caught"] == pytest.approx(least)
 
 
 def test_who_catches_uplinks_catches_those_before_global_aggregations_too():
@@ -273,8 +261,7 @@ def test_who_catches_uplinks_catches_those_before_global_aggregations_too():
 
 def test_minibatches_that_never_draw_a_record_move_nothing():
     """At rate q a stretch of n steps moves a model with 1 - (1-q)^n."""
-    mechanism = mechanism_of(rate=0.01, calibration="accountant", epsilon=1.0, epsilon_cloud=None)
-    whole = mechanism_of(calibration="accountant", epsilon=1.0, epsilon_cloud=None)
+    mechanism, whole = calibrated(rate=0.01), calibrated()
     line = next(line for line in mechanism.ledger.lines if line.kind == "servers")
     laws = {law for law, _ in mechanism.ledger.composition(line, ROUNDS)}
     assert [law.moved for law in laws] == [pytest.approx(1 - 0.99**2)]
@@ -296,11 +283,8 @@ def test_a_replaced_record_moves_a_model_no_further():
 
 def test_positions_are_told_apart_by_local_noise_too():
     """Edge servers of unequal size, where what is sent to the cloud carries no noise."""
-    parents = (np.array([0, 0]), np.array([0, 0, 1, 1, 1, 1, 1]))
-    names = (("cloud",), ("a", "b"), tuple(f"d{i}" for i in range(7)))
-    network = network_of(tree=Tree(parents, names))
     silent = {"cloud_rounds": 0, "edge_uplinks": 0, "uplinks": 1}
-    ledger = mechanism_of(network, exposures=silent).ledger
+    ledger = mechanism_of(network_of(tree=tree_of([2, 5])), exposures=silent).ledger
     members = {line.position.members for line in ledger.lines}
     assert members == {(0, 1), (2, 3, 4, 5, 6)}
 
@@ -316,9 +300,8 @@ def test_the_table_shows_each_line_with_its_worst_release():
 
 
 def test_who_pools_knows_all_but_the_noise_on_the_path():
-    threat = {"distrusted": ["siblings", "public"]}
-    ledger = mechanism_of(exposures=ONE, threat=threat).ledger
-    u1, u2, e, n_e, n_c = drawn(mechanism_of(exposures=ONE))
+    mechanism = mechanism_of(exposures=ONE, threat={"distrusted": ["siblings", "public"]})
+    ledger, (u1, u2, e, n_e, n_c) = mechanism.ledger, drawn(mechanism)
     local, total = (u1 / 10) ** 2 + n_e**2, ((u2 / 10) ** 2 + e**2) / 25 + n_c**2
     expected = gaussian((3, sqrt(local), ROUNDS), (30 / 50, sqrt(total), ROUNDS))
     assert ledger.pooled(ROUNDS) == pytest.approx(expected, rel=1e-9)
@@ -327,7 +310,7 @@ def test_who_pools_knows_all_but_the_noise_on_the_path():
 
 @pytest.mark.parametrize(("target", "multiplier"), [(1.0, 18.281), (8.0, 2.9412), (20.0, 1.4213)])
 def test_the_least_noise_of_24_releases(target, multiplier):
-    mechanism = mechanism_of(calibration="accountant", epsilon=target, epsilon_cloud=None)
+    mechanism = calibrated(target=target)
     local, total, *servers = drawn(mechanism)
     assert local == total == pytest.approx(30 * multiplier, rel=1e-3)
     assert servers == [0, 0, 0]
@@ -335,8 +318,7 @@ def test_the_least_noise_of_24_releases(target, multiplier):
 
 
 def test_trusted_edge_servers_need_a_tenth():
-    network = network_of(trusted=True)
-    mechanism = mechanism_of(network, calibration="accountant", epsilon=1.0, epsilon_cloud=None)
+    mechanism = calibrated(network_of(trusted=True))
     local, total, message, broadcast, cloud = drawn(mechanism)
     assert (local, total, cloud) == (0, 0, 0)
     assert message == broadcast == pytest.approx(3 * 18.281, rel=1e-3)
@@ -345,9 +327,7 @@ def test_trusted_edge_servers_need_a_tenth():
 
 def test_where_broadcasts_alone_are_heard_servers_noise_them_and_devices_nothing():
     threat = {"distrusted": ["siblings", "far_devices", "public"], "open_links": ["downlinks"]}
-    mechanism = mechanism_of(
-        calibration="accountant", epsilon=1.0, epsilon_cloud=None, threat=threat
-    )
+    mechanism = calibrated(threat=threat)
     local, total, message, at_edge, at_cloud = drawn(mechanism)
     assert (local, total, message) == (0, 0, 0)
     # As many releases, each over the same multiple of what it moves by.

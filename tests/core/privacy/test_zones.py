@@ -57,10 +57,7 @@ def found(zones, sums, observer, releases=ONCE):
 
 
 DEVICES, SERVERS, NOBODY, BOTH = (
-    "devices add noise",
-    "super-nodes add noise",
-    "nobody adds noise",
-    "both add noise",
+    f"{who} noise" for who in ("devices add", "super-nodes add", "nobody adds", "both add")
 )
 # V; epsilon(1) over its root and over it; what a reader of broadcasts, the cloud, a super-node and
 # one below secure aggregation, and an elected one learn (specs of H's paper, Sec. 1.3).
@@ -121,9 +118,9 @@ def test_what_table_1_should_say(name):
 def test_zones_of_unequal_sizes_share_the_broadcast_s_noise_unequally():
     """Five zones of 2 and five of 18: z D sqrt(sum of 1/D^2), so 1.75 and 0.158; 1.199 if equal."""
     zones = alike([2, 18] * 5, 0.0, 1.0, 0.0)
-    rows = zone_epsilons(zones, [ONCE], DELTA).set_index("observer")
-    assert rows.loc["public", "epsilon"] == pytest.approx(1.75, rel=5e-3)
-    assert rows.loc["public", "least_epsilon"] == pytest.approx(0.158, rel=5e-3)
+    columns = ["epsilon", "least_epsilon"]
+    rows = zone_epsilons(zones, [ONCE], DELTA).set_index("observer")[columns]
+    assert rows.loc["public"].tolist() == pytest.approx([1.75, 0.158], rel=5e-3)
     assert rows.loc["cloud", "epsilon"] == rows.loc["cloud", "least_epsilon"]
     equal = alike([10] * 10, 0.0, 1.0, 0.0)
     assert found(equal, OFF, "public")[SERVERS] == pytest.approx(1.199, rel=5e-3)
@@ -267,6 +264,16 @@ RUN = {
 }
 
 
+# Who has a row of the table and lines of the ledger.
+KINDS_OF = {"cloud": "cloud", "public": "public", "devices elsewhere": "far_devices"}
+
+
+def told_by(experiment):
+    """The zones' table by observer, and the ledger's epsilons by kind."""
+    epsilons = experiment.ledger().groupby("kind")["epsilon"].max()
+    return experiment.zones_table().set_index("observer"), epsilons
+
+
 def table_of(**changes):
     once = {"algorithm": "hdp_mixed", "topology.fanouts": [S, M], "training.rounds": 1}
     return experiment_of(RUN, once, changes).zones_table()
@@ -294,11 +301,12 @@ def test_a_run_s_table_is_of_the_noise_that_it_adds(name, changes, mechanism):
     for column in ("devices", "noise_over_shift", "epsilon", "least_epsilon"):
         values = expected.loc[ours.index, column].astype(float)
         assert ours[column].astype(float).tolist() == pytest.approx(values.tolist(), rel=1e-6)
-    v = TABLE[name][0]
-    assert ours["v"].iloc[0] == pytest.approx(v)
-    assert ours["epsilon_nominal"].iloc[0] == pytest.approx(4.377, abs=5e-4)
-    assert ours["epsilon_by_h"].iloc[0] == pytest.approx(TABLE[name][1], rel=5e-3)
-    assert ours["epsilon_by_h_with_sums"].iloc[0] == pytest.approx(TABLE[name][2], rel=5e-3)
+    v, by_root, by_v, *_ = TABLE[name]
+    first = ours.iloc[0]
+    assert first["v"] == pytest.approx(v)
+    assert first["epsilon_nominal"] == pytest.approx(4.377, abs=5e-4)
+    by_h = first["epsilon_by_h"], first["epsilon_by_h_with_sums"]
+    assert by_h == pytest.approx((by_root, by_v), rel=5e-3)
 
 
 def test_the_ledger_never_says_less_than_the_table():
@@ -307,11 +315,9 @@ def test_the_ledger_never_says_less_than_the_table():
     changes |= {"topology.fanouts": [4, 3], "topology.trust.ratios": [0.5]}
     for unit in ("record", "device"):
         kept = {key: RUN[key] for key in ("privacy.mechanism", "training.local_aggregation")}
-        experiment = experiment_of(kept, changes, {"privacy.unit": unit})
-        table = experiment.zones_table().set_index("observer")["epsilon"]
-        ledger = experiment.ledger().groupby("kind")["epsilon"].max()
-        assert table["cloud"].max() <= ledger["cloud"] * (1 + 1e-6)
-        for ours, kind in (("public", "public"), ("devices elsewhere", "far_devices")):
+        rows, ledger = told_by(experiment_of(kept, changes, {"privacy.unit": unit}))
+        table = rows["epsilon"]
+        for ours, kind in KINDS_OF.items():
             assert table[ours].max() <= ledger[kind] * (1 + 1e-6)
         # Trusted super-nodes see what the ledger does not ask of them; untrusted ones the same.
         finite = table["super-node"][np.isfinite(table["super-node"])]
@@ -333,12 +339,11 @@ def test_other_runs_have_no_rows(changes):
 
 
 def test_steps_that_the_cloud_noises_are_releases_of_everybody_s():
-    table = table_of(
-        algorithm="cdp", **{"privacy.mechanism": "gradient", "training.local_steps": 4}
-    ).set_index("observer")
+    steps = {"privacy.mechanism": "gradient", "training.local_steps": 4}
+    public = table_of(algorithm="cdp", **steps).set_index("observer").loc["public"]
     four = epsilon(((subsampled(1.0), 4),), DELTA)
-    assert table.loc["public", "epsilon"] == pytest.approx(four, rel=1e-6)
-    assert table.loc["public", "epsilon_nominal"] == pytest.approx(four, rel=1e-6)
+    assert public["epsilon"] == pytest.approx(four, rel=1e-6)
+    assert public["epsilon_nominal"] == pytest.approx(four, rel=1e-6)
 
 
 def chance_of(algorithm, **changes):
@@ -348,12 +353,6 @@ def chance_of(algorithm, **changes):
     return experiment_of(RUN, chance, changes)
 
 
-def told_by(experiment):
-    """The zones' table by observer, and the ledger's epsilons by kind."""
-    epsilons = experiment.ledger().groupby("kind")["epsilon"].max()
-    return experiment.zones_table().set_index("observer"), epsilons
-
-
 def joins_of(experiment):
     line, *_ = experiment.calibrate().mechanism.ledger.lines
     return line.account.attendance.joins
@@ -361,31 +360,20 @@ def joins_of(experiment):
 
 def test_noise_of_super_nodes_hides_who_joins():
     experiment = chance_of("hdp")
-    attendance = joins_of(experiment)
-    most = int(attendance.sum(axis=0).max())
-    table = experiment.zones_table().set_index("observer")
+    most = int(joins_of(experiment).sum(axis=0).max())
+    table, ledger = told_by(experiment)
     cloud = epsilon(((subsampled(0.1), 20),), DELTA)
     assert table.loc["cloud", "epsilon"] == pytest.approx(cloud, rel=1e-6)
     assert table.loc["cloud", "epsilon_nominal"] == pytest.approx(cloud, rel=1e-6)
     peers = epsilon(((subsampled(1.0, 1 / 2), most),), DELTA)
     assert table.loc["devices of the zone", "epsilon"] == pytest.approx(peers, rel=1e-6)
-    assert table["rounds_known"].to_dict() == {
-        "super-node": True,
-        "elected super-node": True,
-        "cloud": False,
-        "listener between super-node and cloud": False,
-        "listener between device and super-node": True,
-        "devices of the zone": True,
-        "devices elsewhere": False,
-        "public": False,
-    }
+    known = {"super-node", "elected super-node", "devices of the zone"}
+    known |= {"listener between device and super-node"}
+    unknown = {*KINDS_OF, "listener between super-node and cloud"}
+    told = dict.fromkeys(known, True) | dict.fromkeys(unknown, False)
+    assert table["rounds_known"].to_dict() == told
     assert table["v"].iloc[0] == pytest.approx(4)
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
-    for ours, kind in (
-        ("cloud", "cloud"),
-        ("public", "public"),
-        ("devices elsewhere", "far_devices"),
-    ):
+    for ours, kind in KINDS_OF.items():
         assert table.loc[ours, "epsilon"] <= ledger[kind] * (1 + 1e-6)
 
 
@@ -394,7 +382,7 @@ def test_noise_of_devices_counts_with_those_who_came():
     attendance = joins_of(experiment)
     most = int(attendance.sum(axis=0).max())
     came = attendance.reshape(20, 4, 40).sum(axis=2)
-    table = experiment.zones_table().set_index("observer")
+    table, ledger = told_by(experiment)
     fewest = came[came > 0].min()
     cloud = epsilon(((subsampled(1.0, 1 / sqrt(fewest)), most),), DELTA)
     assert table.loc["cloud", "epsilon"] == pytest.approx(cloud, rel=1e-6)
@@ -402,22 +390,15 @@ def test_noise_of_devices_counts_with_those_who_came():
     assert table.loc["public", "epsilon"] == pytest.approx(public, rel=1e-6)
     assert table["rounds_known"].all()
     assert table["v"].iloc[0] == pytest.approx(16)  # as many as are expected
-    ledger = experiment.ledger().groupby("kind")["epsilon"].max()
     assert table.loc["super-node", "epsilon"] == pytest.approx(ledger["servers"], rel=1e-6)
     assert table.loc["cloud", "epsilon"] <= ledger["cloud"] * (1 + 1e-6)
 
 
 def test_who_joins_takes_back_what_came_with_it():
     """Few come, so that the quietest round has the owner's noise alone: nobody draws it."""
-    changes = {
-        "topology.fanouts": [3, 4],
-        "privacy.noise_multiplier": 1.2,
-        "training.rounds": 100,
-        "training.participation": 0.05,
-        "training.estimator": "fixed",
-    }
-    experiment = chance_of("ldp", **changes)
-    table, ledger = told_by(experiment)
+    changes = {"topology.fanouts": [3, 4], "privacy.noise_multiplier": 1.2, "training.rounds": 100}
+    changes |= {"training.participation": 0.05, "training.estimator": "fixed"}
+    table, ledger = told_by(chance_of("ldp", **changes))
     for ours, kind in (("devices of the zone", "siblings"), ("devices elsewhere", "far_devices")):
         assert table.loc[ours, "noise_over_shift"] == pytest.approx(1.2)
         assert table.loc[ours, "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
@@ -426,10 +407,8 @@ def test_who_joins_takes_back_what_came_with_it():
 def test_where_no_chance_is_proven_rounds_are_counted_as_the_ledger_counts_them():
     """Two steps of sampled records in a round that is joined by chance."""
     steps = {"training.local_steps": 2, "training.batch_size": 4.0, "privacy.unit": "record"}
-    experiment = chance_of(
-        "cdp", **steps, **{"privacy.mechanism": "gradient", "topology.fanouts": [3, 4]}
-    )
-    table, ledger = told_by(experiment)
+    steps |= {"privacy.mechanism": "gradient", "topology.fanouts": [3, 4]}
+    table, ledger = told_by(chance_of("cdp", **steps))
     assert table.loc["public", "epsilon"] == pytest.approx(ledger["public"], rel=1e-6)
 
 
@@ -443,28 +422,20 @@ def test_who_never_joins_tells_nobody_who_knows():
 
 def test_the_quietest_of_a_fixed_number_takes_back_its_own():
     """Two of a zone come: an elected super-node that reads their sum leaves the other's noise."""
-    changes = {
-        "topology.fanouts": [4, 3],
-        "training.participants": 2,
-        "training.participation": None,
-        "training.rounds": 1,
-        "secure_aggregation.layers": [2],
-    }
-    table = chance_of("ldp", **changes).zones_table().set_index("observer")
+    changes = {"topology.fanouts": [4, 3], "secure_aggregation.layers": [2], "training.rounds": 1}
+    changes |= {"training.participants": 2, "training.participation": None}
+    table = chance_of("ldp", **changes).zones_table().set_index("observer")["epsilon"]
     alone = epsilon(((subsampled(1.0), 1),), DELTA)
-    assert table.loc["super-node", "epsilon"] == pytest.approx(
-        epsilon(((subsampled(1.0, 1 / sqrt(2)), 1),), DELTA), rel=1e-6
-    )
-    assert table.loc["elected super-node", "epsilon"] == pytest.approx(alone, rel=1e-6)
+    of_two = epsilon(((subsampled(1.0, 1 / sqrt(2)), 1),), DELTA)
+    assert table["super-node"] == pytest.approx(of_two, rel=1e-6)
+    assert table["elected super-node"] == pytest.approx(alone, rel=1e-6)
 
 
 @pytest.mark.parametrize("algorithm", ["ldp", "cdp"])
 def test_who_reads_words_is_handed_the_broadcast(algorithm):
-    sums = {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"}
-    experiment = chance_of(
-        algorithm, **sums, **{"topology.fanouts": [3, 4], "training.participation": None}
-    )
-    table, ledger = told_by(experiment)
+    changes = {"secure_aggregation.layers": [2], "secure_aggregation.decode": "cloud"}
+    changes |= {"topology.fanouts": [3, 4], "training.participation": None}
+    table, ledger = told_by(chance_of(algorithm, **changes))
     kind = "servers" if algorithm == "ldp" else "public"
     assert table.loc["super-node", "epsilon"] == pytest.approx(ledger[kind], rel=1e-6)
     assert table.loc["super-node", "sees"] == "uniformly random words, and broadcasts"

@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 
 from m2fdp.core.config import TopologyConfig
 from m2fdp.core.errors import InputError
-from m2fdp.core.topology.builders import (
-    build_tree,
-    star,
-    tree_from_edges,
-    tree_from_fanouts,
-)
-from m2fdp.given.edges import read_edges
+from m2fdp.core.topology.builders import build_tree, star, tree_from_fanouts
+from m2fdp.given.edges import read_edges, tree_from_edges
 
 
 def test_balanced_tree_by_hand():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from m2fdp import load_config
 from m2fdp.core.algorithms import build_plan
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
 from m2fdp.core.topology.network import OPEN, SecureSums

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from m2fdp import load_config
 from m2fdp.core.algorithms import Plan, build_plan
-from m2fdp.core.config import load_config
 from m2fdp.core.errors import InputError
 from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.secure_aggregation.facts import with_secure_sums

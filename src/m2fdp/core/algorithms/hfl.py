@@ -1,6 +1,6 @@
 """HFL (J [54]): hierarchical FedAvg without privacy, the upper reference."""
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.topology.network import Network, no_noise
 
 

@@ -1,6 +1,6 @@
 """HFL-DP (J [16]): the same tree with no server trusted, so every device adds noise."""
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.topology.network import Network, noise_plan
 from m2fdp.core.topology.trust import all_untrusted
 

@@ -1,6 +1,6 @@
 """M²FDP (J Alg. 1): noise where a model first leaves trusted ground."""
 
-from m2fdp.core.algorithms.base import Algorithm, Given, Plan
+from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.topology.network import Network, noise_plan
 
 

@@ -1,14 +1,13 @@
 """The blocks of the core's configuration. The text below a key is what users read of it."""
 
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from m2fdp.core.blocks import (
     Block,
     Count,
     Decay,
-    Decibel,
     Epsilon,
     Extensible,
     FromText,
@@ -27,19 +26,12 @@ _DOWNLOADED = ("fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"
 DATASETS = ("digits", *_DOWNLOADED, "npz", "table", "synthetic")
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table", "column")
 _FILES = f"dataset.name: {' or '.join(_DOWNLOADED)}"
-_SYNTHETIC, _RESNET = "dataset.name: synthetic", "model.name: resnet"
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
 # Who reads the factor of the papers' noise.
 _PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
 _A_METRIC = "package.module:NAME, a Metric of your own, or a name such as auc"
 _MOST_STEPS = 10_000_000  # every step of a run is planned before the first
 PIXELS: Final = "pixels"  # the map that leaves images as they are
-
-
-def _grey_or_coloured(shape: list[int]) -> list[int]:
-    if shape[2] not in (1, 3):
-        raise ValueError("the third number, of channels, must be 1 or 3")
-    return shape
 
 
 @extended("dataset")
@@ -64,19 +56,6 @@ class DatasetConfig(Extensible):
     """You confirm that constants known beforehand have scaled records which are floats, and not
     what the records hold. Without it ε is conditional; whole numbers (uint8) are scaled by 255
     here."""
-    shape: Annotated[
-        list[Annotated[int, Number, Field(ge=1, le=128)]],
-        FromText,
-        Field(min_length=3, max_length=3),
-        AfterValidator(_grey_or_coloured),
-    ] = key([28, 28, 1], since="0.11.0", read_by=_SYNTHETIC)
-    """Height, width and channels (1 or 3) of synthetic images."""
-    # Of synthetic records.
-    classes: ClassVar[int] = 10
-    records: Annotated[int, Number, Field(ge=1, le=10**6)] = key(
-        60_000, since="0.11.0", read_by=_SYNTHETIC
-    )
-    """Synthetic training records; there are a sixth as many test records."""
 
 
 def _row(value: Any) -> Any:
@@ -131,13 +110,8 @@ class PartitionConfig(Block):
         return self
 
 
-def _depth(depth: int) -> int:
-    if depth % 18 != 2:
-        raise ValueError("valid: 18 b + 2 layers, such as 20, 38, 56 and 110")
-    return depth
-
-
-class ModelConfig(Block):
+@extended("model")
+class ModelConfig(Extensible):
     """What is trained."""
 
     name: str = "softmax"
@@ -159,17 +133,6 @@ class ModelConfig(Block):
     loss: str | None = key(None, since="0.2.0")
     """package.module:function for a loss of your own, scores (B, C) and labels (B,) to a loss a
     record (B,); null = the model's."""
-    depth: Annotated[int, Number, Field(ge=20, le=1010), AfterValidator(_depth)] = key(
-        20, since="0.5.0", read_by=_RESNET
-    )
-    """Layers of resnet: 18 b + 2, such as D's 56 and 110."""
-    width: Annotated[int, Number, Field(ge=1, le=1024)] = key(16, since="0.5.0", read_by=_RESNET)
-    """Channels of resnet's first module; D's is 16."""
-    norm: Literal["batch", "group"] = key("batch", since="0.5.0", read_by=_RESNET)
-    """How resnet normalises: over the batch (D's algorithms only, without privacy), or over groups
-    of a record's own channels."""
-    stem_stride: Annotated[int, Number, Field(ge=1, le=2)] = key(1, since="0.5.0", read_by=_RESNET)
-    """Of resnet's first convolution: 1 (D), or 2, which quarters all maps."""
 
 
 def _less_default(content: Any, given: str, default: str) -> Any:
@@ -223,30 +186,6 @@ class TopologyConfig(Extensible):
         if self.fanouts is None and self.edges is None:
             raise ValueError("give fanouts (such as 10|5) or edges (a file)")
         return self
-
-
-class ResourcesConfig(Block):
-    """Powers, rates and costs of the energy and delay model (J Sec. VI-A)."""
-
-    marks = {"no_release": True}
-
-    wireless_power_dbm: Decibel = 24.0
-    """Power of links below layer 1."""
-    wireless_rate_mbps: Positive = 35.0
-    """Rate of links below layer 1."""
-    wired_power_dbm: Decibel = 38.0
-    """Power of links into the cloud."""
-    wired_rate_mbps: Positive = 100.0
-    """Rate of links into the cloud."""
-    # Q, of a message's M parameters: float32.
-    bits_per_parameter: ClassVar[int] = 32
-    step_delay_s: NonNegative = 0.2
-    """Seconds of a device's local step."""
-    step_energy_j: NonNegative = 1e-3
-    """Joules of a device's local step."""
-    uplinks: Literal["sequential", "parallel"] = "sequential"
-    """Whether the children of one server transmit in turn (sequential, J's Gamma) or at once
-    (parallel)."""
 
 
 class ServerConfig(Block):

@@ -14,10 +14,9 @@ class Dataset:
 
     Attributes:
         name: its configuration name.
-        images: (N, H, W, C), uint8 or float32, training records before test records.
+        images: (N, H, W, C), uint8 or float32.
         labels: (N,), int64, in 0…n_classes-1.
         n_train: how many of the N are training records.
-        n_classes: the number of classes.
         known_scale: whether floats are known to have been scaled by constants.
         doubt: what epsilon rests on until then, as a sentence; empty = on the scale of floats.
         clients: (N,), the name of the device that each record is of; None where nobody says.

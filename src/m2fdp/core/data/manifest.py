@@ -29,14 +29,13 @@ def make_manifest(
 
     Args:
         edges: (n_devices,), the edge server above each device.
-        names: the devices' and servers' names; None = nobody has named them.
 
     Returns:
         One row a record that is used: `dataset, sample, split, label, device`, where device is a
         number, -1 for the cloud. Sorted by split (train, validation, test), device, sample.
 
     Raises:
-        InputError: if the records can't be dealt as asked.
+        InputError: the records can't be dealt as asked.
     """
     labels, n_train = dataset.labels, dataset.n_train
     by_devices = config.held_out_by == "devices"

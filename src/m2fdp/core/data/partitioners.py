@@ -5,7 +5,7 @@ records where a scheme does not look at labels. Its records are dealt at random,
 proportion to its column. At edge level all devices of one edge server have the same row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.core.config import PartitionConfig
-from m2fdp.core.errors import InputError, did_you_mean
-from m2fdp.core.formatting import counted, some_of
-from m2fdp.core.own_code import OWN, is_own
+from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import counted
+from m2fdp.core.own_code import GIVEN, OWN, is_own
 from m2fdp.core.streams import generator
 
 CLOUD = -1
@@ -83,7 +83,6 @@ def partition(
     Args:
         labels: (n,), the labels of the training records, in 0…n_classes-1.
         edges: (n_devices,), the edge server above each device.
-        names: the devices' and servers' names; None = nobody has named them.
         clients: (n,), the name of the device that each record is of, for the scheme `column`.
 
     Raises:
@@ -96,7 +95,7 @@ def partition(
         remedy = "use fewer devices or a larger data set"
         raise InputError("topology", f"{len(edges)} devices", f"{valid}; {remedy}")
     if config.scheme == "column":
-        device = _by_client(clients, names)
+        device: np.ndarray = GIVEN["clients"](clients, names)
     else:
         deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
         device = deal(labels, n_classes, config, edges, seed, names)
@@ -104,19 +103,6 @@ def partition(
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
         device[position >= config.samples_per_device] = -1
     _check(device, labels, n_classes, names, config)
-    return device
-
-
-def _by_client(clients: np.ndarray | None, names: Names) -> np.ndarray:
-    """The device of the name that each record has."""
-    refuse = partial(InputError, "partition.scheme", "column")
-    if clients is None:
-        raise refuse("the data set names no clients; valid: another scheme, or a table's `client`")
-    device = names.numbers(clients.tolist(), by_name_alone=True)
-    if (device < 0).any():
-        unknown = clients[int(np.argmax(device < 0))]
-        valid = f"valid: {some_of(names.devices)}{did_you_mean(unknown, names.devices)}"
-        raise refuse(f"{unknown} is no device of topology.edges; {valid}")
     return device
 
 
@@ -141,7 +127,7 @@ def _by_affinity(
         case "quantity":
             rows = rng.dirichlet(np.full(n_devices, config.alpha))[:, None]
         case "table":
-            rows = _of_table(config, names.devices, names.given, n_classes)
+            rows = GIVEN["partition.table"](config.table, names, n_classes)
         case _:  # iid
             rows = np.ones((n_devices, 1))
     strata = labels if rows.shape[1] > 1 else np.zeros_like(labels)
@@ -187,36 +173,6 @@ def _label_sets(k: int, n_devices: int, n_classes: int, rng: np.random.Generator
         classes = np.lexsort((rng.permutation(n_classes), holders))[:k]
         rows[device, classes] = 1
         holders[classes] += 1
-    return rows
-
-
-def _of_table(
-    config: PartitionConfig, devices: Sequence[str], given: bool, n_classes: int
-) -> np.ndarray:
-    """The rows of `partition.table` (D's Table 7 is one), in the order of some named devices."""
-    refuse, table = partial(InputError, "partition.table"), config.table or []
-    if isinstance(table, Mapping):
-        for name in (*table, *devices):
-            if name not in table:
-                raise refuse(list(table), f"lacks a row for {name}")
-            if name not in devices:
-                known = some_of(devices) + did_you_mean(name, devices)
-                raise InputError(f"partition.table.{name}", table[name], f"is none of {known}")
-        table = [table[name] for name in devices]
-    elif given:
-        problem = "is for names that topology.edges has; valid: name: row, for each of "
-        raise refuse("rows without names", problem + some_of(devices))
-    if len(table) != len(devices):
-        valid = f"valid: {len(devices)}, one for each device"
-        raise refuse(counted(len(table), "row"), valid)
-    for number, row in enumerate(table):
-        if len(row) != n_classes:
-            valid = f"valid: a number for each of {n_classes} classes"
-            raise refuse(f"row {number} of {len(row)}", valid)
-    rows = np.array(table)
-    if not (held := rows.any(axis=0)).all():
-        problem = "valid: a device, at least, that holds the class"
-        raise refuse(f"column {int(np.argmin(held))} of zeros", problem)
     return rows
 
 

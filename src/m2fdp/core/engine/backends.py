@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from m2fdp.core.engine.clipping import ClipFactor, clip_factors, clip_rows, flat_clip, lengths
+from m2fdp.core.engine.clipping import clip_factors, clip_rows, lengths
 from m2fdp.core.engine.minibatches import Minibatches, Rows
+from m2fdp.core.engine.rules import ClipFactor, flat_clip
 from m2fdp.core.engine.sequential import SequentialBackend
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import Clipping

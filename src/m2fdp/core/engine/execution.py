@@ -49,52 +49,35 @@ def available_cores(at_most: int | None = None) -> int:
 
 @dataclass(frozen=True)
 class ExecutionSettings:
-    """How a simulation is executed; no result depends on it.
+    """How a simulation is executed; no result depends on it."""
 
-    Attributes:
-        backend: name of a backend (`build_backend`).
-        chunk_size: learners stepped at a time; None = as many as fit the cache, or keep a GPU busy.
-        workers: processes that share the steps, on a CPU.
-    """
-
-    backend: str = "auto"
-    chunk_size: int | None = None
-    workers: int = 1
+    backend: str = "auto"  # see `build_backend`
+    chunk_size: int | None = None  # learners stepped at a time; None = as many as fit the cache
+    workers: int = 1  # processes that share the steps, on a CPU
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a part of a simulation stands in the whole.
+    """Where a part of a simulation stands in the whole."""
 
-    Attributes:
-        first: place of the part's first node of each layer l = 0…L among all.
-        blocks: int64 (n_1,), the block of each node of layer 1; the cloud adds up the blocks' sums.
-        law: mean and variance of the records that each unit of the whole uses in a step.
-        first_record: place of the part's first record among all.
-    """
-
-    first: tuple[int, ...]
-    blocks: np.ndarray
+    first: tuple[int, ...]  # place of the part's first node of each layer l = 0…L among all
+    blocks: np.ndarray  # int64 (n_1,), of each node of layer 1; the cloud adds up the blocks' sums
+    # Mean and variance of the records that each unit of the whole uses in a step.
     law: tuple[np.ndarray, np.ndarray]
-    first_record: int = 0
+    first_record: int = 0  # its place among all
 
 
 @dataclass(eq=False)
 class Means:
-    """What a part of a simulation is computed by.
-
-    Attributes:
-        tile: learners stepped at a time.
-        results: (n, M), the models of learners between two sums. The memory is used again, since
-            fresh memory costs more than a step reads.
-        aggregators: one for each network.
-    """
+    """What a part of a simulation is computed by."""
 
     place: Place
     backend: Backend
-    tile: int
+    tile: int  # learners stepped at a time
+    # (n, M), the models of learners between two sums. The memory is used again, since fresh memory
+    # costs more than a step reads.
     results: Tensor
-    aggregators: tuple[Aggregator, ...]
+    aggregators: tuple[Aggregator, ...]  # one for each network
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +122,7 @@ def stepped(
     next ones overwrite.
 
     Args:
-        ranges: {head layer: the range of its learners}.
-        before: {head layer: learners of the whole before the part's}.
+        ranges, before: see `Learners` and `Drawn`.
         starts: models that learners start from by head layer, and models that pull them.
         at_once: whether a step may see several learners. An unknown rule sees one, so that it
             carries nothing from one to another.

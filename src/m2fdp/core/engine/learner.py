@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.backends import Backend
-from m2fdp.core.engine.clipping import ClipFactor, clip_layers, flat_clip
+from m2fdp.core.engine.clipping import clip_rows
 from m2fdp.core.engine.minibatches import Minibatches
-from m2fdp.core.engine.rules import LocalRule, refuse_too_long
+from m2fdp.core.engine.rules import ClipFactor, LocalRule, flat_clip, refuse_too_long
 from m2fdp.core.privacy.mechanisms import Clipping
 
 _ALIGNED = 16  # numbers of 64 bytes
@@ -36,7 +36,13 @@ class Clip:
     factor: ClipFactor = flat_clip
 
     def clip(self, vectors: Tensor, norm: float) -> Tensor:
-        return clip_layers(vectors, norm, self.factor, self.layers)
+        """Clip vectors (n, M) to a norm, in place: each of L layers to norm / sqrt(L) (McMahan et
+        al. 2018, PerLayerClip), or without layers the whole."""
+        if self.layers is None:
+            return clip_rows(vectors, norm, self.factor)
+        for layer in self.layers:
+            clip_rows(vectors[:, layer], norm / math.sqrt(len(self.layers)), self.factor)
+        return vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,21 +55,15 @@ class Units:
 
 @dataclass(frozen=True, eq=False)
 class StepRules:
-    """What stays the same from one local step to the next.
-
-    Attributes:
-        rule: the algorithm's local step.
-        noised_inside: whether noise comes right after the gradient step; else after the rule.
-        longest: length that a model may have before a step (`Rules.longest`).
-    """
+    """What stays the same from one local step to the next."""
 
     rule: LocalRule
     eta: float
     clip: Clip
     descend: DescendOn
     add_noise: AddNoise
-    noised_inside: bool = False
-    longest: float = math.inf
+    noised_inside: bool = False  # noise comes right after the gradient step; else after the rule
+    longest: float = math.inf  # length that a model may have before a step (`Rules.longest`)
 
 
 def local_steps(

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from m2fdp.core.engine.noise import WORDS
-from m2fdp.core.privacy.mechanisms import LockStep, Protection
+from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
 
@@ -25,23 +25,14 @@ Rows = slice | Tensor
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """The devices' training records on the compute device.
+    """The devices' training records on the compute device."""
 
-    Attributes:
-        features: (R, C, H, W), all records in device order.
-        labels: int64 (R,).
-        sizes: int64 (N_L,), D_j; their sum is R.
-        rates: float64 (N_L,), q_j.
-        nominal: (N_L,), the public D_j that a mechanism divides by; None = sizes.
-        absent: int64 (a,), places of records that are drawn and add nothing, for a neighbouring
-            data set; None = no record.
-    """
-
-    features: Tensor
-    labels: Tensor
-    sizes: np.ndarray
-    rates: np.ndarray
-    nominal: np.ndarray | None = None
+    features: Tensor  # (R, C, H, W), all records in device order
+    labels: Tensor  # int64 (R,)
+    sizes: np.ndarray  # int64 (N_L,), D_j; their sum is R
+    rates: np.ndarray  # float64 (N_L,), q_j
+    nominal: np.ndarray | None = None  # (N_L,), public D_j that a mechanism divides by; None: sizes
+    # int64 (a,), places of records that are drawn and add nothing, for a neighbouring data set.
     absent: np.ndarray | None = None
 
 
@@ -51,24 +42,15 @@ class Learners:
 
     A unit sums one gradient. It is a learner; or a device, where the mechanism clips each device's
     gradient or devices mask what they send.
-
-    Attributes:
-        present: bool (N_L,), the devices that take part.
-        groups: int64 (n,), the lock-step group that each learner is.
-        heads: int64 (n, 2), (layer, index) of the learners' heads.
-        ranges: {head layer: the range of its learners}.
-        unit_of_device: int64 (N_L,); -1 for devices that do not take part.
-        learner_of_unit: int64 (u,), non-decreasing.
-        shares: float64 (u,), the weight of each unit's gradient in the learner's.
     """
 
-    present: np.ndarray
-    groups: np.ndarray
-    heads: np.ndarray
-    ranges: dict[int, range]
-    unit_of_device: np.ndarray
-    learner_of_unit: np.ndarray
-    shares: np.ndarray
+    present: np.ndarray  # bool (N_L,), the devices that take part
+    groups: np.ndarray  # int64 (n,), the lock-step group that each learner is
+    heads: np.ndarray  # int64 (n, 2), (layer, index) of the learners' heads
+    ranges: dict[int, range]  # {head layer: the range of its learners}
+    unit_of_device: np.ndarray  # int64 (N_L,); -1 for devices that do not take part
+    learner_of_unit: np.ndarray  # int64 (u,), non-decreasing
+    shares: np.ndarray  # float64 (u,), the weight of each unit's gradient in the learner's
 
     @property
     def device_of_unit(self) -> np.ndarray:
@@ -83,24 +65,15 @@ class Learners:
 
 @dataclass(frozen=True, eq=False)
 class Minibatches:
-    """The records that n units use in one step, copied only when a backend asks for them.
+    """The records that n units use in one step, copied only when a backend asks for them."""
 
-    Attributes:
-        features: (R, C, H, W), all records.
-        labels: int64 (R,).
-        positions: int64 (m + 1,), places of the records in use, unit after unit; the last pads
-            units with few records.
-        weights: (m + 1,), weights of these records in their units' sums; the last is zero.
-        offsets: int64 (n + 1,); unit i uses positions[offsets[i]:offsets[i + 1]].
-        consecutive: whether the positions of every unit follow one another.
-    """
-
-    features: Tensor
-    labels: Tensor
+    features: Tensor  # (R, C, H, W), all records
+    labels: Tensor  # int64 (R,)
+    # int64 (m + 1,), places of the records in use, unit after unit; the last pads units with few.
     positions: np.ndarray
-    weights: np.ndarray
-    offsets: np.ndarray
-    consecutive: bool
+    weights: np.ndarray  # (m + 1,), of these records in their units' sums; the last is zero
+    offsets: np.ndarray  # int64 (n + 1,); unit i uses positions[offsets[i]:offsets[i + 1]]
+    consecutive: bool  # whether the positions of every unit follow one another
 
     @property
     def counts(self) -> np.ndarray:
@@ -196,37 +169,30 @@ def draw_participants(network: Network, streams: Streams, round_: int) -> np.nda
     return tree.sibling_rank(order) < present[tree.parents[-1]]
 
 
-def learning_groups(lock_step: LockStep, present: np.ndarray, depth: int) -> np.ndarray:
-    """The lock-step groups that learn in a round: int64 (n,). A server's does even without devices
-    that are present, bool (N_L,): its absence would tell that nobody came."""
-    head_layers = lock_step.nodes[lock_step.group_of, 0]
-    return np.unique(lock_step.group_of[present | (head_layers < depth)])
-
-
 def form_learners(
     network: Network, mechanism: Protection, present: np.ndarray, by_device: bool = False
 ) -> Learners:
-    """The learners of a round, in which some devices take part, bool (N_L,).
+    """The learners of a round, in which some devices take part, bool (N_L,); `by_device` every
+    device sums a gradient of its own, whatever is clipped.
 
-    Args:
-        by_device: whether every device sums a gradient of its own, whatever is clipped.
+    A server learns even without a device that is present: its absence would tell that nobody came.
     """
     lock_step, clipped = mechanism.lock_step, mechanism.clipping.batch_norm is not None
-    groups = learning_groups(lock_step, present, network.tree.depth)
+    below_server = lock_step.nodes[lock_step.group_of, 0] < network.tree.depth
+    groups = np.unique(lock_step.group_of[present | below_server])
     heads = lock_step.nodes[groups]
     layers, starts = np.unique(heads[:, 0], return_index=True)
     ends = np.append(starts, len(groups)).tolist()[1:]
     learner_of_group = np.full(len(lock_step.nodes), -1)
     learner_of_group[groups] = np.arange(len(groups))
     learner_of_device = np.where(present, learner_of_group[lock_step.group_of], -1)
-    units, learner_of_unit, shares = learner_of_device, np.arange(len(groups)), None
+    units, learner_of_unit = learner_of_device, np.arange(len(groups))
+    devices = np.flatnonzero(present)
     if clipped or by_device:
-        devices = np.flatnonzero(present)
         devices = devices[np.argsort(learner_of_device[devices], kind="stable")]
         units = np.full(len(present), -1)
         units[devices] = np.arange(len(devices))
         learner_of_unit = learner_of_device[devices]
-        shares = lock_step.weights[devices] if clipped else None
     return Learners(
         present,
         groups,
@@ -234,7 +200,7 @@ def form_learners(
         {int(layer): range(*of) for layer, *of in zip(layers, starts.tolist(), ends, strict=True)},
         units,
         learner_of_unit,
-        np.ones(len(learner_of_unit)) if shares is None else shares,
+        lock_step.weights[devices] if clipped else np.ones(len(learner_of_unit)),
     )
 
 
@@ -248,12 +214,7 @@ def draw_minibatches(
     first_record: int = 0,
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in local steps k = 1…K, weighed so that their gradients sum
-    up to the unit's.
-
-    Args:
-        taking_part: bool (N_L,) for every step, the devices whose gradients count.
-        first_record: place of the shards' first record among all.
-    """
+    up to the unit's. In each step some devices are `taking_part`, bool (N_L,)."""
     n_devices = len(shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
     in_order = bool((np.diff(learners.unit_of_device[learners.present]) >= 0).all())
@@ -284,10 +245,9 @@ def draw_minibatches(
             consecutive=whole and bool(counting.all()) and shards.absent is None,
         )
 
-    steps = range(1, len(taking_part) + 1)
     if whole and all(devices is taking_part[0] for devices in taking_part):
         return (minibatches(1),) * len(taking_part)
-    return tuple(minibatches(step) for step in steps)
+    return tuple(minibatches(step) for step in range(1, len(taking_part) + 1))
 
 
 def minibatch_law(mechanism: Protection, shards: Shards) -> tuple[np.ndarray, np.ndarray]:

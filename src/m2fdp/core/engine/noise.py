@@ -51,12 +51,8 @@ class RoundNoise:
         models: Tensor,
         nodes: np.ndarray | None = None,
     ) -> None:
-        """Add independent Gaussian noise of a local step to models (n, M), in place.
-
-        Args:
-            scales: float64 (n,), standard deviations in the mechanism's unit.
-            nodes: int64 (n,), the nodes of the layer that draw it; None = all.
-        """
+        """Add Gaussian noise of deviations float64 (n,), in the mechanism's unit, to models (n, M),
+        in place; nodes int64 (n,) of the layer draw it, None = all."""
         rows = np.flatnonzero(scales)
         if not len(rows):
             return
@@ -72,12 +68,8 @@ def add_noise(
     stream: np.random.Generator,
     nodes: np.ndarray,
 ) -> None:
-    """Add to some rows int64 (n,) of models (N, M) Gaussian noise of deviations (n,), in place.
-
-    Args:
-        stream: generator at its start; each node has its own part of the stream.
-        nodes: int64 (n,), the node of each row.
-    """
+    """Add to some rows int64 (n,) of models (N, M) Gaussian noise of deviations (n,), in place. The
+    stream is at its start; the node of each row, int64 (n,), has its own part of it."""
     device, draw, numbers = models.device, standard_normals, _NUMBERS_AT_A_TIME
     if device.type != "cpu":
         draw, numbers = standard_normals_on_device, _NUMBERS_ON_A_GPU

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from mmap import mmap
-from typing import Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -20,24 +20,8 @@ from m2fdp.core.streams import Randomness
 from m2fdp.core.topology.network import Network
 
 T = TypeVar("T")
-# A listener, called with the direction, the layer l of the senders, and the models (N_l, M) sent.
-Tap: TypeAlias = Callable[[Literal["up", "down"], int, Tensor], None]
 # Does some items of a piece of work.
 Work: TypeAlias = Callable[[range], None]
-
-
-@runtime_checkable
-class Ear(Protocol):
-    """A tap that hears also models that are noised and not sent."""
-
-    def __call__(self, direction: Literal["up", "down"], layer: int, models: Tensor) -> None:
-        """See `Tap`."""
-
-    def inside(
-        self, what: Literal["step", "cloud"], layer: int, nodes: np.ndarray, models: Tensor
-    ) -> None:
-        """Hear the models (n, M) of nodes int64 (n,) of a layer: of learners after a noised step,
-        or of the cloud before its server rule. The listener may write into them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +49,15 @@ class SitesLostError(RuntimeError):
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """A run, but for when its rounds happen and how its steps are executed.
+    """A run, but for when its rounds happen and how its steps are executed."""
 
-    Attributes:
-        networks: networks that differ only in who takes part; a round's plan gives the number.
-        mechanisms: one for each network.
-        randomness: streams of this simulation; another's noise must not be equal.
-        parts: objects that rooms add, at most one of a type.
-    """
-
-    networks: tuple[Network, ...]
-    mechanisms: tuple[Protection, ...]
+    networks: tuple[Network, ...]  # they differ only in who takes part; a round's plan numbers them
+    mechanisms: tuple[Protection, ...]  # one for each network
     model: Model
     shards: Shards
-    randomness: Randomness
+    randomness: Randomness  # another simulation's noise must not be equal
     rules: Rules = Rules()
-    parts: tuple[object, ...] = ()
+    parts: tuple[object, ...] = ()  # what rooms add, at most one of a type
 
     def part(self, kind: type[T]) -> T | None:
         """The part of a type that a room has added, or None."""
@@ -160,19 +137,9 @@ class Process(Protocol):
     def start(self) -> State:
         """w^(1), before the first round."""
 
-    def round(self, state: State, plan: RoundPlan, tap: Tap | None = None) -> State:
-        """The state after one more round; a tap that hears it changes the draws, not their law.
+    def round(self, state: State, plan: RoundPlan) -> State:
+        """The state after one more round.
 
         Raises:
             SitesLostError: nobody is left who computes rounds.
         """
-
-
-def run_rounds(
-    process: Process, plans: Sequence[RoundPlan], state: State | None = None
-) -> Iterator[State]:
-    """The states after the planned rounds t = 1…T that are left, from a state or the start."""
-    state = process.start() if state is None else state
-    for plan in plans[state.round :]:
-        state = process.round(state, plan)
-        yield state

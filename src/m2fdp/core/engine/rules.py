@@ -6,17 +6,14 @@ A refused plan needs no torch, so this module imports none.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from m2fdp.core import own_code
 from m2fdp.core.config import ServerConfig
-from m2fdp.core.engine.clipping import ClipFactor, bounded, flat_clip
-from m2fdp.core.errors import InputError
+from m2fdp.core.own_code import GIVEN, is_ours
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +22,15 @@ if TYPE_CHECKING:
 Named: TypeAlias = "Mapping[str, Tensor]"
 # Takes models (n, M) one clipped gradient step down, in place.
 Descend: TypeAlias = "Callable[[Tensor], None]"
+# From norms (…) and the clipping norm C to factors (…): no norm times its factor is above C.
+ClipFactor: TypeAlias = "Callable[[Tensor, float], Tensor]"
+
+
+def flat_clip(norms: Tensor, clipping_norm: float) -> Tensor:
+    """min(1, clipping norm / norm), and 1 for a zero norm."""
+    import torch
+
+    return (clipping_norm / norms.clamp_min(torch.finfo(norms.dtype).tiny)).clamp_max(1.0)
 
 
 # --- how long models may be; see `m2fdp.core.privacy.rounding` -----------------------------------
@@ -129,110 +135,17 @@ class ProximalStep:
         models.sub_(pull, alpha=eta * self.mu)
 
 
-@dataclass(frozen=True)
-class OwnRule:
-    """A user's own rule (`Rules` wraps it), called for one learner at a time, with noise inside
-    `descend`. Epsilon is conditional on it: records must enter by `descend` alone.
-
-    Attributes:
-        name: name of the rule or its algorithm, for errors.
-        longest: length that a model may have at a step of size eta.
-    """
-
-    rule: LocalRule
-    name: str
-    longest: Callable[[float], float] = any_length
-
-    @property
-    def anchored(self) -> bool:
-        return self.rule.anchored
-
-    @property
-    def reports(self) -> frozenset[str]:
-        return cast(KeepingRule, self.rule).reports
-
-    def first(self, weights: Tensor) -> Named:
-        with self._guarded():
-            return cast(KeepingRule, self.rule).first(weights.clone())
-
-    def of(self, device: Named, server: Named) -> LocalRule:
-        with self._guarded():
-            return replace(self, rule=cast(KeepingRule, self.rule).of(device, server))
-
-    def report(self, device: Named, steps: int, eta: float) -> tuple[Named, Named]:
-        with self._guarded():
-            return cast(KeepingRule, self.rule).report(device, steps, eta)
-
-    def step(self, models: Tensor, anchors: Tensor | None, eta: float, descend: Descend) -> None:
-        """The rule's step of one learner, models and anchors (1, M).
-
-        Raises:
-            InputError: it fails, or does not call `descend` once, with a model of the same kind
-                that is not too long. A second call would release the records again.
-        """
-        calls = 0
-
-        def descend_once(model: Tensor) -> None:
-            nonlocal calls
-            calls += 1
-            if calls > 1:
-                raise self._miscalled("more than once")
-            kind = [(each.shape, each.dtype, each.device) for each in (models, model)]
-            if kind[0] != kind[1]:
-                raise self._miscalled("with another thing than a model like its own")
-            longest = self.longest(eta)
-            if longest != math.inf and not model.double().norm() <= longest:
-                raise self._miscalled("with a model so long that rounding tells of a record")
-            descend(model)
-
-        received = None if anchors is None else anchors.clone()
-        with self._guarded():
-            self.rule.step(models, received, eta, descend_once)
-        if calls != 1:
-            raise self._miscalled("not once" if not calls else "more than once")
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except InputError:
-            raise
-        except Exception:
-            with own_code.guarded("algorithm", self.name, "fails in a local step"):
-                raise
-
-    def _miscalled(self, how: str) -> InputError:
-        valid = "in a step; valid: once, with its model"
-        return InputError(
-            "algorithm", self.name, f"has a local rule that calls descend {how} {valid}"
-        )
-
-
-def try_local_rule(rule: LocalRule, model: Tensor, eta: float, server: Named) -> None:
-    """Try one step of a user's own rule without records, before anything is written, on the model
-    (1, M), in place, with the server rule's first slots."""
-    if not isinstance(rule, OwnRule):
-        return
-    slots, with_slots = {}, keeping(rule)
-    if with_slots is not None:
-        slots = {name: first[None].clone() for name, first in rule.first(model[0]).items()}
-        rule = cast(OwnRule, rule.of(slots, server))
-    rule.step(model, model.clone() if rule.anchored else None, eta, lambda model: None)
-    if with_slots is not None:
-        rule.report(slots, 1, eta)
-
-
 def keeping(rule: LocalRule) -> KeepingRule | None:
     """The rule, if it keeps slots."""
-    keeps = hasattr(rule.rule if isinstance(rule, OwnRule) else rule, "report")
-    return cast(KeepingRule, rule) if keeps else None
+    return cast(KeepingRule, rule) if hasattr(rule, "report") else None
 
 
 def is_known(rule: LocalRule) -> bool:
-    """Whether all of it is this package's, so that it may step many learners at once."""
+    """Whether all of it is this package's, so that it may step many learners at once. What wraps a
+    user's own rule says that it `is_own`."""
     if type(rule) is ProximalStep:
         return is_known(rule.local)
-    return type(rule) is not OwnRule and own_code.is_ours(rule)
+    return is_ours(rule) and not getattr(rule, "is_own", False)
 
 
 def adds_up(rule: LocalRule) -> bool:
@@ -254,14 +167,6 @@ class ServerRule(Protocol):
     def step(self, weights: Tensor, aggregate: Tensor, slots: Named) -> tuple[Tensor, Named]:
         """The next global model (M,) and the slots, from the round's first global model (M,) and
         its aggregate (M,)."""
-
-
-class HearingRule(ServerRule, Protocol):
-    """A server rule for a local rule whose learners report (`KeepingRule`)."""
-
-    def hear(self, slots: Named, reported: Named) -> Named:
-        """The slots after the learners' reports, (M,) each: sums over learners who take part, by
-        their weight in the global model. `step` comes next."""
 
 
 @dataclass(frozen=True)
@@ -342,28 +247,21 @@ def server_rule_of(config: ServerConfig) -> ServerRule:
 
 @dataclass(frozen=True)
 class Rules:
-    """What an algorithm may do its own way, whatever the network.
-
-    Attributes:
-        local: one local step.
-        server: the step from the aggregate to the next global model.
-        clip_factor: factor that bounds norms; a user's own sees one at a time (`OneByOne`).
-        longest: length that a model may have before a noised local step of size eta. Rounding a
-            longer one could reveal a record.
-        longest_received: the same of a noised model that servers broadcast within a round.
-    """
+    """What an algorithm may do its own way, whatever the network."""
 
     local: LocalRule = GradientStep()
     server: ServerRule = TakeAggregate()
-    clip_factor: ClipFactor = flat_clip
+    clip_factor: ClipFactor = flat_clip  # a user's own sees one norm at a time
+    # Length that a model may have before a noised local step of size eta: rounding a longer one
+    # could reveal a record. The same of a noised model that servers broadcast within a round.
     longest: Callable[[float], float] = any_length
     longest_received: Callable[[float], float] = any_length
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip_factor", bounded(self.clip_factor))
-        if not is_known(self.local) and type(self.local) is not OwnRule:
-            local = OwnRule(self.local, type(self.local).__qualname__)
-            object.__setattr__(self, "local", local)
+        if self.clip_factor is not flat_clip:
+            object.__setattr__(self, "clip_factor", GIVEN["clip factor"](self.clip_factor))
+        if not is_known(self.local):
+            object.__setattr__(self, "local", GIVEN["local rule"](self.local))
 
     def within(self, longest: Callable[[float], float], noised: bool) -> Rules:
         """The rules with a longest length of a model at a step of size eta.
@@ -372,23 +270,10 @@ class Rules:
             noised: whether every step is noised. Else nothing may depend on the length of models
                 between two steps: the end of training would reveal it.
         """
-        local = self.local
+        own: Any = self.local
         return replace(
             self,
             longest_received=longest,
             longest=longest if noised else self.longest,
-            local=replace(local, longest=longest) if isinstance(local, OwnRule) else local,
+            local=own if is_known(own) else replace(own, longest=longest),
         )
-
-    def named(self, algorithm: str) -> Rules:
-        """The rules, with the algorithm's name for errors; an `InputError` where a user's own local
-        rule lacks a member."""
-        if not isinstance(self.local, OwnRule):
-            return self
-        slots = ("reports", "first", "of", "report") if keeping(self.local) else ()
-        members = ("anchored", "step", *slots)
-        lacking = [name for name in members if not hasattr(self.local.rule, name)]
-        if lacking:
-            problem = f"has a local rule without {lacking[0]}; valid: {', '.join(members)}"
-            raise InputError("algorithm", algorithm, problem)
-        return replace(self, local=replace(self.local, name=algorithm))

@@ -28,39 +28,27 @@ from m2fdp.core.topology.network import Network
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one local step adds up.
+    """What one local step adds up."""
 
-    Attributes:
-        devices: bool (N_L,), the devices with a gradient that counts.
-        noise: float64 (G,), the deviation of each lock-step group's noise, in units of eta.
-        members: {layer l: bool (N_l,), the nodes in sums that lose members}.
-    """
-
-    devices: np.ndarray
-    noise: np.ndarray
+    devices: np.ndarray  # bool (N_L,), the devices with a gradient that counts
+    noise: np.ndarray  # float64 (G,), the deviation of each lock-step group's, in units of eta
+    # {layer l: bool (N_l,), the nodes in sums that lose members}.
     members: Mapping[int, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What is drawn of round t = `number` before anybody computes.
-
-    Attributes:
-        model: (M,), the global model that the round begins with.
-        received: the server's slots, (M,) each.
-        present: bool (N_L,), the devices that take part.
-        steps: local steps k = 1…K.
-        weights: {step that an aggregation follows: rho}, where rho is not the network's.
-        before: {head layer: learners of the whole before those of a part}.
-    """
+    """What is drawn of round t = `number` before anybody computes."""
 
     number: int
     plan: RoundPlan
-    model: Tensor
-    received: Named
-    present: np.ndarray
-    steps: tuple[Step, ...]
+    model: Tensor  # (M,), the global model that the round begins with
+    received: Named  # the server's slots, (M,) each
+    present: np.ndarray  # bool (N_L,), the devices that take part
+    steps: tuple[Step, ...]  # k = 1…K
+    # {step that an aggregation follows: rho}, where rho is not the network's.
     weights: Mapping[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
+    # {head layer: learners of the whole before those of a part}.
     before: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -18,13 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from m2fdp.core.engine.clipping import (
-    ClipFactor,
-    clip_factors,
-    flat_clip,
-    squared_norms_of_products,
-)
+from m2fdp.core.engine.clipping import clip_factors, squared_norms_of_products
 from m2fdp.core.engine.minibatches import Minibatches
+from m2fdp.core.engine.rules import ClipFactor, flat_clip
 from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.privacy.mechanisms import Clipping
 
@@ -50,7 +46,7 @@ class SequentialBackend:
     ) -> None:
         parameters = dict(self.model.module.named_parameters())
         keeper = None if self.model.is_own else self.book_keeper
-        if keeper is not None and not all(type(of) is nn.Linear for of in keeper.layers):
+        if keeper is not None and not all(type(of) is nn.Linear for of in keeper.names):
             keeper = None  # products of errors and inputs gain nothing
         for learner in batches.counts.nonzero()[0].tolist():
             features, labels, weights = batches.records(learner)
@@ -212,45 +208,44 @@ class BookKeeper:
 
     names: Mapping[nn.Module, str]
 
-    @property
-    def layers(self) -> tuple[nn.Module, ...]:
-        return tuple(self.names)
-
     def record_gradients(
         self, model: Model, features: Tensor, labels: Tensor
     ) -> RecordGradients | None:
         """The record gradients at the module's parameters; None if a layer is not called exactly
         once, or its output is changed in place."""
+        scores, called = self._called(model.module, features)
+        if called is None or any(output._version for _, output in called):
+            return None
+        loss = model.loss(scores, labels).sum()
+        errors = torch.autograd.grad(loss, [output for _, output in called])
+        return self._gradients([inputs for inputs, _ in called], errors)
+
+    def output_shapes(self, module: nn.Module, record: Tensor) -> list[tuple[int, ...]] | None:
+        """The shape of each layer's output for one record (1, C, H, W); None if a layer is not
+        called exactly once with one record."""
+        with torch.no_grad():
+            _, called = self._called(module, record)
+        if called is None:
+            return None
+        for layer, (_, output) in zip(self.names, called, strict=True):
+            if output.dim() < (4 if isinstance(layer, nn.Conv2d) else 2) or len(output) != 1:
+                return None
+        return [tuple(output.shape) for _, output in called]
+
+    def _called(
+        self, module: nn.Module, features: Tensor
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]] | None]:
+        """Scores, and each layer's input and output; None if one is not called exactly once."""
         calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
         def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             calls.append((layer, inputs[0], output))
 
         with self._listening(listen):
-            scores = model.module(features)
-        recorded = {layer: (inputs, output) for layer, inputs, output in calls}
-        changed = any(output._version for _, output in recorded.values())
-        if not len(calls) == len(recorded) == len(self.names) or changed:
-            return None
-        outputs = [recorded[layer][1] for layer in self.names]
-        errors = torch.autograd.grad(model.loss(scores, labels).sum(), outputs)
-        return self._gradients([recorded[layer][0] for layer in self.names], errors)
-
-    def output_shapes(self, module: nn.Module, record: Tensor) -> list[tuple[int, ...]] | None:
-        """The shape of each layer's output for one record (1, C, H, W); None if a layer is not
-        called exactly once with one record."""
-        shapes: dict[nn.Module, tuple[int, ...]] = {}
-        calls = []
-
-        def listen(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            n_dims = 4 if isinstance(layer, nn.Conv2d) else 2
-            calls.append(output.dim() >= n_dims and len(output) == 1)
-            shapes[layer] = tuple(output.shape)
-
-        with self._listening(listen), torch.no_grad():
-            module(record)
-        called_once = all(calls) and len(calls) == len(shapes) == len(self.names)
-        return [shapes[layer] for layer in self.names] if called_once else None
+            scores = module(features)
+        heard = {layer: (inputs, output) for layer, inputs, output in calls}
+        once = len(calls) == len(heard) == len(self.names)
+        return scores, [heard[layer] for layer in self.names] if once else None
 
     def one_by_one(
         self,

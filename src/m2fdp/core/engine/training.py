@@ -15,8 +15,9 @@ from torch import Tensor
 from m2fdp.core.engine.process import Alone, Process, SitesLostError, Slots, State, Workers
 from m2fdp.core.engine.rules import Named, any_length, refuse_too_long
 from m2fdp.core.errors import InputError
-from m2fdp.core.metrics import KEY, Metric, own_values
+from m2fdp.core.metrics import KEY, Metric
 from m2fdp.core.models.registry import Model
+from m2fdp.core.own_code import GIVEN
 from m2fdp.core.schedule.rounds import RoundPlan
 
 _DIVERGED = 10.0  # times the loss of the classes' shares: no longer a bad model, but none
@@ -64,23 +65,15 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured of a run while it goes on.
+    """What is measured of a run while it goes on."""
 
-    Attributes:
-        every: rounds between two evaluations.
-        evaluate: a function from a global model (M,) to its evaluation.
-        spent: a function from t to the joules and seconds of the first t rounds.
-        epsilon: a function from t to the verified epsilon, NaN without privacy.
-        private: whether epsilon covers the records of the evaluation. Divergence is then judged by
-            the model alone.
-        own: names of the user's own metrics, by the names that the configuration gives.
-    """
-
-    every: int
-    evaluate: Callable[[Tensor], Evaluation]
-    spent: Callable[[int], tuple[float, float]]
-    epsilon: Callable[[int], float]
+    every: int  # rounds between two evaluations
+    evaluate: Callable[[Tensor], Evaluation]  # of a global model (M,)
+    spent: Callable[[int], tuple[float, float]]  # joules and seconds of the first t rounds
+    epsilon: Callable[[int], float]  # verified, of the first t rounds; NaN without privacy
+    # Whether epsilon covers the records of the evaluation. Divergence is then judged by the model.
     private: bool = False
+    # Names of the user's own metrics, by the names that the configuration gives.
     own: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, state: State, step_size: float) -> RoundRecord:
@@ -260,14 +253,10 @@ def evaluate(
     workers: Workers | None = None,
     metrics: Mapping[str, Metric] | None = None,
 ) -> Evaluation:
-    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,).
-
-    Args:
-        workers: processes that share the records; the result is the same.
-        metrics: the user's own (`m2fdp.core.metrics.own_metrics`).
+    """Evaluate the parameters (M,) on features (R, C, H, W) with labels (R,); workers share them.
 
     Raises:
-        InputError: one of these metrics fails, or makes no finite number.
+        InputError: one of the user's own metrics fails, or makes no finite number.
     """
     workers = workers or Alone()
     n_classes = model.scores(weights, features[:1]).shape[1]
@@ -280,7 +269,7 @@ def evaluate(
     losses = model.loss(scores, labels)
     loss, own = float(losses.double().mean()), {}
     if metrics and math.isfinite(loss):  # a model that is made of no numbers has none
-        own = own_values(metrics, labels.numpy(), scores.numpy(), losses.numpy())
+        own = GIVEN["metrics.values"](metrics, labels.numpy(), scores.numpy(), losses.numpy())
     return Evaluation(accuracy, loss, predicted, own)
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import isfinite, nan
 from typing import Any
 
@@ -38,8 +38,9 @@ from m2fdp.core.privacy.calibration import (
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads, build_ledger
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.rounding import Rounding, rounding
+from m2fdp.core.privacy.rounding import Rounding, condition, rounding
 from m2fdp.core.privacy.sight import observers
+from m2fdp.core.privacy.summary import conditions_of
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RunPlan
 from m2fdp.core.schedule.schedule import Schedule
@@ -107,10 +108,10 @@ class Assembly(Parts):
         config, plan, run_plan = self.config, self.plan, self.scheduled
         if plan.private:
             premises = [self._premises(network) for network in run_plan.networks]
-            return build_mechanisms(premises, partial(_as_drawn, config, plan, run_plan))
+            return build_mechanisms(premises, self._as_drawn)
         of_run = run_plan.networks[0], run_plan.rounds, config.privacy, threat_of(config, plan)
         mechanism = no_privacy(*of_run)
-        return (replace(mechanism, ledger=_as_known(config, run_plan, mechanism.ledger)),)
+        return (replace(mechanism, ledger=self._as_known(mechanism.ledger)),)
 
     def _premises(self, network: Network) -> Premises:
         config, devices = self.config, (self.samples.sizes, self.sampling_rates)
@@ -118,16 +119,22 @@ class Assembly(Parts):
         return Premises(network, *devices, self.scheduled.rounds, config.privacy, threat)
 
     def ledger_behind(self, noise: Sequence[np.ndarray]) -> Ledger:
-        """The ledger of a run of one network, were its noise of other deviations.
-
-        Args:
-            noise: deviations by layer, as `build_ledger` takes them.
-        """
+        """The ledger of a run of one network, were its noise of other deviations, by layer."""
         (network, *_), privacy = self.scheduled.networks, self.config.privacy
         premises = self._premises(network)
         units = get_mechanism(privacy.mechanism).units(premises) * moved_by_joining(network)
-        ledger = build_ledger(premises, noise, units)
-        return _as_drawn(self.config, self.plan, self.scheduled, ledger)
+        return self._as_drawn(build_ledger(premises, noise, units))
+
+    def _as_drawn(self, ledger: Ledger) -> Ledger:
+        """The ledger with all that is known before training; a local rule may weaken others'
+        noise."""
+        ledger = self._as_known(ledger)
+        return ledger if adds_up(self.plan.rules.local) else behind_own_heads(ledger)
+
+    def _as_known(self, ledger: Ledger) -> Ledger:
+        for of_room in brought("ledgers"):
+            ledger = of_room(self.config, self.scheduled, ledger)
+        return ledger
 
     @property
     def noised_with(self) -> str:
@@ -164,6 +171,25 @@ class Assembly(Parts):
         noised = get_mechanism(self.config.privacy.mechanism).noises_every_step
         return self.plan.rules.within(self.longest, noised)
 
+    def conditions(self) -> list[str]:
+        """What epsilon rests on and nothing enforces, each as a sentence."""
+        config = self.config
+        lines = [*conditions_of(config), *self.known]
+        lines += [part.assumption for part in self.calibration.own_parts if not part.enforced]
+        if not (config.dataset.confirmed or self.dataset.scaled_by_constants):
+            name = config.dataset.name
+            scale = (
+                f"constants known beforehand have scaled the floats of dataset.name={name}, and "
+                "not what the records hold (dataset.confirmed=true says so)"
+            )
+            lines.append(self.dataset.doubt or scale)
+        if self.begins_too_long:
+            shortest = min(self.step_sizes)
+            length = float(self.model.initial_vector().norm())
+            moved = self.rounding.moved(shortest)
+            lines.append(condition(self.rounding.rounded(length, shortest), moved))
+        return list(dict.fromkeys(lines))
+
     # --- the run ---------------------------------------------------------------------------------
 
     def simulation(
@@ -174,14 +200,8 @@ class Assembly(Parts):
         shards: Shards | None = None,
         randomness: Randomness | None = None,
     ) -> Simulation:
-        """All that determines the run's results, of the configured parts or of given ones.
-
-        Args:
-            mechanisms: instead of the calibrated ones, one for each network of the run plan.
-            model: instead of the configured one.
-            shards: instead of the configured ones.
-            randomness: instead of the run's own.
-        """
+        """All that determines the run's results, of the configured parts or of given ones: there is
+        a mechanism for each network of the run plan."""
         return self.simulated(
             Simulation(
                 self.run_plan.networks,
@@ -199,11 +219,8 @@ class Assembly(Parts):
         Files may change under one configuration: were the noise of the run before used again, the
         difference of the two models would be that of the records, in clear. If devices hold records
         out, the configuration keys minibatches too. The runs of a counted search have one seed, and
-        compose as counted only if they share no chance of being drawn.
-
-        Args:
-            held_out: int64 (n,), the records that the model is evaluated on. Step sizes that wait
-                for a better accuracy follow from them, and a score of them is a release.
+        compose as counted only if they share no chance of being drawn. Of the held-out records,
+        int64 (n,), step sizes follow that wait for a better accuracy, and a score is a release.
         """
         config, network, shards, inputs = self.config, self.network, self.samples, self.inputs
         by_devices = config.partition.held_out_by == "devices"
@@ -228,11 +245,7 @@ class Assembly(Parts):
         return simulation
 
     def process(self, simulation: Simulation | None = None, sites: Any = None) -> Process:
-        """How the rounds are computed.
-
-        Args:
-            simulation: instead of `simulation()`, such as one with a part replaced.
-            sites: who computes them, block by block; None = processes of this machine.
+        """How the rounds are computed, by processes of this machine or, block by block, by sites.
 
         Raises:
             InputError: there are sites, and rounds can't be cut into blocks.
@@ -244,9 +257,6 @@ class Assembly(Parts):
 
     def run(self, process: Process | None = None) -> Run:
         """The rounds, how they are decided, and what is measured meanwhile.
-
-        Args:
-            process: instead of `process()`, such as that of another simulation.
 
         Raises:
             InputError: the ledger counts on noise that the rounds do not draw.
@@ -315,19 +325,6 @@ class Assembly(Parts):
     def round_in_words(self) -> str:
         """What happens in a round."""
         return counted(self.config.training.local_steps, "step")
-
-
-def _as_drawn(config: Config, plan: Plan, run_plan: RunPlan, ledger: Ledger) -> Ledger:
-    """The ledger with all that is known before training; a local rule may weaken others' noise."""
-    ledger = _as_known(config, run_plan, ledger)
-    return ledger if adds_up(plan.rules.local) else behind_own_heads(ledger)
-
-
-def _as_known(config: Config, run_plan: RunPlan, ledger: Ledger) -> Ledger:
-    """The ledger with what rooms know of the run before training."""
-    for of_room in brought("ledgers"):
-        ledger = of_room(config, run_plan, ledger)
-    return ledger
 
 
 def threat_of(config: Config, plan: Plan) -> ThreatConfig:

@@ -13,7 +13,6 @@ from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.facts import Feature, always, has_plain_steps, noised_later, refuse, told
 from m2fdp.core.experiment.request import OF_EXPERIMENTS, Request, refuse_idle
-from m2fdp.core.metrics import own_metrics
 from m2fdp.core.models.checks import check_model_name
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.rooms import brought
@@ -22,33 +21,6 @@ from m2fdp.core.schedule.schedule import Schedule
 from m2fdp.core.topology.network import heads_of, weighted
 
 Wrong = Iterator[InputError]
-
-
-def of_estimator(run: Request) -> Wrong:
-    """`clipped` has a least weight."""
-    if run.training.estimator == "clipped" and run.training.least_weight is None:
-        text = (
-            "and training.estimator: clipped belong together: W_min, of a zone's devices together"
-        )
-        yield InputError("training.least_weight", None, text)
-
-
-def of_chance(run: Request) -> Wrong:
-    """No local aggregation at or above a server whose devices send it un-noised updates."""
-    # How far a difference spreads is known for weights that sum to one only.
-    if not run.plan.private or run.mechanism.noises_every_step:
-        return
-    heads, depth = heads_of(run.network)[:, 0], run.network.tree.depth
-    lowest = heads[heads < depth].min(initial=depth)
-    chance = f"training.participation = {run.joining}"
-    if run.joining is None:
-        chance = f"training.estimator = {run.weighing}"
-    for layer in sorted(layer for layer in run.plan.schedule.layers() if layer and layer >= lowest):
-        text = (
-            f"is not proven together with {chance} below servers that add the noise; use null, "
-            "privacy.mechanism: gradient, or untrusted servers"
-        )
-        yield InputError("training.local_aggregation", layer, text)
 
 
 def of_noise(run: Request) -> Wrong:
@@ -105,16 +77,6 @@ def of_threat(run: Request) -> Wrong:
         yield InputError("threat.colluding", threat.colluding, text)
 
 
-def _divides_by_weight(run: Request) -> bool:
-    joins = run.network.participation
-    return joins is not None and joins.least_weight is not None
-
-
-def _weighed(run: Request) -> object:
-    asked = run.training.estimator
-    return asked if asked == "clipped" else run.weighing or run.joining
-
-
 def _holds_out(run: Request) -> bool:
     partition = run.config.partition
     return partition.held_out_by == "devices" and partition.validation_fraction > 0
@@ -122,13 +84,6 @@ def _holds_out(run: Request) -> bool:
 
 # fmt: off
 FEATURES = (
-    Feature("training.estimator", always, values=of_estimator),
-    Feature("training.estimator: clipped", _divides_by_weight, (a.NOISE_AFTER_STEPS,), "fixed",
-        "training.estimator", _weighed),
-    Feature("a device that joins by chance, or whose update is weighed,",
-        lambda run: run.network.participation is not None, (a.NOT_DRAWN,), values=of_chance),
-    Feature("a device that joins by chance", lambda run: run.network.chance is not None,
-        (a.SUMS_OF_SERVERS,)),
     Feature("privacy.calibration: paper (Prop. 1)",
         lambda run: run.plan.private and run.privacy.calibration == "paper",
         (a.NOT_BY_CHANCE, a.PLAIN_MEANS), "calibration: accountant"),
@@ -159,13 +114,7 @@ def features_of_runs() -> tuple[Feature, ...]:
 
 
 def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> Plan:
-    """Everything that can be found wrong without looking at data.
-
-    Args:
-        pipelines: see `Request`.
-
-    Returns:
-        The algorithm's plan, which whoever goes on with the configuration takes.
+    """The algorithm's plan, once nothing is wrong that can be found without looking at data.
 
     Raises:
         InputError: naming the key, its value and what would be valid.
@@ -179,7 +128,7 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
         name = request.value(key)
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)
-    own_metrics(config.training.metrics)
+    own_code.GIVEN["metrics"](config.training.metrics)
     refuse_idle(request)
     refuse(features_of_runs(), request)
     # Who chooses step sizes round by round checks them as it does.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -28,18 +28,15 @@ from m2fdp.core.engine.training import (
     train,
 )
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import promise
-from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.parts import records_of
-from m2fdp.core.experiment.results import Calibration, Trained
+from m2fdp.core.experiment.promise import Promising
+from m2fdp.core.experiment.results import Trained
 from m2fdp.core.formatting import counted
 from m2fdp.core.models.registry import Model
-from m2fdp.core.privacy.ledger import epsilon_over_rounds, ledger_table
-from m2fdp.core.privacy.summary import exposed_links
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PlainExperiment(Assembly):
+class PlainExperiment(Promising):
     """What can be asked of every run; users have `m2fdp.Experiment`, which knows all rooms.
 
     Whatever computes numbers sets exact arithmetic first (one thread an operator, no TF32), for the
@@ -74,33 +71,6 @@ class PlainExperiment(Assembly):
         """Refuse what model, privacy and network have against the data, before more is computed."""
         _ = self.manifest
 
-    def calibrate(self) -> Calibration:
-        """The mechanisms for these shards and rounds, and the rounds that the budget affords."""
-        return self.calibration
-
-    def ledger(self) -> pd.DataFrame:
-        """One row for each observer of each position of a data owner; see
-        `m2fdp.core.privacy.ledger.ledger_table`."""
-        conditions = promise.conditions(self)
-        return ledger_table(*self.calibration.accounted, conditions)
-
-    def epsilon_over_rounds(self) -> pd.DataFrame:
-        """Epsilon of each kind of observer after some rounds, to plan a budget."""
-        return epsilon_over_rounds(*self.calibration.accounted)
-
-    def summary(self) -> dict[str, Any]:
-        """What the run promises, and what the promise rests on; for JSON."""
-        return promise.summarise(self)
-
-    def exposed_links(self) -> list[str]:
-        """A line on the links on which nobody may listen, if there are any."""
-        found = self.calibration
-        return exposed_links(found.mechanism, found.affordable_rounds, self.config.privacy)
-
-    def warnings(self) -> list[str]:
-        """A line for each thing that a user can change and should know before trusting epsilon."""
-        return promise.warn(self)
-
     def train(
         self,
         listener: Listener = SILENT,
@@ -108,13 +78,7 @@ class PlainExperiment(Assembly):
         checkpointing: Checkpointing | None = None,
         process: Process | None = None,
     ) -> Trained:
-        """Train the rounds that the budget affords.
-
-        Args:
-            listener: what to call while training goes on.
-            start: what the run has reached before.
-            checkpointing: how to keep what it reaches.
-            process: instead of `process()`, such as that of another simulation.
+        """Train the rounds that the budget affords, from a start that the run has reached before.
 
         Raises:
             InputError: there are no records to test on, the model has diverged, or rounding it

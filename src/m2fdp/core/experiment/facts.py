@@ -11,18 +11,14 @@ from m2fdp.core.blocks import Block
 from m2fdp.core.engine.rules import GradientStep, adding, adds_up
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment.request import Request
+from m2fdp.core.formatting import in_yaml
 from m2fdp.core.own_code import is_own
 from m2fdp.core.rooms import brought
-from m2fdp.core.yaml_files import in_yaml
 
 
 def always(run: Request) -> bool:
     """What holds of every run."""
     return True
-
-
-def _none_wrong(run: Request) -> Iterator[InputError]:
-    yield from ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class Feature:
     otherwise: str = ""
     key: str = ""
     shown: Callable[[Request], object] | None = None
-    values: Callable[[Request], Iterator[InputError]] = _none_wrong
+    values: Callable[[Request], Iterable[InputError]] = lambda run: ()
 
 
 def refuse(features: Iterable[Feature], run: Request) -> None:
@@ -133,6 +129,8 @@ def unless(text: str, key: str, value: object, remedy: str) -> Fact:
 WHOLE_MODELS = Fact("whole models in local steps")
 KNOWN_ROUNDS = Fact("rounds that are known before training")
 FIXED_SERVERS = Fact("servers that stay what they are")
+NOT_BY_CHANCE = Fact("devices that do not join by chance")
+PLAIN_MEANS = Fact("plain means of what devices send")
 SINGLE_MESSAGES = Fact("messages that are read one by one")
 SUMS_OF_SERVERS = Fact("sums whose members all come")
 NOBODY_SILENT = Fact("members of a sum that do not fall silent")
@@ -152,10 +150,6 @@ PRIVATE = Fact("an algorithm that clips and adds noise", "algorithm",
 
 # --- rounds, and who takes part ------------------------------------------------------------------
 
-NOT_BY_CHANCE = Fact("devices that do not join by chance", "training.participation", "null",
-    lambda run: run.joining is None, lambda run: run.joining)
-PLAIN_MEANS = Fact("plain means of what devices send", "training.estimator", "mean",
-    lambda run: run.weighing is None, lambda run: run.weighing)
 NOT_DRAWN = Fact("devices of which no fixed number is drawn", "training.participants", "null",
     lambda run: run.participants is None, lambda run: run.participants)
 HELD_BY_CLOUD = where("validation records that the cloud holds", "partition.held_out_by", "cloud")

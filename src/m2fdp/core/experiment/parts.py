@@ -12,21 +12,15 @@ from torch import Tensor
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
-from m2fdp.core.data.manifest import (
-    DeviceSamples,
-    by_name,
-    held_out,
-    make_manifest,
-    shards_of,
-)
+from m2fdp.core.data.manifest import DeviceSamples, by_name, held_out, make_manifest, shards_of
 from m2fdp.core.data.partitioners import Names
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.minibatches import Shards, sampling_rates
-from m2fdp.core.engine.rules import try_local_rule
+from m2fdp.core.engine.rules import is_known
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.checks import check_config
-from m2fdp.core.metrics import Metric, own_metrics, try_out
+from m2fdp.core.metrics import Metric
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.own_code import GIVEN
@@ -43,7 +37,6 @@ class Parts:
     """A configuration with its records, split and network, each made when first asked for.
 
     Attributes:
-        config: configuration of the run.
         given_dataset: data set in the place of the configured one.
         given_manifest: split in the place of the configured one, with the columns of
             `m2fdp.core.data.manifest.make_manifest`.
@@ -87,11 +80,7 @@ class Parts:
         self, dataset: Dataset, on_chunk: Callable[[int, int], None] = lambda done, total: None
     ) -> Dataset:
         """The data set with what models take for its images: pixels, over the image's length if
-        so configured.
-
-        Args:
-            on_chunk: a function called with how many records are done, of how many.
-        """
+        so configured. `on_chunk` hears how many records are done, of how many."""
         set_exact_arithmetic()
         return of_unit_norm(dataset) if self.config.dataset.scale == "unit_norm" else dataset
 
@@ -139,10 +128,8 @@ class Parts:
         return manifest, lines
 
     def check_split(self, sizes: np.ndarray) -> None:
-        """What can be found wrong once the records are dealt, before anything is written.
-
-        Args:
-            sizes: int64 (N_L,), D_j.
+        """What can be found wrong once devices have D_j records, int64 (N_L,), before anything is
+        written.
 
         Raises:
             InputError: the model does not fit the images, an own local rule does not descend once,
@@ -151,9 +138,9 @@ class Parts:
         plan, training, privacy = self.plan, self.config.training, self.config.privacy
         built = self.build_model(0)
         model = torch.zeros(1, built.n_parameters)
-        try_local_rule(
-            plan.rules.local, model, training.learning_rate, plan.rules.server.start(model[0])
-        )
+        slots = plan.rules.server.start(model[0])
+        if not is_known(plan.rules.local):
+            GIVEN["local step"](plan.rules.local, model, training.learning_rate, slots)
         if built.is_own and (who := self.vectorised_by):
             GIVEN["module"](built.name, built.module, self.input_shape, who)
         # A device as a whole takes part for certain.
@@ -231,9 +218,10 @@ class Parts:
         Raises:
             InputError: one does not make a finite number of the held-out records.
         """
-        metrics = own_metrics(self.config.training.metrics)
+        metrics: dict[str, Metric] = GIVEN["metrics"](self.config.training.metrics)
         if metrics:
-            try_out(metrics, self.dataset.labels[self.evaluated], self.dataset.n_classes)
+            labels = self.dataset.labels[self.evaluated]
+            GIVEN["metrics.trial"](metrics, labels, self.dataset.n_classes)
         return metrics
 
     def records(self, samples: np.ndarray) -> tuple[Tensor, Tensor]:

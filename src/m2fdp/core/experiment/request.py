@@ -8,36 +8,27 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import attrgetter
-from typing import Any, NamedTuple
-
-from pydantic.fields import FieldInfo
+from typing import Any
 
 from m2fdp.core import own_code
 from m2fdp.core.algorithms import Algorithm, Plan, get_algorithm
-from m2fdp.core.blocks import READ_BY, Block, marks_of
-from m2fdp.core.config import Config, PrivacyConfig, TrainingConfig
+from m2fdp.core.config import Config, Key, PrivacyConfig, TrainingConfig, keys_of
 from m2fdp.core.engine.rules import KeepingRule, keeping
 from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import in_yaml
 from m2fdp.core.privacy.mechanisms import Clipping, Mechanism, get_mechanism
 from m2fdp.core.rooms import brought
 from m2fdp.core.topology.network import Network
-from m2fdp.core.yaml_files import in_yaml
 
 # Those of a configuration's pipelines that an `Experiment` has methods for and that read keys that
 # nothing else does.
 OF_EXPERIMENTS = frozenset({"bound"})
-# That stands among them where a tree of real processes is planned.
-DEPLOYMENT = "deployment"
 _EITHER, _PIPELINE = " | ", "the pipeline "
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A configuration beside its plan.
-
-    Attributes:
-        pipelines: names of those beside training that may be run.
-    """
+    """A configuration beside its plan, and the pipelines beside training that may be run."""
 
     config: Config
     plan: Plan
@@ -60,32 +51,15 @@ class Request:
         return self.plan.network
 
     @property
-    def joining(self) -> object | None:
-        """The chance with which devices join a round, and by whose plan, if no key asks for it;
-        None where that is not left to chance."""
-        participation, asked = self.network.participation, self.training.participation
-        if participation is None or (participation.rate == 1.0 and asked is None):
-            return None
-        return asked or f"{participation.rate:g} {self._planned}"
-
-    @property
-    def weighing(self) -> object | None:
-        """How updates are weighed that all devices send; None where they are not, or where devices
-        join by chance."""
-        if self.network.participation is None or self.joining is not None:
-            return None
-        asked = self.training.estimator
-        return asked if asked != "mean" else self._planned
-
-    @property
     def participants(self) -> object | None:
         """How many devices of a lowest server take part, or by whose plan; None where all may."""
         if self.network.participants is None:
             return None
-        return self.training.participants or self._planned
+        return self.training.participants or self.planned
 
     @property
-    def _planned(self) -> str:
+    def planned(self) -> str:
+        """Whose plan something is that no key asks for."""
         return f"(algorithm: {self.config.algorithm})"
 
     @cached_property
@@ -107,44 +81,9 @@ class Request:
         return keeping(self.plan.rules.local)
 
 
-class Key(NamedTuple):
-    """A key of a configuration by its dotted name, with its own readers and those of its blocks;
-    none = every run."""
-
-    name: str
-    value: Any
-    default: Any
-    readers: tuple[str, ...]
-
-
 def in_words(reader: str) -> str:
     """The text of a reader as users see it."""
     return reader.replace(_EITHER, " or ")
-
-
-def readers_of(field: FieldInfo) -> tuple[str, ...]:
-    """The texts beside a field, or of the block that it is."""
-    texts = marks_of(field).get(READ_BY, ())
-    return (texts,) if isinstance(texts, str) else tuple(texts)
-
-
-def keys_of(
-    block: Block, usual: Block, prefix: str = "", readers: tuple[str, ...] = ()
-) -> Iterator[Key]:
-    """Every key of a block and of those inside it.
-
-    Args:
-        usual: the same block with its defaults.
-        prefix: the block's own dotted name, with a dot at its end.
-        readers: the block's own.
-    """
-    for name, field in type(block).model_fields.items():
-        value, default = getattr(block, name), getattr(usual, name)
-        every = (*readers, *readers_of(field))
-        if isinstance(value, Block):
-            yield from keys_of(value, default, f"{prefix}{name}.", every)
-        else:
-            yield Key(f"{prefix}{name}", value, default, every)
 
 
 def refuse_idle(request: Request) -> None:
@@ -164,7 +103,8 @@ def idle_keys(request: Request) -> Iterator[tuple[Key, str]]:
     for key in keys_of(request.config, Config()):
         if key.value != key.default:
             lacking = (reader for reader in key.readers if not _reads(reader, request))
-            yield from ((key, reader) for reader in list(lacking)[:1])
+            if reader := next(lacking, None):
+                yield key, reader
 
 
 def read_keys(request: Request) -> frozenset[str]:
@@ -198,5 +138,4 @@ def _is_handed(key: str, name: str) -> bool:
     """Whether code of the user's own, which a key names, takes the whole block."""
     if key not in ("dataset.name", "partition.scheme"):
         return key == "privacy.mechanism"
-    n_positional = own_code.n_positional(own_code.load(key, name))
-    return n_positional != 0 if key == "dataset.name" else n_positional == 5
+    return bool(own_code.GIVEN["block"](key, own_code.load(key, name)))

@@ -1,8 +1,7 @@
 """What an experiment hands back, and the user's own code that its promise rests on."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import pandas as pd
 from torch import Tensor
@@ -38,11 +37,6 @@ class OwnPart:
     def assumption(self) -> str:
         """The same as a sentence."""
         return f"{self.file}, the {self.part} of {self.key}={self.name}, {self.trusted}"
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,10 @@
 """Losses per record: scores (B, C) and labels (B,) to losses (B,)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class OneByOne:
-    """A loss of a user's own, which sees one record at a time (`torch.func.vmap`): neither a
-    record's loss nor its gradient depends on another's scores."""
-
-    loss: Loss
-
-    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
-        def alone(score: Tensor, label: Tensor) -> Tensor:
-            return self.loss(score[None], label[None])[0]
-
-        return torch.func.vmap(alone)(scores, labels)
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
 """Epsilon of compositions of Gaussian releases whose shift is random.
 
-A release is a Gaussian whose mean one record moves by a random amount: a mixture of Gaussians
-against the unmoved one (Choquette-Choo et al. 2023). Larger shifts dominate smaller ones. All
-values are upper bounds: discretised privacy loss distributions of dp-accounting are
-pessimistic, and where no shift is random the curve is known in closed form.
+One record moves a release's mean by a random amount: a mixture of Gaussians against the unmoved
+one (Choquette-Choo et al. 2023). Larger shifts dominate smaller ones. All values are upper bounds:
+discretised privacy loss distributions are pessimistic, and certain shifts have a closed form.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class ShiftLaw:
             raise ArithmeticError(f"a record can't move a release by {self}")
 
     def scaled(self, factor: float) -> ShiftLaw:
-        """The law with every shift times the factor."""
         return ShiftLaw(tuple(shift * factor for shift in self.shifts), self.probabilities)
 
     @property
@@ -80,7 +78,6 @@ def subsampled(sampling_rate: float, shift: float = 1.0) -> ShiftLaw:
 
 
 def scaled(composition: Composition, factor: float) -> Composition:
-    """Every law of the composition times the factor."""
     return tuple((law.scaled(factor), count) for law, count in composition)
 
 
@@ -95,9 +92,9 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
 
     Args:
         composition: laws over the noise standard deviation, each with its number of releases.
-        delta: a number in (0, 1). Below 1e-10 sampling is not credited.
-        adjacency: what neighbours are; for `replace_one` every law must be `subsampled`: the two
-            records then move the mean in opposite directions.
+        delta: in (0, 1). Below 1e-10 sampling is not credited.
+        adjacency: for `replace_one` every law must be `subsampled`: the two records then move the
+            mean in opposite directions.
     """
     releases = tuple((law, count) for law, count in composition if count and law.largest > 0)
     if not releases:
@@ -116,13 +113,11 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
 def least_noise(
     composition: Composition, target: float, delta: float, adjacency: Adjacency = "add_remove"
 ) -> float:
-    """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target.
+    """The least noise (up to 0.1 %, never too little) for which epsilon is at most the target, in
+    the unit of the laws.
 
     If delta covers the chance that the record is ever used, no noise at all would meet the target.
     The result is then the noise of one certain release.
-
-    Args:
-        composition: laws in any unit; the noise comes in the same unit.
     """
     from scipy.optimize import brentq
 
@@ -187,7 +182,7 @@ def _by_loss_distribution(releases: Composition, delta: float, adjacency: Adjace
 def _loss_distribution(
     law: ShiftLaw, spacing: float, adjacency: Adjacency
 ) -> PrivacyLossDistribution:
-    """The distribution of one release; kept, as compositions of all lengths ask for it."""
+    """Of one release; kept, as compositions of all lengths ask for it."""
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution
 
@@ -213,20 +208,17 @@ def _grid(releases: Composition) -> float:
     """The spacing of privacy losses: fine enough to be tight, coarse enough to take seconds.
 
     Any spacing gives an upper bound. Two thousand points over one release's losses are tight; a
-    rare loss needs more. The composed distribution should have some million points at most. A power
-    of two lets compositions of different lengths share one release's distribution.
+    rare loss needs more, at most 1e5, and fewer for losses beyond 30: epsilon is in the tens there.
+    The composed distribution should have some million points at most. A power of two lets
+    compositions of different lengths share one release's distribution.
     """
-
-    def fine(law: ShiftLaw) -> float:
-        """At most 1e5 points, and fewer for losses beyond 30: epsilon is in the tens there."""
+    total, spacing = 0.0, 0.0
+    for law, count in releases:
         loss = _loss_range(law)
-        return min(loss / 2e3, max(law.moved / 10, loss / 1e5, loss**3 / 1e8))
-
-    total = sum(
-        count * _mean_loss(law) + 10 * law.largest * sqrt(count * law.moved)
-        for law, count in releases
-    )
-    return 2.0 ** floor(log2(max(*(fine(law) for law, _ in releases), total / 5e6)))
+        fine = min(loss / 2e3, max(law.moved / 10, loss / 1e5, loss**3 / 1e8))
+        spacing = max(spacing, fine)
+        total += count * _mean_loss(law) + 10 * law.largest * sqrt(count * law.moved)
+    return 2.0 ** floor(log2(max(spacing, total / 5e6)))
 
 
 def _loss_range(law: ShiftLaw) -> float:

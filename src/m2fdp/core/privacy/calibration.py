@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from math import expm1, inf, log, log1p
 from typing import Any
 
@@ -51,7 +51,7 @@ class CalibratedMechanism(Protection):
     ledger: Ledger
 
     def epsilon(self, rounds: int) -> float:
-        """Verified epsilon after some rounds: the largest over records and distrusted observers."""
+        """See `Ledger.verified`."""
         return self.ledger.verified(rounds)
 
     def affordable_rounds(self, budget: float | None) -> int:
@@ -65,18 +65,15 @@ class CalibratedMechanism(Protection):
 def check_delta(
     delta: float, shard_sizes: np.ndarray, rates: np.ndarray, draws: int, unit: str = "steps"
 ) -> None:
-    """Delta must not pay for what it is meant to exclude.
+    """Refuse a delta that pays for what it is meant to exclude.
 
     At 1/D a mechanism that publishes one record in clear would pass. At the chance that a record is
     ever drawn, one that publishes all drawn records would.
 
     Args:
-        shard_sizes: int64 (N_L,), D_j.
-        rates: float64 (N_L,), the chances q_j that a local step uses a record.
+        shard_sizes: D_j, (N_L,).
+        rates: q_j, (N_L,).
         draws: how often the whole run draws records; `unit` says what draws them.
-
-    Raises:
-        InputError: delta is not below both.
     """
     largest, rarest = int(shard_sizes.max()), float(rates.min())
     chance = 1.0 if rarest == 1 else -expm1(draws * log1p(-rarest))
@@ -101,7 +98,7 @@ def no_privacy(
 
 
 def build_mechanism(premises: Premises) -> CalibratedMechanism:
-    """The configured mechanism for one network; for errors see `build_mechanisms`."""
+    """The configured mechanism for one network."""
     (mechanism,) = build_mechanisms([premises])
     return mechanism
 
@@ -116,8 +113,7 @@ def build_mechanisms(
         as_drawn: adds to a ledger what the run has drawn already, and what its rules make of noise.
 
     Raises:
-        InputError: the mechanism is not defined for this configuration, or the target can't be
-            met for an observer that `threat` distrusts.
+        InputError: the mechanism is not defined for this, or a distrusted observer rules it out.
     """
     privacy = premises[0].privacy
     mechanism = get_mechanism(privacy.mechanism)
@@ -135,7 +131,9 @@ def build_mechanisms(
     elif privacy.noise_multiplier is not None:
         silent, noises = ledger_of(_silence(premises)), []
         for number, (each, unit) in enumerate(zip(premises, units, strict=True)):
-            protecting = privacy.noise_multiplier * (_largest_shifts(silent, number) * unit)
+            lines = one_line_each(silent).items()
+            shifts = _by_device({at: largest_shift(line, silent, number) for at, line in lines})
+            protecting = privacy.noise_multiplier * (shifts * unit)
             noises.append(mechanism.in_parts(each, protecting, silent.distrusted))
         ledger = ledger_of(noises)
     else:
@@ -160,7 +158,6 @@ def build_mechanisms(
 
 
 def _silence(premises: Sequence[Premises]) -> list[Deviations]:
-    """That nobody adds noise in any network."""
     return [list(no_noise(each.network.tree)) for each in premises]
 
 
@@ -196,11 +193,7 @@ def _least_noise(
 
     First each node gets its part of its full noise (`Mechanism.in_parts`). Then one factor scales
     all noises: below 1 where nobody distrusted sees every release of a head, above 1 where parts
-    are too small for what somebody sees.
-
-    Args:
-        premises: heads are the same nodes in all networks; `units` are those of devices' laws.
-        ledger_of: the run's ledger under the noises of each network.
+    are too small for what somebody sees. Heads are the same nodes in all networks.
     """
     privacy = premises[0].privacy
     laws = ledger_of(_silence(premises))
@@ -209,8 +202,7 @@ def _least_noise(
     noises = [mechanism.in_parts(each, needed * unit, laws.distrusted) for each, unit in pairs]
     ledger = ledger_of(noises)
     rounds = len(ledger.plans)
-    shown = _shown_to_distrusted(ledger, privacy)
-    verified = ledger.verified(rounds)
+    shown, verified = _shown_to_distrusted(ledger, privacy), ledger.verified(rounds)
     if 0.99 * privacy.epsilon < verified <= privacy.epsilon or not any(shown):
         return noises, ledger
 
@@ -239,15 +231,10 @@ def _least_noise(
 
 
 def _shown_to_distrusted(ledger: Ledger, privacy: PrivacyConfig) -> list[float]:
-    """The largest shift of every law that a distrusted observer is shown, over the noise.
-
-    Raises:
-        InputError: one of them is shown something in clear.
-    """
-    result = []
-    for line in ledger.lines:
-        if line.kind not in ledger.distrusted:
-            continue
+    """The largest shift of every law that a distrusted observer is shown, over the noise; refuses
+    what is shown in clear."""
+    result: list[float] = []
+    for line in (line for line in ledger.lines if line.kind in ledger.distrusted):
         result += [law.largest for law, _ in ledger.composition(line, len(ledger.plans))]
         if inf in result:
             remedy = "a network without trusted servers"
@@ -266,13 +253,10 @@ def _needed_where_nobody_joins(
     laws: Ledger, privacy: PrivacyConfig, heads: np.ndarray
 ) -> np.ndarray:
     """`_needed_by_device`, and for a head without any device that ever joins the noise that it
-    would need if they joined the first round.
-
-    Such devices release nothing, which costs nothing. Their head adds noise all the same: silence
-    would show that nobody is there.
+    would need if they joined the first round: silence would show that nobody is there.
 
     Args:
-        heads: int64 (N_L, 2), the (layer, index) of each device's head.
+        heads: see `Premises.heads`.
     """
     needed = _needed_by_device(laws, privacy)
     _, head_of = np.unique(heads, axis=0, return_inverse=True)
@@ -289,10 +273,6 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
     somebody who sees every release of its head: float64 (N_L,). The ledger's noises play no part.
     """
 
-    @cache
-    def least(composition: Composition, target: float) -> float:
-        return least_noise(composition, target, privacy.delta, privacy.adjacency)
-
     def asks_more(line: Release) -> tuple[bool, ...]:
         return _of_alike_rounds(line), line.kind in laws.distrusted, not line.joins_unseen
 
@@ -308,7 +288,9 @@ def _needed_by_device(laws: Ledger, privacy: PrivacyConfig) -> np.ndarray:
                 (replace(law, shifts=tuple(shift / unit for shift in law.shifts)), count)
                 for law, count in composition
             )
-        result[position] = unit * least(composition, privacy.epsilon - line.account.spent)
+        target = privacy.epsilon - line.account.spent
+        least = least_noise(composition, target, privacy.delta, privacy.adjacency)
+        result[position] = unit * least
     return _by_device(result)
 
 
@@ -321,7 +303,6 @@ def _by_device(values: Mapping[Position, float]) -> np.ndarray:
 
 
 def _of_alike_rounds(line: Release) -> bool:
-    """Whether all rounds of a line are alike."""
     return not line.account.noises
 
 
@@ -330,12 +311,6 @@ def one_line_each(
 ) -> dict[Position, Release]:
     """Each position of a ledger, with the last of its lines for which `rather` is largest."""
     return {line.position: line for line in sorted(ledger.lines, key=rather)}
-
-
-def _largest_shifts(ledger: Ledger, network: int) -> np.ndarray:
-    """`largest_shift` of each device's records in one of the run's networks: float64 (N_L,)."""
-    lines = one_line_each(ledger).items()
-    return _by_device({position: largest_shift(line, ledger, network) for position, line in lines})
 
 
 def largest_shift(line: Release, ledger: Ledger, network: int) -> float:
@@ -347,8 +322,7 @@ def largest_shift(line: Release, ledger: Ledger, network: int) -> float:
 
 
 def nominal_epsilon(ledger: Ledger, rounds: int, privacy: PrivacyConfig) -> float:
-    """The epsilon that a run is said to have after some rounds: its target, or what one adder's
-    noise is worth by itself."""
+    """The epsilon that a run is said to have: its target, or one adder's noise by itself."""
     multiplier = privacy.noise_multiplier
     if multiplier is None:
         return privacy.epsilon

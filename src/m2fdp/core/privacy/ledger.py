@@ -1,13 +1,11 @@
-"""The privacy ledger: for every position of a data owner, what every observer learns.
-
-Each observer of a position is one line (`m2fdp.core.privacy.releases`). What carries no noise is a
-line with an infinite epsilon, never dropped.
+"""The privacy ledger: for every position of a data owner, a line for what each observer learns
+(`m2fdp.core.privacy.releases`). What carries no noise has an infinite epsilon and is never dropped.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from math import inf
 
 import numpy as np
@@ -105,7 +103,7 @@ class Ledger:
         return min(ways, key=lambda way: epsilon(_over_noise(way), self.delta, self.adjacency))
 
     def ways(self, line: Release, rounds: int) -> list[list[AlikeRounds]]:
-        """What an observer is shown in so many rounds, by each way to count it."""
+        """See `Account.ways`."""
         return line.account.ways(line, self.past(rounds))
 
     def past(self, rounds: int) -> Past:
@@ -144,15 +142,15 @@ class Ledger:
 def _over_noise(rounds: Iterable[AlikeRounds]) -> Composition:
     """What an observer is shown, over the noise that it can't subtract."""
     sums: Counter[ShiftLaw] = Counter()
-    for shown_rounds in rounds:
-        if shown_rounds.deviation == inf:
+    for alike in rounds:
+        if alike.deviation == inf:
             continue
-        for law, count in shown_rounds.laws:
-            if shown_rounds.deviation:
-                law = law.scaled(1.0 / shown_rounds.deviation)
+        for law, count in alike.laws:
+            if alike.deviation:
+                law = law.scaled(1.0 / alike.deviation)
             elif law.largest:  # what nothing moves shows nothing, noised or not
                 law = _CERTAIN
-            sums[law] += count * shown_rounds.times
+            sums[law] += count * alike.times
     return tuple(sums.items())
 
 
@@ -162,32 +160,26 @@ def _quieter(noises: tuple[float, ...], others: tuple[float, ...]) -> bool:
 
 
 def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> Ledger:
-    """The ledger of a run.
+    """The ledger of a run, or an `InputError` if nobody whom `threat` distrusts is in the network.
 
     Args:
         noise: the standard deviation that each node adds, when the mechanism has it add some:
             float64 (N_l,) for layer l = 0…L.
         units: float64 (N_L,): what shift 1 of a device's law means, in the unit of `noise`.
-
-    Raises:
-        InputError: nobody whom `threat` distrusts receives anything in this network.
     """
     privacy, threat = premises.privacy, premises.threat
     mechanism = get_mechanism(privacy.mechanism)
-    laws = lru_cache(maxsize=None)(mechanism.laws(premises))
-    lines = mechanism.releases(premises, noise, units, laws)
+    lines = mechanism.releases(premises, noise, units, cache(mechanism.laws(premises)))
     for amended in brought("lines"):
         lines = amended(premises, lines)
     distrusted = distrusted_kinds(threat, premises.network)
     promised = privacy.delta, privacy.adjacency, privacy.unit
     ledger = Ledger(tuple(lines), tuple(premises.plans), distrusted, *promised)
     if not ledger.bound:
-        raise InputError(
-            "threat.distrusted",
-            ", ".join([*threat.distrusted, *threat.open_links]),
-            "are nobody in this network, so that there is nothing to verify; present are "
-            + ", ".join(sorted(ledger.kinds & observers().keys())),
-        )
+        named = ", ".join([*threat.distrusted, *threat.open_links])
+        problem = "are nobody in this network, so that there is nothing to verify; present are "
+        problem += ", ".join(sorted(ledger.kinds & observers().keys()))
+        raise InputError("threat.distrusted", named, problem)
     return ledger
 
 
@@ -198,8 +190,7 @@ def behind_own_heads(ledger: Ledger) -> Ledger:
     def behind(position: Position, deviation: float) -> float:
         return deviation if deviation == inf else min(deviation, position.noise)
 
-    lines = tuple(line.behind(behind).alone() for line in ledger.lines)
-    return replace(ledger, lines=lines)
+    return replace(ledger, lines=tuple(line.behind(behind).alone() for line in ledger.lines))
 
 
 def open_ledger(
@@ -225,16 +216,16 @@ def joint_ledger(ledgers: Sequence[Ledger]) -> Ledger:
     if len(ledgers) == 1:
         return ledgers[0]
     of_networks = [defaultdict[Position, dict[str, Release]](dict) for _ in ledgers]
-    of_devices: dict[int, list[Position]] = {}
+    of_devices = defaultdict[int, list[Position]](list)
     for lines, ledger in zip(of_networks, ledgers, strict=True):
         for line in ledger.lines:
             lines[line.position][line.kind] = line
         for position in lines:
             for device in position.members:
-                of_devices.setdefault(device, []).append(position)
-    groups: dict[tuple[Position, ...], list[int]] = {}
+                of_devices[device].append(position)
+    groups = defaultdict[tuple[Position, ...], list[int]](list)
     for device, its_positions in sorted(of_devices.items()):
-        groups.setdefault(tuple(its_positions), []).append(device)
+        groups[tuple(its_positions)].append(device)
     joined = []
     for (first, *others), devices in groups.items():
         position = replace(first, members=tuple(devices))
@@ -275,21 +266,19 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
     """
     rows = []
     for line in ledger.lines:
-        position = line.position
-        releases = 0
+        position, releases = line.position, 0
         worst = (0.0, 0.0, line.deviation * position.unit)
-        rounds_shown = ledger.released(line, rounds)
-        for same_rounds in rounds_shown:
-            seen_from, noise = line.views[same_rounds.plan.network][0], same_rounds.deviation
-            for law, count in same_rounds.laws:
-                releases += count * same_rounds.times
-                shift = law.largest * seen_from.unit
+        shown = ledger.released(line, rounds)
+        for alike in shown:
+            unit, noise = line.views[alike.plan.network][0].unit, alike.deviation
+            for law, count in alike.laws:
+                releases += count * alike.times
                 ratio = law.largest / noise if noise else law.largest
-                worst = max(worst, (ratio, shift, noise * seen_from.unit))
+                worst = max(worst, (ratio, law.largest * unit, noise * unit))
         _, largest_shift, noise = worst
-        unseen = any(same_rounds.joins_unseen for same_rounds in rounds_shown)
+        unseen = any(alike.joins_unseen for alike in shown)
         chance = (position.joins or 1.0) if unseen else 1.0
-        words = line.account.words(line, rounds_shown, ledger.past(rounds))
+        words = line.account.words(line, shown, ledger.past(rounds))
         rows.append(
             {
                 "position": position_name(position),
@@ -312,9 +301,7 @@ def ledger_table(ledger: Ledger, rounds: int, conditions: Sequence[str] = ()) ->
 
 
 def epsilon_over_rounds(ledger: Ledger, rounds: int) -> pd.DataFrame:
-    """Epsilon of every kind of observer after up to 12 numbers of rounds, a row each.
-
-    Columns: round, then one a kind.
-    """
+    """Epsilon of every kind of observer after up to 12 numbers of rounds: a row a `round`, a column
+    a kind."""
     chosen = np.unique(np.geomspace(1, rounds, 12).round().astype(int))
     return pd.DataFrame([{"round": int(t), **ledger.by_kind(int(t))} for t in chosen])

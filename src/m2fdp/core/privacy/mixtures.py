@@ -20,13 +20,8 @@ _MOST_STEPS = 30
 def mixture_distribution(
     shifts: Sequence[float], probabilities: Sequence[float], spacing: float
 ) -> PrivacyLossDistribution:
-    """An upper bound on the privacy loss of one release whose shift is random.
-
-    Args:
-        shifts: shifts over the noise standard deviation.
-        probabilities: the chance of each shift.
-        spacing: the step of the grid of losses (Doroshenko et al. 2022, "Connect the dots").
-    """
+    """An upper bound on the privacy loss of one release whose shift is random, over the noise
+    standard deviation, on a grid of losses (Doroshenko et al. 2022, "Connect the dots")."""
     removed, added = (
         _on_grid(_Mixture(1.0, shifts, probabilities, adjacency_type=adjacency), spacing)
         for adjacency in (AdjacencyType.REMOVE, AdjacencyType.ADD)
@@ -44,8 +39,8 @@ class _Mixture(MixtureGaussianPrivacyLoss):
 
         For a removed record a loss e occurs at x where exp(e) - p_0 is the sum of
         p_i exp(-s_i^2 / 2 - s_i x) over s_i > 0. For an added record e and x change their signs.
-        The logarithm of the sum is convex and falls. So Newton's method, begun where
-        it is too large, gets to x from below.
+        The logarithm of the sum is convex and falls. So Newton's method, begun where it is too
+        large, gets to x from below.
         """
         removed = self.adjacency_type == AdjacencyType.REMOVE
         losses = privacy_losses if removed else -privacy_losses

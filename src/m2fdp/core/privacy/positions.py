@@ -23,10 +23,8 @@ def position_name(position: Position) -> str:
 
 
 def positions(premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray) -> list[Position]:
-    """The classes of devices in equal positions, by first device.
-
-    For noise and units see `m2fdp.core.privacy.ledger.build_ledger`.
-    """
+    """The classes of devices in equal positions, by first device; for noise and units see
+    `m2fdp.core.privacy.ledger.build_ledger`."""
     result = []
     for head in np.unique(premises.head_layers).tolist():
         members = np.flatnonzero(premises.head_layers == head)
@@ -73,12 +71,8 @@ def _columns(
     layer: int,
     members: np.ndarray,
 ) -> dict[str, Any]:
-    """What positions differ in, by name: a number for all members, or one each.
-
-    Args:
-        layer: the layer of the heads.
-        members: int64 (n,), all devices with a head there.
-    """
+    """What positions differ in, by name: a number for all members, or one each. The members are all
+    devices with a head at the layer."""
     network, depth = premises.network, premises.network.tree.depth
     path, unit = [nodes[members] for nodes in network.tree.ancestors], units[members]
     splits = np.zeros(len(members), bool) if network.splits is None else network.splits[members]

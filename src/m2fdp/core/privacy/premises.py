@@ -30,15 +30,15 @@ class Premises:
 
     @cached_property
     def heads(self) -> np.ndarray:
-        """int64 (N_L, 2), see `m2fdp.core.topology.network.heads_of`."""
+        """See `m2fdp.core.topology.network.heads_of`."""
         return heads_of(self.network)
 
-    @cached_property
+    @property
     def head_layers(self) -> np.ndarray:
         """int64 (N_L,), the layer of every device's head."""
         return self.heads[:, 0]
 
-    @cached_property
+    @property
     def weights_to_heads(self) -> np.ndarray:
         """float64 (N_L,), the product of rho on the path from each device to its head."""
         return weights_up_to(self.network, self.head_layers)
@@ -48,7 +48,7 @@ class Premises:
         """The layers that local steps' aggregations end at; None for a step without one."""
         return frozenset(top for plan in set(self.plans) for top in plan.layers)
 
-    @cached_property
+    @property
     def untrusted_servers(self) -> bool:
         """Whether there are any between devices and cloud."""
         return any(not trusted.all() for trusted in self.network.trust[1:])
@@ -134,7 +134,6 @@ class Position:
 
     @property
     def parent_is_cloud(self) -> bool:
-        """Whether the head's parent is the cloud."""
         return self.head_layer == 1
 
     def has_cousins(self, layer: int) -> bool:

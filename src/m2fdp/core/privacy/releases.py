@@ -45,25 +45,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from m2fdp.core.privacy import sight
 from m2fdp.core.privacy.accounting import Adjacency, Composition, Unit
 from m2fdp.core.privacy.positions import Position
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.sight import (
-    BELOW,
-    BESIDE,
-    COLLUDING,
-    ELSEWHERE,
-    NOBODY,
-    SERVERS,
-    TOGETHER,
-    Kind,
-    Reading,
-    rows,
-)
+from m2fdp.core.privacy.sight import BELOW, BESIDE, COLLUDING, ELSEWHERE, NOBODY, SERVERS, TOGETHER
 from m2fdp.core.schedule.rounds import RoundPlan
 
 # Messages that are read as a sum only are this to others.
@@ -78,12 +68,11 @@ Laws = Callable[[Position, RoundPlan], Composition]
 
 @dataclass(frozen=True)
 class AlikeRounds:
-    """Rounds of one plan, as an observer of a position is shown them.
+    """So many rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: laws of the releases of one round.
-        times: how many rounds count.
-        deviation: deviation of the noise that the observer can't subtract.
+        laws: of the releases of one round.
+        deviation: of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all.
     """
 
@@ -96,13 +85,8 @@ class AlikeRounds:
 
 @dataclass(frozen=True, eq=False)
 class Past:
-    """The first rounds of a run.
-
-    Attributes:
-        total: how many rounds.
-        counted: how often each plan has occurred in them.
-        rounds_of: the rounds of each plan in the whole run, counted from 0, ascending.
-    """
+    """The first rounds of a run: how many, how often each plan has occurred in them, and the rounds
+    of each plan in the whole run, from 0, ascending."""
 
     total: int
     counted: Mapping[RoundPlan, int]
@@ -111,7 +95,7 @@ class Past:
     unit: Unit
 
     def rounds(self, *plans: RoundPlan) -> np.ndarray:
-        """The rounds of these plans so far, ascending."""
+        """Of these plans so far, ascending."""
         its_rounds = np.sort(np.concatenate([self.rounds_of[plan] for plan in plans]))
         return its_rounds[: np.searchsorted(its_rounds, self.total)]
 
@@ -131,16 +115,16 @@ class Account:
 
     @property
     def noises(self) -> tuple[float, ...]:
-        """The account's own deviations, beside the line's; then its rounds are not alike."""
+        """Its own deviations, beside the line's; then its rounds are not alike."""
         return ()
 
     @property
     def by_laws(self) -> bool:
-        """Whether what is shown are the line's laws; else the account has releases of its own."""
+        """Whether the line's laws are shown; else the account has releases of its own."""
         return True
 
     def behind(self, remaining: Callable[[float], float]) -> Account:
-        """The account with each of its own deviations replaced."""
+        """With each of its own deviations replaced."""
         return self
 
     def alone(self) -> Account:
@@ -155,9 +139,11 @@ class Account:
         """The laws of a round for somebody who is never told who takes part."""
         return laws
 
-    def most_joined(self, rounds: int) -> int:
-        """The most rounds, of the first so many, that any device joins, as far as is known."""
-        return rounds
+    def promised(
+        self, lines: Sequence[Release], rounds: int, unit: Unit
+    ) -> tuple[dict[str, Any], list[str]]:
+        """What the summary of a run with these lines adds: values by name, and assumptions."""
+        return {}, []
 
     def ways(self, line: Release, past: Past) -> list[list[AlikeRounds]]:
         """What the observer of a line is shown, by each way to count it; each is an upper bound."""
@@ -182,12 +168,10 @@ class Release:
     """One line of the ledger: what one kind of observer learns of the records of one position.
 
     Attributes:
-        position: whose records.
         kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
-        observer: who, in words.
-        sees: what, in words.
-        deviation: deviation of the noise that the observer can't subtract, in the unit of the
-            position's laws; 0 for messages in clear.
+        observer, sees: who sees what, in words.
+        deviation: of the noise that the observer can't subtract, in the unit of the position's
+            laws; 0 for messages in clear.
         assumption: what the line rests on.
         elsewhere: position and deviation in the second and the further networks of the run.
         account: how the rounds are counted.
@@ -215,10 +199,9 @@ class Release:
 
     def behind(self, remaining: Callable[[Position, float], float]) -> Release:
         """The line with each of its deviations replaced."""
-        others = tuple((other, remaining(other, noise)) for other, noise in self.elsewhere)
-        own_deviation = remaining(self.position, self.deviation)
+        (own, *others) = ((at, remaining(at, noise)) for at, noise in self.views)
         account = self.account.behind(partial(remaining, self.position))
-        return replace(self, deviation=own_deviation, elsewhere=others, account=account)
+        return replace(self, deviation=own[1], elsewhere=tuple(others), account=account)
 
     def alone(self) -> Release:
         """The line of somebody who knows all noise but that on the device's own path."""
@@ -227,7 +210,7 @@ class Release:
     @property
     def joins_unseen(self) -> bool:
         """Whether the position's devices join rounds by chance and the observer can't tell when."""
-        row = rows().get(self.kind)
+        row = sight.rows().get(self.kind)
         if row is None or row.told or not self.position.unnoticed:
             return False
         return row.drew != SERVERS or self.position.head_layer > 0  # below the cloud, their own
@@ -245,7 +228,7 @@ def drawn_at_heads(position: Position, view: View, drew: str) -> float:
     return position.mean.get(known, position.mean[NOBODY])
 
 
-def unsubtractable(premises: Premises, position: Position, view: View, row: Kind) -> float:
+def unsubtractable(premises: Premises, position: Position, view: View, row: sight.Kind) -> float:
     """The deviation of all noise that a kind of observer can't subtract, by the one rule."""
     last = premises.last_release(position.head_layer)
     heads = drawn_at_heads(position, view, row.drew)
@@ -262,22 +245,24 @@ def unsubtractable(premises: Premises, position: Position, view: View, row: Kind
 
 
 def line_of(
-    premises: Premises, position: Position, reading: Reading, line: Callable[[Reading], Release]
+    premises: Premises,
+    position: Position,
+    reading: sight.Reading,
+    line: Callable[[sight.Reading], Release],
 ) -> Release:
     """The line of an observer; the mechanism tells, by `line`, what a round shows it."""
     by_turns = reading.row.line
-    made: Release = by_turns(premises, position, reading, line) if by_turns else line(reading)
-    return made
+    return by_turns(premises, position, reading, line) if by_turns else line(reading)
 
 
 def in_clear(position: Position, kind: str, sees: str, laws: Laws) -> Release:
     """The line of somebody who reads messages without noise."""
-    return Release(position, kind, rows()[kind].words, sees, 0.0, "–", laws)
+    return Release(position, kind, sight.rows()[kind].words, sees, 0.0, "–", laws)
 
 
 def in_words(position: Position, kind: str, laws: Laws) -> Release:
     """The line of somebody who hears masked words."""
-    return Release(position, kind, rows()[kind].words, WORDS, inf, _MASKED, laws)
+    return Release(position, kind, sight.rows()[kind].words, WORDS, inf, _MASKED, laws)
 
 
 def trusted_above(position: Position, kind: str, sees: str, laws: Laws) -> Release:

@@ -50,8 +50,8 @@ class Rounding:
 
 
 def rounding(mechanism: CalibratedMechanism) -> Rounding:
-    """What one record does to the models of a run, less those that devices split. A clipped update
-    or model bounds all roundings before it."""
+    """Of the models of a run, less those that devices split. A clipped update or model bounds all
+    roundings before it."""
     if not mechanism.private:
         return Rounding(inf, in_steps=False)
     ledger, clipping = mechanism.ledger, mechanism.clipping
@@ -84,8 +84,7 @@ def _roundings(window: Window, share: float) -> float:
 
 
 def condition(rounded: float, moved: float) -> str:
-    """What epsilon rests on where one rounding moves the first model by so much, and one record
-    moves a model by so little."""
+    """What epsilon rests on where one rounding moves the first model by so much."""
     return (
         f"rounding to float32, which moves a model by up to {rounded:.2g} each time before it "
         f"is noised, tells nothing of a record, which moves one by as little as {moved:.2g} "

@@ -23,13 +23,8 @@ At = Literal["head", "further", "words", "below", "local"]
 
 @dataclass(frozen=True)
 class Message:
-    """What a node sends up.
-
-    Attributes:
-        to_cloud: whether the cloud reads it; else the sender's parent does.
-        trusted: whether this reader is trusted.
-        form: read alone, as a term of a sum, or as masked words, which nobody on the way reads.
-    """
+    """What a node sends up: whether the cloud reads it or else its parent, whether this reader is
+    trusted, and whether it is read alone, in a sum, or as masked words, by nobody on the way."""
 
     to_cloud: bool
     trusted: bool
@@ -97,9 +92,7 @@ class Kind:
 
     Attributes:
         words: its name, in words.
-        up: the messages on their way up that it reads.
-        handed: which broadcasts it is handed.
-        drew: whose noise it knows.
+        up, handed, drew: which messages it reads, which broadcasts, and whose noise it knows.
         told: whether it is told which devices join a round by chance.
         stood_for_by: kinds with lines that hold for it where it has none.
         bound_with: a kind that it is a case of: who distrusts that one distrusts it.
@@ -112,7 +105,7 @@ class Kind:
     up: str
     handed: str
     drew: str
-    told: bool
+    told: bool = False
     stood_for_by: tuple[str, ...] = ()
     bound_with: str = ""
     counted: bool = False
@@ -143,26 +136,20 @@ class Kind:
 KINDS: Catalogue[Kind] = Catalogue(
     "observers",
     {
-        "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS, told=False),
-        "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD, told=False),
+        "servers": Kind("untrusted servers", TO_SERVERS, GLOBAL, SERVERS),
+        "cloud": Kind("the cloud", TO_CLOUD, NOTHING, CLOUD),
         "siblings": Kind("devices of the same server", NOTHING, EVERY, BESIDE, told=True),
         "cousins": Kind(
             "devices of other servers below the same head",
             NOTHING,
             BETWEEN,
             BELOW,
-            told=False,
             bound_with="far_devices",
         ),
         "far_devices": Kind(
-            "devices elsewhere",
-            NOTHING,
-            GLOBAL,
-            ELSEWHERE,
-            told=False,
-            stood_for_by=("cousins", "siblings"),
+            "devices elsewhere", NOTHING, GLOBAL, ELSEWHERE, stood_for_by=("cousins", "siblings")
         ),
-        "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY, told=False),
+        "public": Kind("anyone with the final model", NOTHING, FINAL, NOBODY),
         "uplinks": Kind("eavesdropper on uplinks", ON_LINKS, NOTHING, NOBODY, told=True),
         "downlinks": Kind("eavesdropper on downlinks", NOTHING, EVERY, NOBODY, told=True),
         "colluders": Kind(
@@ -170,7 +157,6 @@ KINDS: Catalogue[Kind] = Catalogue(
             TO_ITS_READER,
             NOTHING,
             COLLUDING,
-            told=False,
         ),
         "trusted_servers": Kind(
             "the trusted servers above", TO_TRUSTED, GLOBAL, SERVERS, told=True
@@ -184,7 +170,7 @@ LINKS = frozenset({"uplinks", "downlinks"})
 
 @cache
 def rows() -> dict[str, Kind]:
-    """The table, read once, in the order of the ledger's lines: who is trusted stands last."""
+    """The table, in the order of the ledger's lines: who is trusted stands last."""
     return dict(sorted(KINDS.items(), key=lambda item: item[1].up == TO_TRUSTED))
 
 
@@ -235,7 +221,6 @@ class Reading:
 
     Attributes:
         observer: who, in words.
-        row: the row of the page's table.
         at: the head's own message; further on, in a mean or a broadcast; masked words; messages
             below the head; local aggregations below it.
         exists: whether the network has anybody of the kind, as far as is known.

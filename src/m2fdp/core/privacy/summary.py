@@ -21,7 +21,6 @@ SMOOTHNESS_ESTIMATED = (
     "the step sizes, which follow an estimate of beta made of un-noised gradients, tell nothing "
     "(control.smoothness declares beta instead)"
 )
-TRAINED_AGAIN = "nobody saw the rounds that an interruption lost and that are trained again, "
 # What epsilon rests on and a run can't check: under every mechanism, by the unit, and by chance.
 _ASSUMED = (
     "trusted servers are trustworthy, and nobody else reads the links into them",
@@ -41,13 +40,7 @@ _OF_RUN = (
     "the seed is secret: whoever knows it knows the noise and who was sampled (nodes of m2fdp "
     "plan draw from their operating systems instead)",
 )
-_TOLD = (
-    "who joins a round is known to the device's own server, the other devices of that server, "
-    "and whoever listens on their links, and to nobody else{but}; the numbers of rounds that "
-    "the ledger counts give nothing away"
-)
-_SAME_ROUNDS = "with or without its data a device joins the same rounds, and adds its noise in them"
-_CLASSES = (
+CLASSES = (
     "which classes there are is public, and none has a single training record: a model has a "
     "score for each class among the labels of dataset.name: npz"
 )
@@ -55,12 +48,8 @@ _CLASSES = (
 
 @dataclass(frozen=True)
 class Promised:
-    """What a room adds to what a run promises.
-
-    Attributes:
-        assumptions: sentences that epsilon rests on.
-        entries: values for JSON, by name.
-    """
+    """What a room adds to what a run promises: sentences that epsilon rests on, and values for JSON
+    by name."""
 
     assumptions: tuple[str, ...] = ()
     entries: Mapping[str, Any] = field(default_factory=dict)
@@ -72,38 +61,20 @@ def conditions_of(config: Config) -> list[str]:
     return [SMOOTHNESS_ESTIMATED] * estimated
 
 
-def trained_again(otherwise: str) -> str:
-    """The condition of a run that goes on under draws that repeat: noise that is the same does not
-    hide a difference.
-
-    Args:
-        otherwise: what may compute the rounds otherwise than before.
-    """
-    return (
-        f"{TRAINED_AGAIN}under the same noise and perhaps computed otherwise "
-        f"({otherwise}): else the difference of the two has no noise"
-    )
-
-
 def summary(
     mechanism: CalibratedMechanism,
     rounds: int,
     privacy: PrivacyConfig,
     conditions: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What a run promises, with every assumption the promise rests on, ready for JSON.
-
-    Infinite epsilons are the text "inf", which JSON has no number for.
-
-    Args:
-        conditions: see `conditions_of`.
-    """
+    """What a run promises, with every assumption it rests on, ready for JSON: infinite epsilons are
+    the text "inf". For conditions see `conditions_of`."""
     if not mechanism.private:
-        return {
-            "guarantee": "none",
-            "note": "no clipping and no noise: epsilon is infinite for everybody",
-        }
+        note = "no clipping and no noise: epsilon is infinite for everybody"
+        return {"guarantee": "none", "note": note}
     ledger, ways = mechanism.ledger, get_mechanism(privacy.mechanism)
+    by_observer = {kind: for_json(value) for kind, value in ledger.by_kind(rounds).items()}
+    of_account, rests_on = ledger.lines[0].account.promised(ledger.lines, rounds, privacy.unit)
     guarantee = "conditional" if conditions else "verified"
     drift = "none, models are clipped" if ways.clipping(privacy).of_models else "worst_case"
     if ways.noises_every_step:
@@ -123,18 +94,16 @@ def summary(
         "adjacency": privacy.adjacency,
         "drift": drift,
         "sampling": "poisson",
-        **_joining(ledger, rounds),
+        **of_account,
         "distrusted": sorted(ledger.bound),
-        "epsilon_by_observer": {
-            kind: for_json(value) for kind, value in ledger.by_kind(rounds).items()
-        },
+        "epsilon_by_observer": by_observer,
         "assumptions": [
             *conditions,
             *_ASSUMED,
             _OF_UNIT[privacy.unit],
             *_OF_RUN,
             *ways.assumptions(privacy),
-            *_of_joining(ledger, privacy),
+            *rests_on,
             *_pooled(ledger, rounds),
         ],
         "rounds": rounds,
@@ -148,30 +117,6 @@ def _at_cloud(privacy: PrivacyConfig) -> dict[str, float]:
     if privacy.calibration != "paper" or not of_models:
         return {}
     return {"epsilon_nominal_cloud": privacy.epsilon_cloud or privacy.epsilon}
-
-
-def _joining(ledger: Ledger, rounds: int) -> dict[str, Any]:
-    """How often devices join, where that is left to chance."""
-    chance = ledger.lines[0].position.joins
-    if chance is None:
-        return {}
-    most = max(line.account.most_joined(rounds) for line in ledger.lines)
-    joining = {"chance": chance, "rounds_expected": chance * rounds, "rounds_most": most}
-    return {"participation": joining}
-
-
-def _of_joining(ledger: Ledger, privacy: PrivacyConfig) -> list[str]:
-    """What epsilon rests on where devices join rounds by chance."""
-    position = ledger.lines[0].position
-    if position.joins is None:
-        return []
-    told = _TOLD.format(but=", but of who serves" if position.network.members_serve else "")
-    return [told, *[_SAME_ROUNDS] * (privacy.unit == "device")]
-
-
-def assumptions_of_classes(dataset: str) -> list[str]:
-    """What the data set of a name adds, if its labels say how many classes there are."""
-    return [_CLASSES] * (dataset == "npz")
 
 
 def _pooled(ledger: Ledger, rounds: int) -> list[str]:

@@ -12,6 +12,7 @@ differ by d, with centres that differ by c, differ by (1-a) d + a c after that. 
 a public reset. After an un-noised synchronisation received models differ as its models do.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,8 @@ _RARE = 1e-10
 
 @dataclass(frozen=True)
 class Steps:
-    """What a proximal term makes of the difference of two models in a local step.
-
-    Attributes:
-        part: a = eta mu, at most 1.
-        received: whether the centre is the model that was last received, not the round's first.
-    """
+    """A proximal term's part a = eta mu of a local step, at most 1, and whether its centre is the
+    model that was last received, not the round's first."""
 
     part: float = 0.0
     received: bool = True
@@ -44,8 +41,8 @@ class Window:
     """The local steps between two public resets.
 
     Attributes:
-        syncs: the layer of the un-noised synchronisation after each step, or None; None after the
-            last step, which ends in the release.
+        syncs: the layer of the un-noised synchronisation after each step; None for none, and after
+            the last step, which ends in the release.
         release_layer: the layer whose node averages the released model.
     """
 
@@ -59,9 +56,7 @@ def windows(plan: RoundPlan, head_layer: int) -> list[Window]:
     result: list[Window] = []
     syncs: list[int | None] = []
     for layer in plan.layers:
-        if layer is None:
-            syncs.append(None)
-        elif layer < head_layer or layer == 0:
+        if layer is not None and (layer < head_layer or layer == 0):
             result.append(Window((*syncs, None), max(layer, head_layer)))
             syncs = []
         else:
@@ -79,10 +74,8 @@ def record_law(
         shares: rho of the nodes on the path from layer h+1 down to the device.
     """
     n = len(window.syncs)
-    shifts = [
-        _spread(window, head_layer, shares, [0.0] * first + [1.0] * (n - first), steps)
-        for first in range(n)
-    ]
+    added = ([0.0] * first + [1.0] * (n - first) for first in range(n))
+    shifts = [_spread(window, head_layer, shares, of_one, steps) for of_one in added]
     # First drawn at step k: q (1-q)^(k-1).
     chances = sampling_rate * (1 - sampling_rate) ** np.arange(n)
     return _law([0.0, *shifts], [(1 - sampling_rate) ** n, *chances])
@@ -99,12 +92,8 @@ def device_law(window: Window, head_layer: int, shares: Sequence[float]) -> Shif
 def _spread(
     window: Window, head_layer: int, shares: Sequence[float], added: Sequence[float], steps: Steps
 ) -> float:
-    """The release's shift.
-
-    Args:
-        added: what each step adds to the difference of any other device that already differs;
-            where that is something, it adds 1 to the device's own.
-    """
+    """The release's shift, where each step adds so much to the difference of any other device that
+    already differs; where that is something, it adds 1 to the device's own."""
     # differences[i]: of the kin at layer head_layer + i; the last is the device itself.
     differences = np.zeros(len(shares) + 1)
     centers = np.zeros_like(differences)
@@ -133,10 +122,9 @@ def _average(differences: np.ndarray, shares: Sequence[float], top: int) -> floa
 
 def _law(shifts: Sequence[float], chances: Sequence[float]) -> ShiftLaw:
     """A law with equal shifts merged, and at most so many shifts; rounding is always up."""
-    sums: dict[float, float] = {}
+    sums = defaultdict[float, float](float)
     for shift, chance in zip(shifts, chances, strict=True):
-        key = round(shift, 12)
-        sums[key] = sums.get(key, 0.0) + chance
+        sums[round(shift, 12)] += chance
     pairs = sorted((shift, chance) for shift, chance in sums.items() if chance > 0)
     if len(pairs) > _MOST_SHIFTS:
         pairs = _coarser(pairs)

@@ -28,17 +28,12 @@ def mean_variances(
         sent: (N_L,), which devices send, or how often: then variances are expected ones.
         top: the layer up to which models travel.
     """
-    tree = network.tree
-    weights = network.weights
+    tree, weights = network.tree, network.weights
     variance: np.ndarray = np.zeros(tree.n_devices)
     result = []
     for layer in range(tree.depth, top, -1):
-        messages = sent * (variance + deviations[layer] ** 2)
-        variance = np.bincount(
-            tree.parents[layer - 1],
-            weights=weights[layer - 1] ** 2 * messages,
-            minlength=tree.n_nodes(layer - 1),
-        )
+        messages = weights[layer - 1] ** 2 * (sent * (variance + deviations[layer] ** 2))
+        variance = np.bincount(tree.parents[layer - 1], messages, tree.n_nodes(layer - 1))
         sent = np.ones_like(variance)
         result.append(variance)
     return tuple(reversed(result))

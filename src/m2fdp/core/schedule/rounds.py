@@ -12,21 +12,14 @@ Center = Literal["received", "global"]
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """What is decided of one round before training.
+    """What is decided of one round before training."""
 
-    Attributes:
-        layers: the layer that models travel up to after step k = 1…K, or None; the last is 0.
-        step_size: eta^t.
-        network: index of the round's network in `RunPlan.networks`.
-        proximal: mu, of the proximal term of every local step.
-        center: its centre.
-    """
-
+    # The layer that models travel up to after step k = 1…K, or None; the last is 0.
     layers: tuple[int | None, ...]
-    step_size: float
-    network: int = 0
-    proximal: float = 0.0
-    center: Center = "received"
+    step_size: float  # eta^t
+    network: int = 0  # index of the round's in `RunPlan.networks`
+    proximal: float = 0.0  # mu, of the proximal term of every local step
+    center: Center = "received"  # its centre
 
     @property
     def stretches(self) -> list[tuple[int, int, int]]:

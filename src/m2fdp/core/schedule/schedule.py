@@ -15,21 +15,12 @@ Law = Literal["constant", "inverse_sqrt"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The time scales of one run.
+    """The time scales of one run; proximal term and centre are of every round's plan."""
 
-    Attributes:
-        rounds: T.
-        local_steps: K.
-        local_aggregation: {layer l: a local aggregation up to l every so many local steps}.
-        learning_rate: gamma.
-        step_size_law: `constant` or `inverse_sqrt`.
-        proximal, center: of every round's plan.
-    """
-
-    rounds: int
-    local_steps: int
-    local_aggregation: Mapping[int, int]
-    learning_rate: float
+    rounds: int  # T
+    local_steps: int  # K
+    local_aggregation: Mapping[int, int]  # {layer l: up to l every so many local steps}
+    learning_rate: float  # gamma
     step_size_law: Law
     proximal: float = 0.0
     center: Center = "received"

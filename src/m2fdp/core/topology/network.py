@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -174,14 +174,6 @@ class Network:
         return (*uniform[:-1], 1.0 / self.present[self.tree.parents[-1]])
 
     @property
-    def objective_weights(self) -> tuple[np.ndarray, ...]:
-        """rho with every device there: the weights of the losses that are minimised."""
-        if self.participation is not None:
-            of_all = self.participation.of_all(self.tree.parents[-1])
-            return (*self.tree.uniform_weights[:-1], of_all)
-        return self.tree.uniform_weights if self.rho is None else self.rho
-
-    @property
     def present(self) -> np.ndarray:
         """int64 (N_{L-1},): how many devices of each lowest server take part in a round, or may."""
         children = self.tree.n_children(self.tree.depth - 1)
@@ -202,30 +194,10 @@ class Network:
             return np.full(tree.n_devices, self.participation.rate)
         return (self.present / tree.n_children(tree.depth - 1))[tree.parents[-1]]
 
-    def read_by_member(self, layer: int) -> bool:
-        """Whether sums of what nodes of a layer send are read by one of them."""
-        summed = layer in self.sums.layers and self.sums.decode == "parent"
-        return summed and self.members_serve and layer == self.tree.depth
-
     def smallest_fanout(self, layer: int) -> int:
         """s_l: the smallest number of children of layer l that take part in a round."""
         lowest = layer == self.tree.depth - 1
         return int(self.present.min()) if lowest else self.tree.smallest_fanout(layer)
-
-    def among(self, present: np.ndarray) -> Network:
-        """The network of a round of those present, bool (N_L,): with the weights that they have."""
-        if self.participation is None or self.participation.least_weight is None:
-            return self
-        weights = self.participation.weights_among(self.tree.parents[-1], present)
-        return replace(self, participation=None, rho=(*self.weights[:-1], weights))
-
-    def without(self, alive: Mapping[int, np.ndarray]) -> Network:
-        """The network in which messages weigh nothing but those of the nodes that are `alive`,
-        {layer l: bool (N_l,)}, or of another layer."""
-        rho = list(self.weights)
-        for layer, members in alive.items():
-            rho[layer - 1] = rho[layer - 1] * members
-        return replace(self, participants=None, participation=None, rho=tuple(rho))
 
     def shares(self, layer: int, top: int) -> np.ndarray:
         """Each node's weight in its ancestor's model at layer `top`, the product of rho on the path
@@ -252,26 +224,19 @@ class Network:
 def weighted(
     network: Network, shard_sizes: np.ndarray, kind: Literal["uniform", "samples"]
 ) -> Network:
-    """The network with the configured weights; uniform leaves an algorithm's own as they are.
-
-    Args:
-        shard_sizes: int64 (N_L,), D_j.
-        kind: `topology.weights`.
-    """
+    """The network with the configured weights, by the devices' D_j, int64 (N_L,); uniform leaves an
+    algorithm's own as they are."""
     if kind == "uniform":
         return network
     return replace(network, rho=sample_weights(network.tree, shard_sizes))
 
 
-def joined_by_chance(network: Network, config: TrainingConfig, shard_sizes: np.ndarray) -> Network:
-    """The network with devices that join by chance, or updates weighed, as configured or planned.
-
-    Args:
-        shard_sizes: (N_L,), D_j.
-    """
+def joined_by_chance(network: Network, config: TrainingConfig) -> Network:
+    """The network with devices that join by chance, or updates weighed, as configured or planned;
+    every device weighs 1."""
     if config.participation is None and config.estimator == "mean":
         return network
-    caps = np.ones(len(shard_sizes))
+    caps = np.ones(network.tree.n_devices)
     least_weight = config.least_weight if config.estimator == "clipped" else None
     planned = 1.0 if network.participation is None else network.participation.rate
     participation = Participation(config.participation or planned, caps, least_weight)

@@ -65,11 +65,7 @@ class Tree:
         return spans
 
     def sibling_rank(self, order: np.ndarray | None = None) -> np.ndarray:
-        """Each device's place, from 0, among its siblings: int64 (N_L,).
-
-        Args:
-            order: (N_L,), by what they are ordered; None = as they are numbered.
-        """
+        """Each device's place, from 0, among its siblings by an order (N_L,): int64 (N_L,)."""
         parents, devices = self.parents[-1], np.arange(self.n_devices)
         places = np.empty_like(devices)
         places[np.lexsort((devices if order is None else order, parents))] = devices

@@ -7,11 +7,11 @@ from functools import partial
 import pandas as pd
 from kedro.pipeline import Pipeline
 
+from m2fdp.checkpoints.verdict import OTHER_RECORDS, Verdict
 from m2fdp.core.algorithms import Plan
 from m2fdp.core.config import Config
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
-from m2fdp.core.privacy.verdict import OTHER_RECORDS, Verdict
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.datasets import node
 from m2fdp.progress import so_far, telling

@@ -73,16 +73,6 @@ def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if texts[3:] else "")
 
 
-def count_confusions(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
-    """The confusion matrix: a row a true label, a column a predicted one."""
-    return experiment.confusion_matrix(state_dict)
-
-
-def tell_clients(state_dict: dict[str, Tensor], experiment: Experiment) -> pd.DataFrame:
-    """The metrics of each client's test records, worst first."""
-    return experiment.by_client(state_dict)
-
-
 def draw_clients(by_client: pd.DataFrame) -> Drawing | tuple[()]:
     """What the model is worth at each client; nothing where nobody says whose records are."""
     return () if by_client.empty else Drawing.of(draw_by_client, by_client)
@@ -191,14 +181,15 @@ def write_card(card: Card, drawn: bool) -> str:
 def create_pipeline() -> Pipeline:
     """Model and round metrics, as they are checked, to figures, summary and card."""
     model = ["model", "model_configuration", "experiment"]
+    predicting, counted = ["prepared_experiment", "checked_model"], "confusion_matrix"
     others = ["privacy_summary", "confusion_matrix", "experiment"]
     rounds, run = ["round_metrics", *others], ["params:algorithm", "params:seed"]
     card = ["experiment", "run_summary", "privacy_summary", "privacy_ledger"]
     return Pipeline(
         [
             node(check_model, model, "checked_model"),
-            node(count_confusions, ["checked_model", "prepared_experiment"], "confusion_matrix"),
-            node(tell_clients, ["checked_model", "prepared_experiment"], "metrics_by_client"),
+            node(Experiment.confusion_matrix, predicting, counted, "count_confusions"),
+            node(Experiment.by_client, predicting, "metrics_by_client", "tell_clients"),
             node(draw_clients, "metrics_by_client", "metrics_by_client_figure"),
             node(check_rounds, rounds, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),

@@ -4,7 +4,6 @@ import logging
 import time
 
 from kedro.pipeline import Pipeline
-from rich.console import Console
 
 from m2fdp.core.config import PIXELS
 from m2fdp.experiment import Experiment
@@ -21,7 +20,7 @@ def compute_features(experiment: Experiment) -> Experiment:
     if features.map == PIXELS:
         return experiment
     started = time.monotonic()
-    with items_bar("features", Console(stderr=True), logger.info) as on_chunk:
+    with items_bar("features", tell=logger.info) as on_chunk:
         experiment.inputs_of(experiment.dataset, on_chunk)
     n_numbers, sources = experiment.input_shape[0], ", ".join(fitted_on(features))
     line = "%s features of %d numbers a record, fitted on %s and on no record (%.0f s)"

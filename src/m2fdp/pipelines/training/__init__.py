@@ -14,19 +14,17 @@ import numpy as np
 import pandas as pd
 from kedro.pipeline import Pipeline
 from mlflow.entities import Metric
-from rich.console import Console
 from torch import Tensor
 
 from m2fdp.checkpoints.files import Checkpoint, clear, load_latest, save
+from m2fdp.checkpoints.verdict import Verdict, kept, run_digest
+from m2fdp.checkpoints.verdict import keep as keep_verdict
 from m2fdp.convergence.descent import as_noise_allows
 from m2fdp.core.config import PIXELS, essentials
 from m2fdp.core.engine.execution import available_cores
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
-from m2fdp.core.experiment import promise
-from m2fdp.core.formatting import EPSILON_NAMES, duration
+from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.metrics import SCORE, WALL
-from m2fdp.core.privacy.verdict import Verdict, kept, run_digest
-from m2fdp.core.privacy.verdict import keep as keep_verdict
 from m2fdp.expectations.process import settle
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.cells import refusal
@@ -35,7 +33,7 @@ from m2fdp.pipelines.logged_models import ServableModel
 from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.recording import Outbox
 from m2fdp.processes.sites import sites_of
-from m2fdp.progress import SECONDS_BETWEEN_LINES, progress_bar, reached
+from m2fdp.progress import progress_bar
 from m2fdp.sources.rows import RowMap
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
@@ -52,19 +50,15 @@ def tracked_progress(
     clock: Callable[[], float] = time.monotonic,
     group: str = "control",
 ) -> Iterator[Listener]:
-    """A listener that shows how far training is, in a terminal as a bar, elsewhere as a line every
-    30 seconds of the clock, and logs metrics in batches.
+    """A listener that shows how far training is (`progress_bar`), and logs metrics in batches.
 
     Metrics go to the outbox from the first evaluation on, so that the run's page in MLflow begins
     with the accuracy, and when training is interrupted, too. A run that goes on from `start` may
     have logged less than was kept of it, or more: each metric gets each round once.
     """
-    console = Console(stderr=True)
-    has_bar = console.is_terminal or console.is_jupyter
     logged = frozenset() if start is None else _logged(outbox.run_id)
-    written = printed = began = clock()
     done = 0 if start is None else start.state.round
-    latest, evaluated = "", start is not None
+    written, evaluated = clock(), start is not None
 
     def flush() -> None:
         nonlocal written
@@ -81,31 +75,26 @@ def tracked_progress(
         log(record.round, values)
 
     def on_round(round_: int, decisions: Mapping[str, float], seconds: float) -> None:
-        nonlocal printed
         bar.on_round(round_, decisions, seconds)
-        if not has_bar and clock() - printed >= SECONDS_BETWEEN_LINES:
-            printed = clock()
-            left = duration((printed - began) / (round_ - done) * (rounds - round_))
-            logger.info("Round %d of %d%s, about %s left", round_, rounds, latest, left)
         log(round_, {WALL.name: seconds})
         log(round_, decisions, f"{group}/")
         if evaluated and clock() - written > _SECONDS_BETWEEN_WRITES:
             flush()
 
     def on_evaluation(record: RoundRecord) -> None:
-        nonlocal latest, evaluated
-        latest = f", {reached(record)}"
+        nonlocal evaluated
         bar.on_evaluation(record)
         log_evaluation(record)
         if not evaluated:
             evaluated = True
             flush()
 
-    with progress_bar(rounds, done, console) as bar:
-        for record in () if start is None else start.records:
-            log_evaluation(record)
-        for round_, decisions in enumerate(() if start is None else start.decisions, start=1):
-            log(round_, decisions, f"{group}/")
+    with progress_bar(rounds, done, tell=logger.info, clock=clock) as bar:
+        if start is not None:
+            for record in start.records:
+                log_evaluation(record)
+            for round_, decisions in enumerate(start.decisions, start=1):
+                log(round_, decisions, f"{group}/")
         try:
             yield Listener(on_round, on_evaluation)
         finally:
@@ -143,7 +132,7 @@ def train_model(
         reached = _reached(checkpoints, experiment) if config.resume else None
         start = None if reached is None else reached.progress
         # Beside that of the model which it will replace, if that has the same noise.
-        private, rests_on = experiment.calibrate().mechanism.private, promise.conditions(experiment)
+        private, rests_on = experiment.calibrate().mechanism.private, experiment.conditions()
         verdict = Verdict(run_digest(config), experiment.trained_on, private, tuple(rests_on))
         verdict = verdict.joined(kept(checkpoints.parent))
         checkpointing = _begin(checkpoints, experiment, reached, verdict, outbox.run_id)

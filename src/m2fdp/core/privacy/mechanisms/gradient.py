@@ -1,10 +1,9 @@
 """`gradient`: each record's gradient is clipped and every local step is noised, by the head.
 
 A device below an untrusted parent noises its own steps. A trusted server that noises its messages
-steps together with all devices below it, as one learner with their data. It averages their clipped
-gradients, adds noise, and steps. Only then does anything leave it, up or down. Since all that
-leaves a head follows from its noised steps, everybody's v is the head's step, one release a step.
-A message's noise is not there at every step, so that it is credited to nobody.
+steps together with all devices below it, as one learner: it averages their clipped gradients, adds
+noise, and steps. Since all that leaves a head follows from its noised steps, everybody's v is the
+head's step. A message's noise is not there at every step, so that it is credited to nobody.
 """
 
 from collections.abc import Sequence
@@ -13,27 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
+from m2fdp.core.privacy import mechanisms, releases
 from m2fdp.core.privacy.accounting import Composition, subsampled
-from m2fdp.core.privacy.mechanisms.base import (
-    Clipping,
-    LockStep,
-    Mechanism,
-    Noise,
-    refuse_first,
-    silence,
-)
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import (
-    Laws,
-    Release,
-    View,
-    drawn_at_heads,
-    in_clear,
-    in_words,
-    line_of,
-    trusted_above,
-)
+from m2fdp.core.privacy.releases import Laws, Release, View
 from m2fdp.core.privacy.sight import TO_TRUSTED, Reading, readings, rows
 from m2fdp.core.privacy.variance import mean_variances
 from m2fdp.core.schedule.rounds import RoundPlan
@@ -55,15 +39,14 @@ class Gradient(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
+        mechanisms.refuse_if(
             (
                 privacy.calibration == "paper",
                 "calibration: paper is not defined for mechanism: gradient; use accountant",
             ),
             (
                 privacy.adjacency == "replace_one" and privacy.unit == "device",
-                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
-                "use add_remove",
+                mechanisms.NOT_REPLACED,
             ),
         )
 
@@ -116,7 +99,6 @@ class Gradient(Mechanism):
 
 
 def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
-    """The lines of one position."""
     # Where steps are summed, every one of them must end in the sum: members that share their
     # noise never act on a part of it, others may until the next global aggregation.
     every_step = None not in premises.tops
@@ -129,24 +111,24 @@ def _lines(premises: Premises, position: Position, laws: Laws) -> list[Release]:
     def line(reading: Reading) -> Release:
         kind, row = reading.kind, reading.row
         if row.up == TO_TRUSTED:
-            return trusted_above(position, kind, "clipped gradients", laws)
+            return releases.trusted_above(position, kind, "clipped gradients", laws)
         if reading.at == "words":
-            return in_words(position, kind, laws)
+            return releases.in_words(position, kind, laws)
         if reading.at == "below":
-            return in_clear(position, kind, _BELOW_THE_HEAD, laws)
+            return releases.in_clear(position, kind, _BELOW_THE_HEAD, laws)
         by_turns = row.line is not None and reading.at != "head"
         return Release(
             position,
             kind,
             row.words,
             "what follows from every step's noised gradient",
-            drawn_at_heads(position, peer_view if by_turns else view, row.drew),
+            releases.drawn_at_heads(position, peer_view if by_turns else view, row.drew),
             "as if every noised gradient were seen",
             laws,
         )
 
     made = {
-        each.kind: line_of(premises, position, each, line)
+        each.kind: releases.line_of(premises, position, each, line)
         for each in readings(premises, position)
         if not (position.is_device and each.row.up == TO_TRUSTED)
     }

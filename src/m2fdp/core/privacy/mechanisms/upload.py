@@ -14,33 +14,17 @@ import numpy as np
 
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.errors import InputError
+from m2fdp.core.privacy import mechanisms, releases
 from m2fdp.core.privacy.accounting import Composition, ShiftLaw
-from m2fdp.core.privacy.mechanisms.base import (
-    Clipping,
-    LockStep,
-    Mechanism,
-    Noise,
-    refuse_first,
-    silence,
-)
+from m2fdp.core.privacy.mechanisms import Clipping, LockStep, Mechanism, Noise, silence
 from m2fdp.core.privacy.positions import Position, positions
 from m2fdp.core.privacy.premises import Premises
-from m2fdp.core.privacy.releases import (
-    Laws,
-    Release,
-    View,
-    in_clear,
-    in_words,
-    line_of,
-    trusted_above,
-    unsubtractable,
-)
+from m2fdp.core.privacy.releases import Laws, Release, View
 from m2fdp.core.privacy.sight import BESIDE, COLLUDING, TO_TRUSTED, Reading, readings
 from m2fdp.core.privacy.taint import Steps, device_law, record_law, windows
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
 
-_ALONE = "siblings do not pool what they know of their own noises"
 # What carries no noise, by where it is read.
 _IN_CLEAR = {
     "below": "un-noised models on their way to the head",
@@ -63,12 +47,8 @@ class Upload(Mechanism):
         network: Network | None = None,
         plans: Sequence[RoundPlan] = (),
     ) -> None:
-        refuse_first(
-            (
-                privacy.adjacency == "replace_one",
-                "adjacency: replace_one is proven for mechanism: gradient with unit: record only; "
-                "use add_remove",
-            ),
+        mechanisms.refuse_if(
+            (privacy.adjacency == "replace_one", mechanisms.NOT_REPLACED),
             (
                 privacy.calibration == "paper" and privacy.unit == "device",
                 "calibration: paper knows records, clipped minibatches and uplinks only",
@@ -90,10 +70,9 @@ class Upload(Mechanism):
 
     def units(self, premises: Premises) -> np.ndarray:
         """The weights on the path to the head are part of the laws."""
-        privacy = premises.privacy
         # Two minibatch gradients of norm G are at most 2G apart.
-        factor = 2.0 if privacy.unit == "record" else 1.0
-        return np.ones(len(premises.sizes)) * privacy.clipping_norm * factor
+        factor = 2.0 if premises.privacy.unit == "record" else 1.0
+        return np.full(len(premises.sizes), premises.privacy.clipping_norm * factor)
 
     def paper_noise(self, premises: Premises) -> list[np.ndarray]:
         """J Prop. 1: sigma = alpha q Delta sqrt(K T ln(1/delta)) / epsilon. By J Lemma 1, Delta is
@@ -138,9 +117,8 @@ class Upload(Mechanism):
     def releases(
         self, premises: Premises, noise: Sequence[np.ndarray], units: np.ndarray, laws: Laws
     ) -> list[Release]:
-        """Who sees which message at the end of a window."""
         return [
-            line_of(premises, position, reading, partial(_line, premises, position, laws))
+            releases.line_of(premises, position, reading, partial(_line, premises, position, laws))
             for position in positions(premises, noise, units)
             for reading in readings(premises, position)
             if reading.exists
@@ -153,38 +131,27 @@ def _rounded_down(value: float) -> float:
 
 
 def _line(premises: Premises, position: Position, laws: Laws, reading: Reading) -> Release:
-    """The line of an observer."""
     kind, row, sent = reading.kind, reading.row, reading.at == "head"
     if row.up == TO_TRUSTED and reading.at == "below":
-        return trusted_above(position, kind, "un-noised models", laws)
+        return releases.trusted_above(position, kind, "un-noised models", laws)
     if reading.at == "words":
-        return in_words(position, kind, laws)
+        return releases.in_words(position, kind, laws)
     if reading.at in _IN_CLEAR:
-        return in_clear(position, kind, _IN_CLEAR[reading.at], laws)
-    received: View = "mean" if position.summed else "message"
-    sees, rests = _sees(position, received if sent else None)
+        return releases.in_clear(position, kind, _IN_CLEAR[reading.at], laws)
+    view: View = "message" if sent and not position.summed else "mean"
+    sees = "the noised mean of the parent's children"
+    rests = "as if the parent's mean were seen at every release"
+    if sent:
+        what = "sum of noised models" if position.summed else "noised model"
+        sees, rests = f"the {what} at every release", "–"
+    elif position.head_layer == 0:
+        sees, rests = "the noised global model", "–"
     if row.drew == COLLUDING and position.head_layer > 0:
         sees, rests = "the noised models, or their sums, at every release", "–"
     if row.drew == BESIDE and position.is_device:
-        rests = _ALONE
-    deviation = unsubtractable(premises, position, received if sent else "mean", row)
+        rests = "siblings do not pool what they know of their own noises"
+    deviation = releases.unsubtractable(premises, position, view, row)
     return Release(position, kind, reading.observer, sees, deviation, rests, laws)
-
-
-def _sees(position: Position, received: View | None) -> tuple[str, str]:
-    """What an observer sees, and what its line rests on.
-
-    Args:
-        received: v of an observer that the head's message is sent to; None = it is further away.
-    """
-    if received == "message":
-        return "the noised model at every release", "–"
-    if received == "mean":
-        return "the sum of noised models at every release", "–"
-    if position.head_layer == 0:
-        return "the noised global model", "–"
-    rests = "as if the parent's mean were seen at every release"
-    return "the noised mean of the parent's children", rests
 
 
 UPLOAD = Upload()

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from m2fdp import load_config
+from m2fdp.checkpoints.verdict import VERDICT, Verdict, keep, kept, lowered, run_digest, settle
 from m2fdp.core.formatting import lowest
-from m2fdp.core.privacy.verdict import VERDICT, Verdict, keep, kept, lowered, run_digest, settle
 
 GOOD = Verdict("a run", "its records", True, ())
 BAD = Verdict("a run", "its records", True, ("it rains", "it pours"))

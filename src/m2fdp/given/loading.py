@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from m2fdp.core.blocks import Block, is_block
-from m2fdp.core.config.retired import RETIRED
-from m2fdp.core.config.root import Config
+from m2fdp.core.config import Config
 from m2fdp.core.errors import BLOCK, InputError, among, did_you_mean
 from m2fdp.core.files import shown
-from m2fdp.core.yaml_files import line_of, read_block
+from m2fdp.given.retired import RETIRED
+from m2fdp.given.yaml_files import line_of, read_block
 
 B = TypeVar("B", bound=BaseModel)
 _SUFFIXES = (".yml", ".yaml", ".json")

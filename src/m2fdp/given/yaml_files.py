@@ -90,22 +90,6 @@ def read_value(text: str) -> Any:
     return text if plain else yaml.load(text, _Values)
 
 
-def in_yaml(value: Any) -> str:
-    """A value on one line, such that YAML reads the same."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        mantissa, e, exponent = repr(value).partition("e")
-        return f"{float(mantissa)}e{int(exponent):+d}" if e else mantissa
-    if isinstance(value, list):
-        return f"[{', '.join(map(in_yaml, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {in_yaml(inner)}' for key, inner in value.items())}}}"
-    return str(value)
-
-
 def line_of(path: Path, keys: Sequence[str]) -> int | None:
     """The line, from 1, in which a readable file sets a key inside the blocks named before it."""
     return _line_below(yaml.compose(_text(path), _Values), keys)
