@@ -266,6 +266,12 @@ def test_beta_and_the_trace_bound_the_second_derivative(name, classes):
     assert largest > 0.9 * model.curvature_sum
 
 
+def test_rounds_suffice_where_the_gap_weighs_nothing():
+    """No local step of 40 remains after the last of 12 rounds."""
+    *_, problem, _ = planned(tau=40, alpha_3=0)
+    assert solve(problem, 40).local_steps == 4
+
+
 def test_a_tau_that_the_rounds_have_no_room_for_is_refused(make):
     assert make(tau=72).controller.problem.total_steps == 72
     with pytest.raises(InputError, match="control.tau = 73: is more than training.rounds = 12"):

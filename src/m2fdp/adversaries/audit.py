@@ -77,14 +77,11 @@ def audit(run: AuditedRun, rounds: int, config: AuditConfig, seed: int) -> list[
 
 def audited_lines(ledger: Ledger, rounds: int) -> list[Release]:
     """The line of who receives from the head, for the most exposed position of every head layer."""
-    parents = [line for line in ledger.lines if line.kind == receiver(line.position)]
-    worst: dict[int, tuple[float, Release]] = {}
-    for line in parents:
-        value = ledger.epsilon(line, rounds)
-        layer = line.position.head_layer
-        if layer not in worst or value > worst[layer][0]:
-            worst[layer] = value, line
-    return [line for _, line in worst.values()]
+    by_layer: dict[int, list[Release]] = {}
+    for line in ledger.lines:
+        if line.kind == receiver(line.position):
+            by_layer.setdefault(line.position.head_layer, []).append(line)
+    return [max(each, key=lambda line: ledger.epsilon(line, rounds)) for each in by_layer.values()]
 
 
 def _batches(run: AuditedRun, position: Position, most: int, seed: int) -> Iterator[Canaries]:

@@ -199,9 +199,8 @@ def search(
     count, classes = len(sought), knowledge.n_classes
     images = torch.from_numpy(stream.random((count, *knowledge.shape))).requires_grad_()
     logits = torch.from_numpy(stream.standard_normal((count, classes)))
-    labels = None
-    if config.method != "dlg":
-        labels = torch.tensor(labels_by_rule(message, knowledge, count))
+    reads_labels = config.method != "dlg"
+    labels = torch.tensor(labels_by_rule(message, knowledge, count)) if reads_labels else None
     by_angle = config.method == "inverting"
     variables = [images] if labels is not None else [images, logits.requires_grad_()]
 

@@ -138,8 +138,11 @@ class Problem:
 
     def objective(self, remaining: int, history: History) -> np.ndarray:
         """The weighted sum of the shares for tau^t = remaining, (k, a, b)."""
-        noise_cost = self.alphas[2] / self.units[2] * self.gap.over(history, remaining)
-        return np.asarray(remaining / self.total_steps * self.resource_cost + noise_cost)
+        gap = self.gap.over(history, remaining)
+        in_time = np.isfinite(gap)  # where the rounds suffice, whatever the gap weighs
+        noise_cost = self.alphas[2] / self.units[2] * np.where(in_time, gap, 0)
+        cost = remaining / self.total_steps * self.resource_cost + noise_cost
+        return np.where(in_time, cost, np.inf)
 
 
 def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
