@@ -9,13 +9,12 @@ import pandas as pd
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp import load_config
 from m2fdp.core.engine.training import evaluate
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.parts import records_of
-from m2fdp.given.loading import parse_block
+from m2fdp.given.loading import load_config, parse_block
 from m2fdp.sources.schema import Schema, read_schema
 from m2fdp.sources.table import Table, table_of
 
