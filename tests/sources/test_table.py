@@ -244,6 +244,7 @@ def test_a_folder_with_train_and_test(on_disk, tmp_path):
 
 BAD_FILES = {
     "no file": (None, "absent.csv", "no such file"),
+    "a file that DVC keeps": (None, "kept.csv", "`dvc pull` fetches it"),
     "a workbook": ("x", "rows.xlsx", "save its sheet as CSV"),
     "another kind": ("x", "rows.txt", "is of another kind"),
     "nothing": ("", "rows.csv", "can't be read as a table"),
@@ -263,6 +264,7 @@ BAD_FILES = {
 @pytest.mark.parametrize(("content", "name", "line"), BAD_FILES.values(), ids=BAD_FILES)
 def test_bad_files_are_refused_in_one_line(on_disk, tmp_path, content, name, line):
     (tmp_path / "schema.d").mkdir()
+    (tmp_path / "kept.csv.dvc").touch()
     with pytest.raises(InputError) as refused:
         if content is None:
             load_dataset(DatasetConfig(name="table", root=name, schema="schema.yml"))

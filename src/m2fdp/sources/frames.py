@@ -31,6 +31,8 @@ def read_parts(key: str, file: str) -> Iterator[pd.DataFrame]:
     """
     path, refuse = Path(file).expanduser(), partial(InputError, key, file)
     if not path.is_file():
+        if path.with_name(f"{path.name}.dvc").is_file():
+            raise refuse("is not fetched yet; `dvc pull` fetches it")
         raise refuse(f"no such file; valid: a table ({', '.join(SUFFIXES)})")
     if path.suffix.lower() in _EXCEL:
         raise refuse("is a workbook; save its sheet as CSV (UTF-8) and give that file")
