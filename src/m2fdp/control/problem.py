@@ -113,7 +113,7 @@ class Problem:
 
     Attributes:
         gap, total_steps: nu, and tau.
-        units: of E, Gamma and nu.
+        units: the units of E, Gamma and nu.
         starts_there: whether the first round has the grid's `start`, as J's, or is chosen, too.
     """
 

@@ -54,6 +54,7 @@ def pack_keys(keys: PublicKeys, signature: bytes, certificate: bytes) -> bytes:
 
 
 def unpack_keys(sender: int, content: bytes) -> tuple[PublicKeys, bytes, bytes]:
+    """What `pack_keys` packed."""
     parts = unpack(content, "keys")
     if list(parts) != [0, 1, 2] or len(parts[0]) != 2 * KEY_BYTES:
         raise NoMessage("keys")
@@ -67,6 +68,7 @@ def pack_words(vector: MaskedVector) -> bytes:
 
 
 def unpack_words(sender: int, content: bytes) -> MaskedVector:
+    """What `pack_words` packed."""
     if len(content) % 4:
         raise NoMessage("masked words")
     return MaskedVector(sender, np.frombuffer(content, "<u4").astype(np.uint32, copy=False))
@@ -79,6 +81,7 @@ def pack_request(request: UnmaskRequest) -> bytes:
 
 
 def unpack_request(content: bytes) -> UnmaskRequest:
+    """What `pack_request` packed."""
     states = unpack(content, "list of survivors")
     if not set(states.values()) <= {_SURVIVED, _SILENT}:
         raise NoMessage("list of survivors")

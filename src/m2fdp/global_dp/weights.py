@@ -202,7 +202,7 @@ def exposures(plans: Sequence[RoundPlan], privacy: PrivacyConfig) -> Exposures:
     scheduled = Exposures(local + rounds, local, rounds, rounds, rounds)
     said = privacy.exposures.model_dump(exclude_none=True)
     for key, count in said.items():
-        if count > (there := getattr(scheduled, key)):
+        if not count <= (there := getattr(scheduled, key)):
             problem = f"is more than the schedule has, {there}; null means all of them"
             raise InputError(f"privacy.exposures.{key}", count, problem)
     result = replace(scheduled, **said)

@@ -54,7 +54,9 @@ def own_values(
 
     Args:
         metrics: what `own_metrics` returns.
-        labels, scores, losses: int64 (R,), (R, C) and (R,).
+        labels: int64 (R,).
+        scores: (R, C).
+        losses: (R,).
 
     Raises:
         InputError: a function fails, or returns something else than one finite number.

@@ -50,6 +50,7 @@ class OneByOne:
 
 
 def own_factor(factor: ClipFactor) -> OneByOne:
+    """A user's own clip factor, which is given one norm at a time."""
     return factor if isinstance(factor, OneByOne) else OneByOne(factor)
 
 
@@ -142,6 +143,7 @@ class OwnKeepingRule(OwnRule):
 
 
 def own_rule(rule: LocalRule) -> OwnRule:
+    """A user's own local rule, which is guarded."""
     if isinstance(rule, OwnRule):
         return rule
     kind = OwnKeepingRule if hasattr(rule, "report") else OwnRule

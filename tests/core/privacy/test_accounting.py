@@ -214,7 +214,7 @@ def test_same_curve_as_dp_accounting(shifts, weights, stays, count):
         theirs = from_mixture_gaussian_mechanism(
             1.0, law, chances, value_discretization_interval=spacing
         ).self_compose(count)
-    except ValueError:  # it lost the bounds of a root to rounding
+    except (ValueError, TypeError):  # it lost the bounds of a root to rounding, or the root
         reject()
     for delta in (1e-2, 1e-5):
         expected = theirs.get_epsilon_for_delta(delta)

@@ -122,7 +122,8 @@ def stepped(
     next ones overwrite.
 
     Args:
-        ranges, before: see `Learners` and `Drawn`.
+        ranges: learners by head layer, as `Learners` has them.
+        before: learners before those of a part, by head layer.
         starts: models that learners start from by head layer, and models that pull them.
         at_once: whether a step may see several learners. An unknown rule sees one, so that it
             carries nothing from one to another.

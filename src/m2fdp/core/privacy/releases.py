@@ -71,8 +71,8 @@ class AlikeRounds:
     """So many rounds of one plan, as an observer of a position is shown them.
 
     Attributes:
-        laws: of the releases of one round.
-        deviation: of the noise that the observer can't subtract.
+        laws: those of the releases of one round.
+        deviation: that of the noise that the observer can't subtract.
         joins_unseen: whether the laws hold the chance that the device joins at all.
     """
 
@@ -170,7 +170,7 @@ class Release:
     Attributes:
         kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
         observer, sees: who sees what, in words.
-        deviation: of the noise that the observer can't subtract, in the unit of the position's
+        deviation: that of the noise that the observer can't subtract, in the unit of the position's
             laws; 0 for messages in clear.
         assumption: what the line rests on.
         elsewhere: position and deviation in the second and the further networks of the run.
