@@ -23,7 +23,7 @@ class RowMap:
     """How rows become inputs of a model, and its scores answers.
 
     Attributes:
-        schema: of the table that the model was trained on.
+        schema: that of the table that the model was trained on.
         scale: `dataset.scale` of its run.
     """
 
