@@ -1,8 +1,8 @@
 """What rooms beside the core bring to it. The core names no room: it asks here.
 
-A room is a folder with a module `room`. `ROOM` in it lists the room's parts, and
-`m2fdp/__init__.py` lists the rooms. A part is told as `package.module:NAME` and imported when it is
-first needed, so a list of names costs no import.
+A room is a folder with a module `room`, which imports `Room` alone. `ROOM` in it lists the parts.
+`m2fdp/__init__.py` lists the rooms; one of your own is listed by `list_rooms`. A part is told as
+`package.module:NAME` and imported when it is first needed, so a list of names costs no import.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -117,7 +117,7 @@ class Catalogue(MutableMapping[str, T], Generic[T]):
 
 
 def list_rooms(*packages: str) -> None:
-    """Say which rooms there are, by the packages of their modules `room`."""
+    """Add rooms, by the packages of their modules `room`, before anything is asked of any room."""
     _LISTED.extend(package for package in packages if package not in _LISTED)
     rooms.cache_clear()
 

@@ -241,7 +241,8 @@ class ModelLines:
             coalition = self.line(COALITION, self.beside(noise.mean_but_coalition))
             who = f"{colluding + 1} devices of the same server, together"
             lines_of[COALITION] = replace(coalition, observer=who)
-        in_order = (lines_of.get(kind) for kind in _IN_ORDER.split())
+        # What a room brings stands last.
+        in_order = (lines_of.get(kind) for kind in dict.fromkeys([*_IN_ORDER.split(), *lines_of]))
         return [*(line for line in in_order if line is not None), *self.caught()]
 
     def of(self, reading: Reading) -> Release | None:

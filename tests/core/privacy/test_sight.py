@@ -1,5 +1,7 @@
 """The table of observers: what it says of messages, and the page that is made from it."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -91,3 +93,41 @@ def test_every_kind_of_observer_can_be_distrusted():
     assert {*get_args(names)} | NEVER_BY_NAME == rows().keys(), (
         "put a new kind into ThreatConfig.distrusted, or here"
     )
+
+
+OF_A_CONTRACTOR = {
+    "room.py": """
+from m2fdp.core.rooms import Room
+ROOM = Room(observers={"contractor": "contractor.kind:CONTRACTOR"})
+""",
+    "kind.py": """
+from m2fdp.core.privacy.sight import NOBODY, NOTHING, TO_SERVERS, Kind
+CONTRACTOR = Kind("a contractor of untrusted servers", TO_SERVERS, NOTHING, NOBODY)
+""",
+    "watched.py": """
+from dataclasses import replace
+from m2fdp.extend import M2FDP, Algorithm
+
+def plan(given):
+    return replace(M2FDP.plan(given), distrusts=frozenset({"contractor"}))
+
+WATCHED = Algorithm("watched", "Watched", "method", plan)
+""",
+}
+ASKED = """
+import m2fdp
+from m2fdp.core.rooms import list_rooms
+list_rooms("contractor")
+config = m2fdp.load_config({"algorithm": "contractor.watched:WATCHED"})
+m2fdp.Experiment.from_config(config).calibrate()
+"""
+
+
+def test_a_distrusted_observer_that_nobody_counts_is_refused(tmp_path):
+    """Its row alone would be a promise that says nothing of it."""
+    (tmp_path / "contractor").mkdir()
+    for name, text in OF_A_CONTRACTOR.items():
+        (tmp_path / "contractor" / name).write_text(text)
+    asked = [sys.executable, "-c", ASKED]
+    ended = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "threat.distrusted = 'contractor': is distrusted, and no line" in ended.stderr

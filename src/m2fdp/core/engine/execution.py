@@ -118,15 +118,13 @@ def stepped(
     at_once: bool,
     step: Callable[[range, Tensor, Tensor | None], None],
 ) -> Iterator[tuple[int, range, Tensor]]:
-    """The learners after some steps, in order: head layer, learners, their models (n, M), which the
-    next ones overwrite.
+    """Stepped learners in order: head layer, learners, models (n, M), which the next overwrite.
 
     Args:
         ranges: learners by head layer, as `Learners` has them.
         before: learners before those of a part, by head layer.
         starts: models that learners start from by head layer, and models that pull them.
-        at_once: whether a step may see several learners. An unknown rule sees one, so that it
-            carries nothing from one to another.
+        at_once: whether a step may see several learners; an unknown rule could mix them.
         step: a function of a tile, its models (n, M), stepped in place, and models that pull them.
     """
     results, group = means.results, means.backend.group

@@ -136,10 +136,10 @@ class Seams:
             aggregator.receive(sums, layer, where, models)
 
     def complete(self, step: int, layer: int, sums: Tensor) -> None:
-        """Make the models of a layer's servers from sums (N_l, M), in place."""
+        """Make the models of a layer's servers from sums (N_l, M), in place; here it is done."""
 
     def send(self, step: int, top: int, layer: int, messages: Tensor) -> None:
-        """Messages (N_l, M) of a layer's nodes leave them on their way to layer `top`."""
+        """Messages (N_l, M) of a layer's nodes leave them for layer `top`; only rooms act here."""
 
     @classmethod
     def slots_in_use(cls, simulation: Simulation, state: State, workers: Workers) -> Named:

@@ -78,7 +78,7 @@ def subsampled(sampling_rate: float, shift: float = 1.0) -> ShiftLaw:
 
 
 def scaled(composition: Composition, factor: float) -> Composition:
-    """The composition with all shifts times a factor."""
+    """The composition with every shift times a factor."""
     return tuple((law.scaled(factor), count) for law, count in composition)
 
 
@@ -93,9 +93,9 @@ def epsilon(composition: Composition, delta: float, adjacency: Adjacency = "add_
 
     Args:
         composition: laws over the noise standard deviation, each with its number of releases.
-        delta: a chance in (0, 1). Below 1e-10 sampling is not credited.
-        adjacency: what neighbours differ by. For `replace_one` every law must be `subsampled`: the
-            two records then move the mean in opposite directions.
+        delta: number in (0, 1). Below 1e-10 sampling is not credited.
+        adjacency: what neighbours are. For `replace_one` every law must be `subsampled`: the two
+            records then move the mean in opposite directions.
     """
     releases = tuple((law, count) for law, count in composition if count and law.largest > 0)
     if not releases:

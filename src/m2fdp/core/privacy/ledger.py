@@ -25,7 +25,13 @@ from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.positions import Position, position_name
 from m2fdp.core.privacy.premises import Premises
 from m2fdp.core.privacy.releases import AlikeRounds, Past, Release, in_clear
-from m2fdp.core.privacy.sight import distrusted_kinds, observers, possible_kinds, rows
+from m2fdp.core.privacy.sight import (
+    distrusted_kinds,
+    kinds_of_rooms,
+    observers,
+    possible_kinds,
+    rows,
+)
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import Network
@@ -180,6 +186,9 @@ def build_ledger(premises: Premises, noise: Sequence[np.ndarray], units: np.ndar
         problem = "are nobody in this network, so that there is nothing to verify; present are "
         problem += ", ".join(sorted(ledger.kinds & observers().keys()))
         raise InputError("threat.distrusted", named, problem)
+    if silent := sorted(kinds_of_rooms() & set(threat.distrusted) - ledger.kinds):
+        problem = "is distrusted, and no line says what it learns; its room brings one (Room.lines)"
+        raise InputError("threat.distrusted", silent[0], problem)
     return ledger
 
 

@@ -170,8 +170,8 @@ class Release:
     Attributes:
         kind: the name under which `threat` distrusts the observer; `trusted_servers` never is.
         observer, sees: who sees what, in words.
-        deviation: that of the noise that the observer can't subtract, in the unit of the position's
-            laws; 0 for messages in clear.
+        deviation: that of the noise that the observer can't subtract, in the unit of the laws; 0
+            in clear. An account with releases of its own (`Account.by_laws`) does not read it.
         assumption: what the line rests on.
         elsewhere: position and deviation in the second and the further networks of the run.
         account: how the rounds are counted.

@@ -1,10 +1,10 @@
 """Who reads what: one table, a row a kind of observer.
 
 Four things define an observer: the messages on a record's path that it reads, its broadcasts,
-whose noise it knows, and whether it is told who takes part. The one rule of
-`m2fdp.core.privacy.releases` says the rest. The ledger asks by position (`readings`), attacks by
-node and moment. A new kind is a row of `KINDS`, or one that a room brings, its name among the
-`kinds` of `readings`, and a value of `ThreatConfig.distrusted` if a user may name it.
+whose noise it knows, and whether it is told who takes part. `m2fdp.core.privacy.releases` says the
+rest. The ledger asks by position (`readings`), attacks by node and moment. A new kind is a row of
+`KINDS` and a name among the `kinds` of `readings`. A room's is a row of `Room.observers`, and lines
+by `Room.lines`: who is distrusted and has none is refused. `ThreatConfig` lists whom users name.
 """
 
 from collections.abc import Callable, Collection
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from m2fdp.core.config import ThreatConfig
 from m2fdp.core.privacy.premises import Position, Premises
 from m2fdp.core.rooms import Catalogue
+from m2fdp.core.rooms import rooms as rooms_of_all
 from m2fdp.core.topology.network import Network, SecureSums
 
 Form = Literal["alone", "sum", "words"]
@@ -97,8 +98,8 @@ class Kind:
         stood_for_by: kinds with lines that hold for it where it has none.
         bound_with: a kind that it is a case of: who distrusts that one distrusts it.
         counted: whether rooms' own lines count it, and no reading.
-        line: if it serves by turns, a function from `Premises`, its position, its `Reading` as if
-            it never served, and the mechanism's function from a reading to a line, to its line.
+        line: function that makes the line of devices that serve by turns. It takes `Premises`, the
+            position, a `Reading` as if they never served, and a function from that to a line.
     """
 
     words: str
@@ -201,6 +202,13 @@ def distrusted_kinds(threat: ThreatConfig, network: Network) -> frozenset[str]:
 def _kinds_by_turns() -> frozenset[str]:
     """The kinds of devices that serve as their server, where these are devices by turns."""
     return frozenset(kind for kind, row in rows().items() if row.line is not None)
+
+
+@cache
+def kinds_of_rooms() -> frozenset[str]:
+    """The kinds that rooms bring and that nobody but their rooms gives lines, in every run."""
+    brought = {kind for room in rooms_of_all() for kind in room.observers} - _kinds_by_turns()
+    return frozenset(kind for kind in brought if not rows()[kind].counted)
 
 
 def lines_of(kind: str, present: Collection[str]) -> list[str]:

@@ -73,9 +73,14 @@ def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if texts[3:] else "")
 
 
-def draw_clients(by_client: pd.DataFrame) -> Drawing | tuple[()]:
-    """What the model is worth at each client; nothing where nobody says whose records are."""
-    return () if by_client.empty else Drawing.of(draw_by_client, by_client)
+def tell_clients(
+    experiment: Experiment, state_dict: dict[str, Tensor]
+) -> tuple[pd.DataFrame, Drawing | tuple[()]]:
+    """What the model is worth at each client, printed, too, and as a figure; nothing where nobody
+    says whose records are."""
+    by_client = experiment.by_client(state_dict)
+    print_by_client(by_client)
+    return by_client, () if by_client.empty else Drawing.of(draw_by_client, by_client)
 
 
 def check_rounds(
@@ -189,8 +194,7 @@ def create_pipeline() -> Pipeline:
         [
             node(check_model, model, "checked_model"),
             node(Experiment.confusion_matrix, predicting, counted, "count_confusions"),
-            node(Experiment.by_client, predicting, "metrics_by_client", "tell_clients"),
-            node(draw_clients, "metrics_by_client", "metrics_by_client_figure"),
+            node(tell_clients, predicting, ["metrics_by_client", "metrics_by_client_figure"]),
             node(check_rounds, rounds, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),
@@ -198,6 +202,5 @@ def create_pipeline() -> Pipeline:
             node(fill_card, card, "card"),
             node(write_card, ["card", "params:figures"], "privacy_card"),
             node(print_result, "run_summary", None),
-            node(print_by_client, "metrics_by_client", None),
         ]
     )

@@ -28,8 +28,8 @@ class Clipping:
         divide_by: the size that divides the clipped sum: the `drawn` minibatch's (J eq. 6), or the
             `expected` one, which is public and the same for neighbours.
         record_norm, batch_norm: of each record's gradient; of the minibatch gradient.
-        update_norm: the norm of a device's update between two synchronisations, over eta.
-        model_norm: the norm of a device's whole model, before it is sent.
+        update_norm: that of a device's update between two synchronisations, in units of eta.
+        model_norm: that of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
     """
 
@@ -82,8 +82,8 @@ class Noise:
             at a round's end, float64 (N_l,) for layer l = 0…L.
         broadcasts: added by servers to broadcasts after local aggregations, (N_l,), l = 0…L-1.
         local_messages: `messages` that travel for a local aggregation; None = the same.
-        unit: what all deviations are in: the step size eta, or the model's own.
-        clients: the noise of devices that noise what they send of a model; None = nobody does.
+        unit: what deviations are counted in: the step size eta, or the model's own.
+        clients: that of devices that noise what they send of a model; None = nobody does.
     """
 
     steps: np.ndarray
@@ -103,7 +103,7 @@ class Noise:
             "messages": self.messages,
             "broadcasts": self.broadcasts,
             "local_messages": self.local_messages or (),
-            # A field of 0.20 that digests of checkpoints still tell.
+            # Version 0.20 had one more noise. Digests of checkpoints keep its place.
             "": (np.array([]),),
             "clients": (clients.gradients, clients.activations) if clients else (),
         }
@@ -158,7 +158,7 @@ class Mechanism(Protocol):
     """A way to make training private. Who derives from it says what differs from the defaults.
 
     Attributes:
-        name: its name in configurations.
+        name: what configurations call it.
         noises_every_step: whether noise enters at every local step. Devices below a head then step
             together, and two runs never drift apart.
     """

@@ -2,8 +2,8 @@
 
 A device below an untrusted parent noises its own steps. A trusted server that noises its messages
 steps together with all devices below it, as one learner: it averages their clipped gradients, adds
-noise, and steps. Since all that leaves a head follows from its noised steps, everybody's v is the
-head's step. A message's noise is not there at every step, so that it is credited to nobody.
+noise, and steps. All that leaves a head follows from its noised steps. So everybody's v (see
+`releases`) is the head's step. Noise of messages is not there at every step, and counts for nobody.
 """
 
 from collections.abc import Sequence
