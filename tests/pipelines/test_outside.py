@@ -14,7 +14,6 @@ from tests.finished import REPOSITORY, RUNS, SEED, SMALL, all_runs, only_run, re
 
 from m2fdp.reporting.outside import CLEAR, DIAGNOSTICS
 
-
 # Files only where records name their clients.
 OF_TABLES = {"metrics_by_client", "metrics_by_client_figure"}
 
