@@ -25,7 +25,6 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, Schema, TensorSpec
-from mlflow.types.schema import AnyType
 from torch import Tensor
 
 from m2fdp import serving
@@ -34,7 +33,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.models.checks import Shape
 from m2fdp.pipelines.datasets import FolderDataset
-from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, check_alias
+from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, AnyType, check_alias
 from m2fdp.pipelines.tracking import connect
 from m2fdp.sources.rows import LABEL, RowMap
 
