@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -22,6 +23,7 @@ from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.given.loading import parse_block
 from m2fdp.nets import SPLIT_MODELS
+from m2fdp.sources.rows import RowMap
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.transfer import TransferModel, build_transfer_model
 
@@ -35,23 +37,30 @@ class Served:
     model: Model
     weights: Tensor
     shape: Shape
+    rows: RowMap | None = None
 
-    def predict(self, data: Any, params: Mapping[str, Any] | None = None) -> np.ndarray:
-        """Scores, float32 (n, classes), of which the largest is the label's.
+    def predict(
+        self, data: Any, params: Mapping[str, Any] | None = None
+    ) -> np.ndarray | pd.DataFrame:
+        """Scores, float32 (n, classes), of which the largest is the label's. Of a table's rows the
+        class's name, and a column a class with its chance.
 
         FedGKT has a model for each client: theirs are in the mean.
 
         Args:
             data: inputs as the model was trained on, in [0, 1] where they are images: (n, C, H, W),
-                or anything that becomes that, such as a table with a column a number.
+                or anything that becomes that, such as a table with a column a number. Of a model
+                of tables rows with the columns of its schema.
             params: none are known.
         """
-        inputs = torch.from_numpy(np.array(data, dtype=np.float32).reshape(-1, *self.shape))
+        made = data if self.rows is None else self.rows.inputs(pd.DataFrame(data))
+        inputs = torch.from_numpy(np.array(made, dtype=np.float32).reshape(-1, *self.shape))
         # Of its records in a row each is scored by the next client.
         clients = self.model.n_clients if isinstance(self.model, TransferModel) else 1
         with torch.inference_mode():
             scores = self.model.scores(self.weights, inputs.repeat_interleave(clients, dim=0))
-        return scores.unflatten(0, (len(inputs), clients)).mean(1).numpy()
+        mean: np.ndarray = scores.unflatten(0, (len(inputs), clients)).mean(1).numpy()
+        return mean if self.rows is None else self.rows.answers(mean)
 
 
 def write_model(
@@ -60,21 +69,27 @@ def write_model(
     shape: Shape,
     n_classes: int,
     state_dict: Mapping[str, Tensor],
+    rows: RowMap | None = None,
 ) -> None:
     """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there."""
     about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
+    about |= {"rows": rows.content} if rows is not None else {}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=2), encoding="utf-8")
     weights = {name: tensor.detach().cpu().clone() for name, tensor in state_dict.items()}
     torch.save(weights, folder / WEIGHTS)
 
 
 def _load_pyfunc(path: str) -> Served:
-    """The model of a folder; the name is MLflow's.
+    """The model of a folder; the name is MLflow's."""
+    return read_model(Path(path))
+
+
+def read_model(folder: Path) -> Served:
+    """The model of a folder.
 
     Raises:
         ValueError: the weights are those of another model than the folder describes.
     """
-    folder = Path(path)
     about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     config = parse_block(ModelConfig, about["model"], "model")
     channels, height, width = about["shape"]
@@ -85,7 +100,8 @@ def _load_pyfunc(path: str) -> Served:
     for name in expected.keys() | state.keys():
         if name not in state or name not in expected or state[name].shape != expected[name].shape:
             raise ValueError(f"{folder}: {name} does not fit the model that is described")
-    return Served(model, torch.cat([state[name].flatten() for name in expected]), shape)
+    rows = RowMap.read(about["rows"]) if "rows" in about else None
+    return Served(model, torch.cat([state[name].flatten() for name in expected]), shape, rows)
 
 
 def _model_of(config: ModelConfig, shape: Shape, n_classes: int, names: Iterable[str]) -> Model:

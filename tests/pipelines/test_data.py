@@ -75,7 +75,7 @@ def test_every_environment_is_valid_and_says_which_files_it_misses(project, data
 
 
 def test_reading_a_large_data_set_says_so_while_it_lasts(monkeypatch, caplog):
-    def read(config):
+    def read(config, seed):
         while not caplog.messages:
             pass
         return "dataset"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES, quantity
+from m2fdp.core.rooms import Catalogue
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,6 +93,8 @@ EVALUATED = (ACCURACY, LOSS, ENERGY, DELAY, EPSILON)
 # Columns of a run beside other runs, in this order.
 COMPARED = (ACCURACY, LOSS, EPSILON_NOMINAL, EPSILON_VERIFIED, ENERGY, DELAY)
 OF_CORE = {*EVALUATED, *COMPARED, SCORE, WALL, ROUNDS}
+# Those of rooms, which a configuration names as they are called.
+METRICS: Catalogue[Metric] = Catalogue("metrics", {})
 # Metrics of the users' own that this process has loaded, by their names in tables.
 OWN: dict[str, Metric] = {}
 

@@ -28,7 +28,9 @@ class Room(NamedTuple):
     observers: Mapping[str, str] = {}
     # {name: function (block `model`, shape of inputs, number of classes) -> `Model`}.
     models: Mapping[str, str] = {}
-    # {name: function (block `dataset`, folder to unpack in) -> `Dataset`}.
+    # {name: a `Metric` that needs no code of a user's}.
+    metrics: Mapping[str, str] = {}
+    # {name: function (block `dataset`, folder to unpack in, seed) -> `Dataset`}.
     datasets: Mapping[str, str] = {}
     # {key that names a user's own code: function that makes of it what the core takes}.
     own: Mapping[str, str] = {}

@@ -37,7 +37,7 @@ from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.run import refuse_records
-from m2fdp.given.edges import read_edges
+from m2fdp.given.edges import edges_of
 from m2fdp.given.loading import parse_config
 from m2fdp.given.retired import less_retired
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
@@ -211,7 +211,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
     recomputed = _recompute(config, facts)
     edges = None
     if config.topology.edges is not None:
-        edges = [list(edge) for edge in read_edges(Path(config.topology.edges))]
+        edges = [list(edge) for edge in edges_of(config.topology.edges)]
     content: dict[str, Any] = {
         "configuration": config.model_dump(mode="json"),
         "edges": edges,

@@ -13,9 +13,16 @@ from m2fdp.core.topology.tree import Tree
 from m2fdp.given.yaml_files import read_yaml
 
 
-def read_tree(file: str | Path) -> Tree:
-    """The tree of the edges in a file; see `read_edges` and `tree_from_edges`."""
-    return tree_from_edges(read_edges(file))
+def read_tree(edges: str | list[list[str]]) -> Tree:
+    """The tree of the edges in a file, or of the edges; see `edges_of` and `tree_from_edges`."""
+    return tree_from_edges(edges_of(edges))
+
+
+def edges_of(edges: str | list[list[str]]) -> list[tuple[str, str]]:
+    """(parent, child) pairs that a configuration gives, or that stand in the file it names."""
+    if isinstance(edges, list):
+        return [(parent, child) for parent, child in edges]
+    return read_edges(edges)
 
 
 def read_edges(file: str | Path) -> list[tuple[str, str]]:

@@ -32,7 +32,8 @@ def checked(dataset: Dataset) -> Dataset:
         raise refuse("is no name; valid: a text")
     check_records(dataset, refuse, least=0)
     images, labels, n_classes = dataset.images, dataset.labels, dataset.n_classes
-    check_images(images, "images", refuse)
+    least = -1 if dataset.clients is not None or dataset.known_scale else 0
+    check_images(images, "images", refuse, least)
     check_labels("labels", labels, images, refuse)
     low, high = labels.min(), labels.max()
     if not is_whole(n_classes) or low < 0 or high >= n_classes:
@@ -42,7 +43,7 @@ def checked(dataset: Dataset) -> Dataset:
         problem = ", so that every answer is right" if n_classes == 1 else ""
         valid = f"valid: 2 to {MOST_CLASSES:,} classes"
         raise refuse(f"has n_classes = {n_classes}{problem}; {valid}")
-    images, labels = plain(images, labels)
+    images, labels = plain(images, labels, least)
     if images is dataset.images and labels is dataset.labels:
         return dataset
     return replace(dataset, images=images, labels=labels)
@@ -71,16 +72,18 @@ def is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def plain(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def plain(
+    images: np.ndarray, labels: np.ndarray, least: float = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Checked images as (N, H, W, C), uint8 or float32, and labels as int64."""
     kind = np.uint8 if images.dtype == np.uint8 else np.float32
     images = (images if images.ndim == 4 else images[..., None]).astype(kind, copy=False)
-    if kind is np.float32 and (images.min() < 0 or images.max() > 1):
-        images = images.clip(0, 1)
+    if kind is np.float32 and (images.min() < least or images.max() > 1):
+        images = images.clip(least, 1)
     return images, labels.astype(np.int64, copy=False)
 
 
-def check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
+def check_images(x: np.ndarray, called: str, refuse: Refuse, least: float = 0) -> None:
     """Refuse arrays that are no images."""
     if x.ndim not in (3, 4) or 0 in x.shape:
         raise refuse(f"{called} has shape {x.shape}; valid: NxHxW or NxHxWxC, none of them 0")
@@ -92,7 +95,7 @@ def check_images(x: np.ndarray, called: str, refuse: Refuse) -> None:
     low, high = x.min(), x.max()
     if np.isnan(low):
         raise refuse(f"{called} has pixels that are nan, no number; valid: floats in [0, 1]")
-    if x.dtype.kind == "f" and not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
+    if x.dtype.kind == "f" and not (low >= least - _ROUNDING and high <= 1 + _ROUNDING):
         valid = "valid: floats in [0, 1], scaled by a constant, or uint8"
         raise refuse(f"{called} ranges from {low:.9g} to {high:.9g}; {valid}")
 

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from m2fdp.core.config import Config
-from m2fdp.core.errors import InputError
+from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import EPSILON_NAMES
-from m2fdp.core.metrics import KEY, OF_CORE, OWN, Metric, names_of
+from m2fdp.core.metrics import KEY, METRICS, OF_CORE, OWN, Metric, names_of
+from m2fdp.core.own_code import is_own
 from m2fdp.given.own_code import guarded, keywords_of, load
 
 _LOSSES = "losses"  # the argument of that name
@@ -30,7 +31,10 @@ def own_metrics(names: Sequence[str]) -> dict[str, Metric]:
     taken = {*names_of(OF_CORE), *labels, *_COLUMNS, *Config.model_fields}
     found: dict[str, Metric] = {}
     for name in names:
-        metric = load(KEY, name, Metric)
+        if not is_own(name) and name not in METRICS:
+            valid = f"valid are {among(name, [*METRICS, 'package.module:NAME'])}"
+            raise InputError(KEY, name, f"is unknown; {valid}")
+        metric = load(KEY, name, Metric) if is_own(name) else METRICS[name]
         if metric.value is None:
             raise InputError(KEY, name, "has no function of labels and scores (Metric.value)")
         called = {metric.name, metric.label}

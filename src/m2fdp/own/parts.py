@@ -40,7 +40,9 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     """The user's own code in a run, which has a promise to keep; nothing where it has none."""
     if not plan.private:
         return ()
-    named = [(KEY, name, "metric", _SHOWN_ONLY, True) for name in config.training.metrics]
+    named = [
+        (KEY, name, "metric", _SHOWN_ONLY, True) for name in config.training.metrics if is_own(name)
+    ]
     for key, part, trusted, enforced in _NAMED:
         name = attrgetter(key)(config)
         if name is not None and is_own(name):

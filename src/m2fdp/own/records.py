@@ -25,7 +25,7 @@ def takes_block(key: str, function: Callable[..., Any]) -> bool:
     return arguments != 0 if key == "dataset.name" else arguments == 5
 
 
-def make_own(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def make_own(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """The data set that the user's function `dataset.name` returns, under that name.
 
     The function takes nothing, or the block `dataset`. It may return images NxHxW as well.

@@ -24,7 +24,7 @@ from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
-from mlflow.types import Schema, TensorSpec
+from mlflow.types import ColSpec, Schema, TensorSpec
 from torch import Tensor
 
 from m2fdp import serving
@@ -33,8 +33,9 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.models.checks import Shape
 from m2fdp.pipelines.datasets import FolderDataset
-from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, check_alias
+from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, AnyType, check_alias
 from m2fdp.pipelines.tracking import connect
+from m2fdp.sources.rows import LABEL, RowMap
 
 NAME = "model"  # runs:/<run id>/model
 _LIBRARIES = ("m2fdp", "numpy", "torch", "mlflow")
@@ -52,6 +53,7 @@ class ServableModel:
     n_classes: int
     state_dict: Mapping[str, Tensor]
     metadata: Mapping[str, Any]  # plain values: what privacy it was bought with
+    rows: RowMap | None = None  # of a model of tables
 
 
 class ServableModelDataset(FolderDataset):
@@ -112,21 +114,28 @@ def _write(folder: Path, servable: ServableModel) -> None:
     shape, n_classes, real = servable.shape, servable.n_classes, np.dtype("float32")
     data = folder / "data"
     data.mkdir()
-    serving.write_model(data, servable.config, shape, n_classes, servable.state_dict)
+    of_model = servable.config, shape, n_classes, servable.state_dict
+    serving.write_model(data, *of_model, servable.rows)
     inputs = Schema([TensorSpec(real, (-1, *shape))])
     outputs = Schema([TensorSpec(real, (-1, n_classes))])
+    # An input of one value all over: nobody's record.
+    example: Any = np.full((1, *shape), 0.5, dtype=real).tolist()
+    served, kind = {"inputs": example}, {"type": "ndarray"}
+    if servable.rows is not None:
+        inputs, outputs = _of_rows(servable.rows)
+        row = servable.rows.example()
+        example = {"columns": list(row), "data": [list(row.values())]}
+        served, kind = {"dataframe_split": example}, {"type": "dataframe", "pandas_orient": "split"}
     model = Model(
         signature=ModelSignature(inputs, outputs),
         saved_input_example_info=dict(
-            artifact_path=_EXAMPLE, serving_input_path=_SERVED_EXAMPLE, type="ndarray"
+            artifact_path=_EXAMPLE, serving_input_path=_SERVED_EXAMPLE, **kind
         ),
         metadata=dict(servable.metadata),
     )
     environment = {"conda_env": "conda.yaml", "python_env": "python_env.yaml"}
     mlflow.pyfunc.add_to_model(model, serving.__name__, data="data", **environment)
     model.save(str(folder / "MLmodel"))
-    # An input of one value all over: nobody's record.
-    example = np.full((1, *shape), 0.5, dtype=real).tolist()
     # What must be installed to load the model, in the three forms that MLflow knows. Builds of one
     # version for other processors are the same to others.
     pinned = [f"{library}=={version(library).partition('+')[0]}" for library in _LIBRARIES]
@@ -136,13 +145,45 @@ def _write(folder: Path, servable: ServableModel) -> None:
     conda = {"name": "mlflow-env", "channels": ["conda-forge"], "dependencies": packages}
     texts = {
         _EXAMPLE: json.dumps(example),
-        _SERVED_EXAMPLE: json.dumps({"inputs": example}),
+        _SERVED_EXAMPLE: json.dumps(served),
         "requirements.txt": "\n".join([*pinned, ""]),
         "python_env.yaml": yaml.safe_dump(pip, sort_keys=False),
         "conda.yaml": yaml.safe_dump(conda, sort_keys=False),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+
+
+def _of_rows(rows: RowMap) -> tuple[Schema, Schema]:
+    """MLflow's schemas of a table's rows, and of the answers."""
+    # Of any kind: MLflow would not take a whole number for a column of numbers, nor 1 for "1".
+    inputs = [ColSpec(AnyType(), name, required=needed) for name, needed in rows.needed.items()]
+    chances = [ColSpec("double", name) for name in rows.schema.classes]
+    return Schema(inputs), Schema([ColSpec("string", LABEL), *chances])
+
+
+def load(project: Path, run: str) -> serving.Served:
+    """The model of a run, by the name of its cell or by MLflow's id.
+
+    Raises:
+        InputError: there is none, or it is not of tables.
+    """
+    folder = project / "data" / "06_models" / run / "mlflow_model"
+    if not (folder / "MLmodel").is_file():
+        from kedro.framework.startup import bootstrap_project  # sets up logs
+
+        bootstrap_project(project)
+        connect(project)
+        client = MlflowClient()
+        outputs = _run(client, run).outputs.model_outputs
+        if not outputs:
+            raise InputError("RUN", run, "has left no model; name one that has trained")
+        model = client.get_logged_model(outputs[0].model_id)
+        folder = Path(mlflow.artifacts.download_artifacts(model.model_uri))
+    served = serving.read_model(folder / "data")
+    if served.rows is None:
+        raise InputError("RUN", run, "is of no table; valid: a run with dataset.name=table")
+    return served
 
 
 CELL = "single"  # whose latest run is promoted, unless another is named

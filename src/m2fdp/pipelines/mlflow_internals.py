@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from mlflow.store.db.db_types import DATABASE_ENGINES
 from mlflow.telemetry import set_telemetry_client as set_telemetry_client
+from mlflow.types.schema import AnyType as AnyType
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
 from mlflow.utils.validation import MAX_METRICS_PER_BATCH as MAX_METRICS_PER_BATCH

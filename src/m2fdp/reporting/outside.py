@@ -39,8 +39,12 @@ CLEAR = (
         ("metric accuracy", "metric loss", "metric tiers/eta"),
     ),
     Clear(
-        "the same of the trained model, label by label",
-        ("confusion_matrix", "confusion_matrix_figure"),
+        "the same of the trained model, label by label, and client by client where records name "
+        "theirs",
+        (
+            *("confusion_matrix", "confusion_matrix_figure"),
+            *("metrics_by_client", "metrics_by_client_figure"),
+        ),
     ),
     Clear(
         "accuracy, the digest of the split and the seed",

@@ -20,7 +20,7 @@ _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _OTHERS = {b"PAR1": "Parquet", b"\x89HDF": "HDF5", b"\x93NUM": "a single array, .npy"}
 
 
-def read_npz(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def read_npz(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """The data set of the file `dataset.root`, a `.npz` with `x_train, y_train, x_test, y_test`.
 
     Images are NxHxW or NxHxWxC, uint8 or floats in [0, 1]; labels are integers from 0.

@@ -13,7 +13,7 @@ from m2fdp.core.data.sources import N_CLASSES
 _DIGITS = "sklearn/datasets/data/digits.csv.gz"
 
 
-def digits(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def digits(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """scikit-learn's 8x8 digits, 17 grey levels; every fifth record is a test record."""
     table = _read_digits()
     is_test = np.arange(len(table)) % 5 == 4

@@ -3,7 +3,7 @@
 from m2fdp.core.rooms import Room
 
 ROOM = Room(
-    blocks={"dataset": "m2fdp.sources.config:SyntheticKeys"},
+    blocks={"dataset": "m2fdp.sources.config:SourceKeys"},
     datasets={
         "digits": "m2fdp.sources.digits:digits",
         **dict.fromkeys(
@@ -12,5 +12,16 @@ ROOM = Room(
         ),
         "npz": "m2fdp.sources.arrays:read_npz",
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
+        "table": "m2fdp.sources.table:read_table",
     },
+    metrics={
+        "balanced_accuracy": "m2fdp.sources.metrics:BALANCED",
+        "auc": "m2fdp.sources.metrics:AUC",
+        "average_precision": "m2fdp.sources.metrics:AVERAGE_PRECISION",
+        "f1": "m2fdp.sources.metrics:F1",
+        "log_loss": "m2fdp.sources.metrics:LOG_LOSS",
+        "brier": "m2fdp.sources.metrics:BRIER",
+    },
+    given={"clients": "m2fdp.sources.table:holders"},
+    warned=("m2fdp.sources.run:notes",),
 )

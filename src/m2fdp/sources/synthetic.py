@@ -27,7 +27,7 @@ _AT_A_TIME = 2_000
 _CLASSES = 10
 
 
-def make_synthetic(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def make_synthetic(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """As many training records as configured and a sixth as many test records, always the same.
 
     Labels are drawn evenly and independently.

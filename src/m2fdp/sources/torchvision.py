@@ -112,7 +112,7 @@ def _source(name: str, datasets: ModuleType) -> _Source:
     return _Source(loader, tuple(unpacked), tuple(archives))
 
 
-def read_torchvision(config: DatasetConfig, unpack_root: Path) -> Dataset:
+def read_torchvision(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
     """The data set of torchvision's that the configuration names.
 
     Raises:

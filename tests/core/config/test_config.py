@@ -62,7 +62,7 @@ def with_key(dotted, value):
         ("control.initial_local_steps", 41, "must not pass max_local_steps"),
         ("control", {"alpha_1": 0, "alpha_2": 0, "alpha_3": 0}, "must be positive"),
         ("dataset.name", "imagenet", "'digits', .* or package.module:function"),
-        ("partition.scheme", "even", "'table' or package.module:function"),
+        ("partition.scheme", "even", "'column' or package.module:function"),
         ("topology", {"weights": "even"}, "'samples'"),
         ("seed", True, "must be a number"),
         ("training.rounds", True, "must be a number"),

@@ -23,12 +23,13 @@ from m2fdp.core.blocks import (
 )
 
 _DOWNLOADED = ("fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100")
-DATASETS = ("digits", *_DOWNLOADED, "npz", "synthetic")
-SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table")
+DATASETS = ("digits", *_DOWNLOADED, "npz", "table", "synthetic")
+SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table", "column")
 _FILES = f"dataset.name: {' or '.join(_DOWNLOADED)}"
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
 # Who reads the factor of the papers' noise.
 _PAPERS_NOISE = "privacy.calibration: paper | control.gap: papers | the pipeline bound"
+_A_METRIC = "package.module:NAME, a Metric of your own, or a name such as auc"
 _MOST_STEPS = 10_000_000  # every step of a run is planned before the first
 PIXELS: Final = "pixels"  # the map that leaves images as they are
 
@@ -40,10 +41,10 @@ class DatasetConfig(Extensible):
     file = "data"
 
     name: Annotated[str, *one_of(*DATASETS)] = "digits"
-    """digits is embedded, npz a file of arrays, synthetic random images whose class is what
-    generates them; package.module:function makes a data set of your own."""
-    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz", no_release=True)
-    """The folder of torchvision's layout; for npz the file itself."""
+    """digits is embedded, npz a file of arrays, table one of rows, synthetic random images
+    whose class is what generates them; package.module:function makes a data set of your own."""
+    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz or table", no_release=True)
+    """The folder of torchvision's layout; for npz and table the file itself."""
     download: bool = key(False, read_by=_FILES, no_release=True)
     """Whether missing files may be fetched over the network."""
     scale: Literal["pixels", "unit_norm"] = key(
@@ -67,6 +68,7 @@ def _with_texts(value: Any) -> Any:
     return {str(name): row for name, row in value.items()} if isinstance(value, dict) else value
 
 
+_Pair = Annotated[list[Name], Field(min_length=2, max_length=2)]
 Row = Annotated[list[NonNegative], BeforeValidator(_row)]
 
 
@@ -77,7 +79,8 @@ class PartitionConfig(Block):
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = "labels_per_device"
     """By the classes that a device holds (labels_per_device, dirichlet), with skewed sizes
-    (quantity), at random (iid), as a table says, or by a package.module:function of your own."""
+    (quantity), at random (iid), as a table of counts says, by the client that each record names
+    (column), or by a package.module:function of your own."""
     labels_per_device: Count = key(3, read_by="partition.scheme: labels_per_device")
     """Classes a device holds (labels_per_device); 3 means all where there are fewer."""
     alpha: Positive = key(0.5, read_by="partition.scheme: dirichlet or quantity")
@@ -166,8 +169,8 @@ class TopologyConfig(Extensible):
     fanouts: Annotated[list[Count], FromText, Field(min_length=1)] | None = [10, 5]
     """Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers with 5 devices
     each. With `edges` they must agree, or be null."""
-    edges: Name | None = None
-    """Or a file of edges: CSV with parent,child, or a YAML list of pairs."""
+    edges: Name | Annotated[list[_Pair], Field(min_length=1)] | None = None
+    """Or a file of edges: CSV with parent,child, or a YAML list of pairs; or the pairs."""
     weights: Literal["uniform", "samples"] = key("uniform", since="0.2.0")
     """rho, the weight of a node at its parent: the same for all siblings (uniform), or by the
     number of training records below it (samples)."""
@@ -241,11 +244,12 @@ class TrainingConfig(Extensible):
     evaluate_every: Count = key(1, no_release=True)
     """Rounds between two evaluations."""
     metrics: Annotated[
-        list[Annotated[str, spelled(r"[\w.]+:\w+", "package.module:NAME, a Metric of your own")]],
+        list[Annotated[str, spelled(r"[\w.]+:\w+|[a-z]\w*", _A_METRIC)]],
         FromText,
     ] = key([], since="0.21.0", no_release=True)
-    """Metrics of your own, as `package.module:NAME`, that every evaluation takes beside accuracy
-    and loss (docs/metrics.md)."""
+    """What every evaluation takes beside accuracy and loss: balanced_accuracy, auc,
+    average_precision, f1, log_loss, brier, or package.module:NAME for one of your own
+    (docs/metrics.md)."""
     evaluate_on: Literal["test", "validation"] = key("test", no_release=True)
     """The records that the model is evaluated on; validation needs
     `partition.validation_fraction`."""

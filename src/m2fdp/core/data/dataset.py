@@ -18,6 +18,8 @@ class Dataset:
         labels: (N,), int64, in 0…n_classes-1.
         n_train: how many of the N are training records.
         known_scale: whether floats are known to have been scaled by constants.
+        doubt: what epsilon rests on until then, as a sentence; empty = on the scale of floats.
+        clients: (N,), the name of the device that each record is of; None where nobody says.
     """
 
     name: str
@@ -26,6 +28,8 @@ class Dataset:
     n_train: int
     n_classes: int
     known_scale: bool = False
+    doubt: str = ""
+    clients: np.ndarray | None = None
 
     @property
     def scaled_by_constants(self) -> bool:

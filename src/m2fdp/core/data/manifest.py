@@ -44,7 +44,9 @@ def make_manifest(
     # What devices hold out of their own is dealt with all else.
     dealt = np.arange(n_train) if by_devices else np.flatnonzero(~held_out[:n_train])
     holder = np.full(len(labels), CLOUD, dtype=np.int64)
-    holder[dealt] = partition(labels[dealt], dataset.n_classes, config, edges, seed, names)
+    clients = None if dataset.clients is None else dataset.clients[dealt]
+    of_data = labels[dealt], dataset.n_classes
+    holder[dealt] = partition(*of_data, config, edges, seed, names, clients)
     place = np.where(holder >= 0, 0, -1)  # in SPLITS; -1 = left out
     place[held_out if not by_devices else held_out & (holder >= 0)] = 1
     place[n_train:] = 2

@@ -76,12 +76,14 @@ def partition(
     edges: np.ndarray,
     seed: int,
     names: Names | None = None,
+    clients: np.ndarray | None = None,
 ) -> np.ndarray:
     """The device that holds each record, int64 (n,); -1 for one left out by `samples_per_device`.
 
     Args:
         labels: (n,), the labels of the training records, in 0…n_classes-1.
         edges: (n_devices,), the edge server above each device.
+        clients: (n,), the name of the device that each record is of, for the scheme `column`.
 
     Raises:
         InputError: a device would hold nothing, or not as many classes as asked for, or own code
@@ -92,8 +94,11 @@ def partition(
         valid = f"at most one device a training record, here {len(labels)}"
         remedy = "use fewer devices or a larger data set"
         raise InputError("topology", f"{len(edges)} devices", f"{valid}; {remedy}")
-    deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
-    device = deal(labels, n_classes, config, edges, seed, names)
+    if config.scheme == "column":
+        device: np.ndarray = GIVEN["clients"](clients, names)
+    else:
+        deal = OWN["partition.scheme"] if is_own(config.scheme) else _by_affinity
+        device = deal(labels, n_classes, config, edges, seed, names)
     if config.samples_per_device is not None:
         position = stratified_position(device, labels, generator(seed, "partition-cap"))
         device[position >= config.samples_per_device] = -1

@@ -178,10 +178,11 @@ class Assembly(Parts):
         lines += [part.assumption for part in self.calibration.own_parts if not part.enforced]
         if not (config.dataset.confirmed or self.dataset.scaled_by_constants):
             name = config.dataset.name
-            lines.append(
+            scale = (
                 f"constants known beforehand have scaled the floats of dataset.name={name}, and "
                 "not what the records hold (dataset.confirmed=true says so)"
             )
+            lines.append(self.dataset.doubt or scale)
         if self.begins_too_long:
             shortest = min(self.step_sizes)
             length = float(self.model.initial_vector().norm())

@@ -69,7 +69,7 @@ class Parts:
         if self.given_dataset is not None:
             given: Dataset = GIVEN["dataset"](self.given_dataset)
             return given
-        return load_dataset(self.config.dataset)
+        return load_dataset(self.config.dataset, seed=self.config.seed)
 
     @cached_property
     def inputs(self) -> Dataset:

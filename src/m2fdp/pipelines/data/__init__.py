@@ -27,7 +27,7 @@ def load(config: Config) -> Dataset:
     """The configured data set."""
     reading = f"reading and checking {config.dataset.name}"
     with telling(logger.info, partial(so_far, reading)):
-        return load_dataset(config.dataset)
+        return load_dataset(config.dataset, seed=config.seed)
 
 
 def split(config: Config, plan: Plan, dataset: Dataset) -> pd.DataFrame:

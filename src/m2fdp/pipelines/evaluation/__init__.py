@@ -23,6 +23,7 @@ from m2fdp.core.metrics import ACCURACY, EPSILON, EVALUATED, SCORE, names_of, of
 from m2fdp.experiment import Experiment
 from m2fdp.pipelines.datasets import node
 from m2fdp.reporting import figures
+from m2fdp.reporting.by_client import draw_by_client, print_by_client
 from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
@@ -70,6 +71,16 @@ def check_model(
 def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     texts = [f"{name} {shape}" for name, shape in shapes.items()]
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if texts[3:] else "")
+
+
+def tell_clients(
+    experiment: Experiment, state_dict: dict[str, Tensor]
+) -> tuple[pd.DataFrame, Drawing | tuple[()]]:
+    """What the model is worth at each client, printed, too, and as a figure; nothing where nobody
+    says whose records are."""
+    by_client = experiment.by_client(state_dict)
+    print_by_client(by_client)
+    return by_client, () if by_client.empty else Drawing.of(draw_by_client, by_client)
 
 
 def check_rounds(
@@ -183,6 +194,7 @@ def create_pipeline() -> Pipeline:
         [
             node(check_model, model, "checked_model"),
             node(Experiment.confusion_matrix, predicting, counted, "count_confusions"),
+            node(tell_clients, predicting, ["metrics_by_client", "metrics_by_client_figure"]),
             node(check_rounds, rounds, "checked_rounds"),
             node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
             node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),

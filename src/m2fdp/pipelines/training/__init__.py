@@ -34,6 +34,7 @@ from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.recording import Outbox
 from m2fdp.processes.sites import sites_of
 from m2fdp.progress import progress_bar
+from m2fdp.sources.rows import RowMap
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0
@@ -169,7 +170,11 @@ def package_model(
         "input": "pixels in [0, 1]" if config.features.map == PIXELS else config.features.map,
     }
     n_classes = experiment.dataset.n_classes
-    return ServableModel(config.model, experiment.input_shape, n_classes, state_dict, metadata)
+    rows = RowMap.of(experiment.dataset, config.dataset.scale)
+    if rows is not None:
+        metadata["input"] = "rows of a table"
+    shape = experiment.input_shape
+    return ServableModel(config.model, shape, n_classes, state_dict, metadata, rows)
 
 
 def _reached(folder: Path, experiment: Experiment) -> Checkpoint:

@@ -1,0 +1,68 @@
+"""The command `m2fdp`: a tree of real nodes, and `data`, by which a table gets in."""
+
+from pathlib import Path
+
+import click
+import pandas as pd
+
+from m2fdp.core.files import replacing
+from m2fdp.deployment.commands import main
+from m2fdp.given.own_code import root
+
+
+@main.group()
+def data() -> None:
+    """Data of your own."""
+
+
+@data.command()
+@click.argument("file")
+@click.option("--label", required=True, metavar="COLUMN", help="The column to be learnt.")
+@click.option("--client", metavar="COLUMN", help="The column whose values are the devices.")
+@click.option(
+    "--group",
+    "groups",
+    metavar="COLUMN",
+    multiple=True,
+    help="A column of servers above the devices. Given again, of the tier above.",
+)
+@click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
+def describe(
+    file: str, label: str, client: str | None, groups: tuple[str, ...], env: str | None
+) -> None:
+    """Read a table, say what is in it, and write an environment to run on it."""
+    from m2fdp.reporting.described import print_columns, save_labels
+    from m2fdp.sources.describe import describe as look_at
+    from m2fdp.sources.environment import write_environment
+
+    described = look_at(file, label, client, groups)
+    name, project = env or Path(file).stem, root()
+    written = write_environment(project / "conf" / name, file, described, project)
+    print_columns(described)
+    written.append(save_labels(described, project / "conf" / name))
+    for path in written:
+        click.echo(f"wrote {path.relative_to(project)}")
+    click.echo(f"Confirm what {written[1].relative_to(project)} says, then: kedro run --env={name}")
+
+
+@main.command()
+@click.argument("run")
+@click.argument("file")
+@click.option("-o", "out", type=click.Path(path_type=Path), help="A CSV file for the answers.")
+def predict(run: str, file: str, out: Path | None) -> None:
+    """Have the model of RUN label the rows of FILE, a table.
+
+    RUN is a cell, such as `single`, or the id of a run in MLflow.
+    """
+    from m2fdp.pipelines.logged_models import load
+    from m2fdp.sources.frames import read_parts
+
+    model = load(root(), run)
+    answers = pd.concat([pd.DataFrame(model.predict(part)) for part in read_parts("FILE", file)])
+    text = answers.to_csv(index=False, float_format="%.6g")
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        with replacing(out) as path:
+            path.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {out}: {len(answers):,} rows")

@@ -1,0 +1,229 @@
+"""What a table looks like, and the schema that its rows suggest, for a person to confirm."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from m2fdp.core.errors import InputError, among
+from m2fdp.core.formatting import counted, some_of
+from m2fdp.sources.encoding import numbers, texts
+from m2fdp.sources.frames import read_parts
+from m2fdp.sources.schema import MOST_CATEGORIES, nice_range
+
+# So few whole numbers are kinds of something rather than amounts.
+_FEW = 10
+_MOST_KINDS = 50  # values of a column of texts that are categories still
+_LONG = 25  # letters of a value, on average: a text
+_TEXT_INPUTS = 1024
+_MOST_CLASSES = 100
+_CONFIRM = "  # read off the file"
+_DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+SCHEMA, EDGES = "schema.yml", "edges.csv"
+
+
+@dataclass(frozen=True)
+class Described:
+    """A column of a table.
+
+    Attributes:
+        name: its name.
+        kind: what it is taken for.
+        read: what the schema says of it, in short.
+        empty: how many cells are empty.
+        distinct: how many values differ.
+        entry: what stands in the schema; None = ignored.
+    """
+
+    name: str
+    kind: str
+    read: str
+    empty: int
+    distinct: int
+    entry: dict[str, Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """A table, and the schema that it suggests.
+
+    Attributes:
+        frame: all rows.
+        columns: what each column is taken for.
+        schema: the schema's text, with comments.
+        edges: parent and child of the tree that clients and groups make; none without clients.
+        counts: records by client (index) and class (columns); one row without clients.
+    """
+
+    frame: pd.DataFrame
+    columns: tuple[Described, ...]
+    schema: str
+    edges: tuple[tuple[str, str], ...]
+    counts: pd.DataFrame
+
+
+def describe(
+    file: str, label: str, client: str | None = None, groups: tuple[str, ...] = ()
+) -> Description:
+    """Read a table and propose its schema.
+
+    Args:
+        label: the column to be learnt.
+        client: the column whose values are devices.
+        groups: columns whose values are servers above them, the lowest first.
+
+    Raises:
+        InputError: no such file or column, or one that can't be what it is to be.
+    """
+    frame = pd.concat(list(read_parts("FILE", file)))
+    named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
+    for option, name in named:
+        if name is not None and name not in frame:
+            raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
+    roles = {name: option.removeprefix("--") for option, name in named if name is not None}
+    classes = _classes(frame[label], label)
+    columns = tuple(
+        _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
+        for name in frame.columns
+    )
+    if not any(column.entry for column in columns):
+        raise InputError("FILE", file, f"has no column but {some_of(list(roles))} to learn from")
+    devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
+    if devices.isna().any():
+        row = int(devices.isna().to_numpy().argmax())
+        raise InputError("--client", client, f"is empty in row {row + 1}; valid: a name in each")
+    counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
+    edges = tuple(_edges(frame, client, groups)) if client else ()
+    return Description(
+        frame, columns, _schema_text(file, label, classes, client, groups, columns), edges, counts
+    )
+
+
+def _role(column: pd.Series, name: str, role: str) -> Described:
+    distinct, empty = texts(column).nunique(), int(column.isna().sum())
+    return Described(name, role, counted(distinct, "value"), empty, distinct, None)
+
+
+def _classes(column: pd.Series, label: str) -> list[str]:
+    values = texts(column)
+    if values.isna().any():
+        row = int(values.isna().to_numpy().argmax())
+        raise InputError("--label", label, f"is empty in row {row + 1}; remove such rows")
+    classes = sorted(values.unique(), key=_in_order)
+    if not 2 <= len(classes) <= _MOST_CLASSES:
+        problem = f"has {counted(len(classes), 'distinct value')}"
+        raise InputError("--label", label, f"{problem}; valid: 2 to {_MOST_CLASSES} classes")
+    return classes
+
+
+def _in_order(text: str) -> tuple[bool, float, str]:
+    try:
+        return False, float(text), text
+    except ValueError:
+        return True, 0.0, text
+
+
+def _column(column: pd.Series, name: str) -> Described:
+    """What a column is taken for, by its cells."""
+    spelled, empty = texts(column), int(column.isna().sum())
+    known = spelled.dropna()
+    distinct = int(known.nunique())
+
+    def described(kind: str, read: str, entry: dict[str, Any] | None) -> Described:
+        if entry is not None and empty:
+            entry |= {"missing": []}
+        return Described(name, kind, read, empty, distinct, entry)
+
+    if distinct < 2:
+        return described("constant", "ignored: it says nothing", None)
+    if known.str.fullmatch(_DATE).mean() > 0.9 or pd.api.types.is_datetime64_any_dtype(column):
+        return described("date", "ignored: make a number of it, such as days or an age", None)
+    values = numbers(column)[column.notna()]
+    is_number = values.notna().mean()
+    if is_number > 0.9:
+        listed = sorted(set(known[values.isna()]))
+        finite = values[np.isfinite(values)]
+        whole = bool((finite % 1 == 0).all())
+        if whole and distinct == len(column) and finite.is_monotonic_increasing:
+            return described("row number", "ignored: it is one for each row", None)
+        if whole and distinct <= _FEW and not listed:
+            kinds = sorted(known.unique(), key=_in_order)
+            return described("categories", some_of(kinds), {"categories": kinds})
+        low, high = nice_range(float(finite.min()), float(finite.max()))
+        entry: dict[str, Any] = {"range": [low, high]}
+        if listed:
+            entry["missing"] = listed[:_FEW]
+        return described("numbers", f"{low:g} to {high:g}", entry)
+    if distinct <= _MOST_KINDS:
+        kinds = sorted(known.unique(), key=_in_order)
+        return described("categories", some_of(kinds), {"categories": kinds})
+    if known.str.len().mean() >= _LONG:
+        return described("text", f"hashed to {_TEXT_INPUTS} inputs", {"text": _TEXT_INPUTS})
+    if distinct == len(known):
+        return described("names", "ignored: each row has its own", None)
+    if distinct <= MOST_CATEGORIES // 2:
+        kinds = sorted(known.unique(), key=_in_order)
+        return described("categories", some_of(kinds), {"categories": kinds})
+    many = f"ignored: {distinct:,} values; group them, or `text: {_TEXT_INPUTS}` hashes them"
+    return described("many names", many, None)
+
+
+def _edges(frame: pd.DataFrame, client: str, groups: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Parent and child, from the cloud down."""
+    columns = [texts(frame[name]) for name in (client, *groups)]
+    above = [*columns[1:], pd.Series("cloud", index=frame.index)]
+    for level in reversed(range(len(columns))):
+        pairs = pd.DataFrame({"parent": above[level], "child": columns[level]}).drop_duplicates()
+        if pairs["parent"].isna().any():
+            raise InputError("--group", groups[level], "is empty in a row; valid: a name in each")
+        twice = pairs[pairs["child"].duplicated(keep=False)].sort_values("child")
+        if len(twice):
+            child, parents = twice["child"].iloc[0], twice["parent"].iloc[:2].tolist()
+            problem = f"{child} is below {parents[0]} and {parents[1]}; valid: one of them"
+            raise InputError("--group", groups[level], problem)
+        for row in pairs.sort_values(["parent", "child"]).itertuples():
+            yield str(row.parent), str(row.child)
+
+
+def _schema_text(
+    file: str,
+    label: str,
+    classes: list[str],
+    client: str | None,
+    groups: tuple[str, ...],
+    columns: tuple[Described, ...],
+) -> str:
+    """The schema as people read it: a line a column, and a mark on what the rows have suggested."""
+    doubt = {"confirmed": False}
+    lines = [
+        f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows,",
+        "# not this file: what was read off the rows may tell of them. Confirm each entry from",
+        "# public knowledge and remove its `confirmed: false`; until then runs are conditional.",
+        f"label: {_inline({'column': label, 'classes': classes} | doubt)}{_CONFIRM}",
+    ]
+    if client:
+        lines.append(f"client: {_inline(client)}")
+    if groups:
+        lines.append(f"groups: {_inline([{'column': group} for group in groups])}")
+    roles = {label, client, *groups}
+    ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
+    if ignored:
+        lines.append(f"ignore: {_inline(ignored)}")
+    lines.append("columns:")
+    lines += [
+        f"  {_inline(column.name)}: {_inline(column.entry | doubt)}{_CONFIRM}"
+        for column in columns
+        if column.entry is not None
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _inline(value: Any) -> str:
+    text: str = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
+    )
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,238 @@
+"""Rows of a table as inputs of a model, by its schema alone: no row shapes what another becomes.
+
+    a number x in [low, high]   2 (x - low) / (high - low) - 1, and one input for "unknown"
+    one of k categories         k + 1 inputs, of which one is 1; the last is every other value
+    a text                      words and letters, hashed to a fixed number of inputs
+    always                      an input that is one, in the place of a bias
+
+Means, deviations and vocabularies of the rows never come in: they would be a release.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.core.formatting import counted, some_of
+from m2fdp.sources.schema import Column, Schema, text_of
+
+# Kinds of faults, and what would be valid. Of the last two nobody is refused.
+NO_NUMBER = "is no number"
+EMPTY = "is empty"
+INFINITE = "is not finite"
+NO_CLASS = "is in no class"
+NO_NAME = "names nobody"
+OUTSIDE = "is outside the range"
+OTHER = "is in no category"
+_VALID = {
+    NO_NUMBER: "a number, or a value that `missing` lists",
+    EMPTY: "a value; `missing: []` in the schema lets cells be empty",
+    INFINITE: "a finite number",
+    NO_CLASS: "a value that `classes` lists",
+    NO_NAME: "a name in each row",
+    OUTSIDE: "a number in the range; on_violation: clamp puts others on its border",
+}
+_SAID = {OUTSIDE: "were put on the border of", OTHER: "count as other in"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with some cells of a column.
+
+    Attributes:
+        column: its name.
+        kind: one of the kinds above.
+        rows: how many rows.
+        first: number of the first of them, from 0.
+        value: what stands there.
+    """
+
+    column: str
+    kind: str
+    rows: int
+    first: int
+    value: str
+
+    def sentence(self, where: str) -> str:
+        """The fault in one line.
+
+        Args:
+            where: the first row's place in the file, in words.
+        """
+        cell = f"{self.value!r} " if self.kind != EMPTY else ""
+        return (
+            f"{self.column}: {cell}{self.kind}, {where}, in all {counted(self.rows, 'row')}; "
+            f"valid: {_VALID[self.kind]}"
+        )
+
+    @property
+    def note(self) -> str:
+        """What became of the cells, where nobody is refused."""
+        return f"{counted(self.rows, 'row')} {_SAID[self.kind]} the column {self.column}"
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Some rows as a model takes them.
+
+    Attributes:
+        inputs: float32 (n, D).
+        labels: int64 (n,); -1 where a row has no class.
+        clients: (n,), the devices' names; None without a column of them.
+        groups: (n, tiers), the names of the servers above, the lowest first.
+        split: (n,), what the column `split` says; None without one.
+        faults: all faults, one for each column and kind.
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    clients: np.ndarray | None
+    groups: np.ndarray
+    split: np.ndarray | None
+    faults: tuple[Fault, ...]
+
+
+def encode(frame: pd.DataFrame, schema: Schema, labelled: bool = True) -> Encoded:
+    """The rows of a table by its schema; `lacking` has found nothing.
+
+    Args:
+        labelled: whether the rows have labels, clients and groups, or are for a model to label.
+    """
+    faults: list[Fault] = []
+
+    def note(column: str, kind: str, wrong: np.ndarray) -> None:
+        if wrong.any():
+            first = int(wrong.argmax())
+            value = str(frame[column].iloc[first])
+            faults.append(
+                Fault(column, kind, int(wrong.sum()), int(frame.index[first]), value[:40])
+            )
+
+    inputs = np.zeros((len(frame), len(schema.inputs)), dtype=np.float32)
+    inputs[:, -1] = 1
+    start = 0
+    for name, column in schema.columns.items():
+        end = start + column.n_inputs
+        _fill(inputs[:, start:end], frame[name], column, note, name)
+        start = end
+    if not labelled:
+        return Encoded(
+            inputs, np.full(len(frame), -1), None, np.empty((len(frame), 0)), None, tuple(faults)
+        )
+    labels = _labels(frame[schema.label.column], schema)
+    note(schema.label.column, NO_CLASS, labels < 0)
+
+    def names(column: str) -> np.ndarray:
+        note(column, NO_NAME, frame[column].isna().to_numpy())
+        return texts(frame[column]).to_numpy(dtype=object)
+
+    groups = [names(group.column) for group in schema.groups]
+    stacked = np.stack(groups, axis=1) if groups else np.empty((len(frame), 0), dtype=object)
+    clients = names(schema.client) if schema.client else None
+    split = names(schema.split) if schema.split else None
+    return Encoded(inputs, labels, clients, stacked, split, tuple(faults))
+
+
+def texts(column: pd.Series) -> pd.Series:
+    """Cells as schemas name values; empty ones stay empty."""
+    known = column.dropna()
+    # Few values repeat many times: each is spelled once.
+    spelled = {value: text_of(value) for value in known.unique()}
+    return column.astype(object).map(spelled, na_action="ignore")
+
+
+def numbers(column: pd.Series) -> pd.Series:
+    """Cells as float64, NaN where none is; a comma may stand for the decimal point."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype(np.float64)
+    spelled = column.astype("string").str.strip()
+    spelled = spelled.str.replace(r"^([-+]?[0-9]+),([0-9]+)$", r"\1.\2", regex=True)
+    return pd.to_numeric(spelled, errors="coerce").astype(np.float64)
+
+
+def lacking(columns: Iterable[str], schema: Schema, labelled: bool = True) -> str | None:
+    """What a table with these columns lacks of a schema or has beyond it, in words."""
+    there = [str(name).strip() for name in columns]
+    needed = [*schema.columns, *(schema.roles if labelled else ())]
+    absent = [name for name in needed if name not in there and name not in schema.ignore]
+    if absent:
+        return f"lacks the column {absent[0]} of the schema; it has {some_of(there)}"
+    more = [name for name in there if name not in schema.columns and name not in schema.roles]
+    if more and labelled:
+        return f"has the column {more[0]}, which the schema does not name; add it, or to `ignore`"
+    return None
+
+
+def added(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Faults of several parts of a table, those of one column and kind as one."""
+    found: dict[tuple[str, str], Fault] = {}
+    for fault in faults:
+        place = fault.column, fault.kind
+        before = found.get(place)
+        rows = fault.rows + (before.rows if before else 0)
+        first = before or fault
+        found[place] = Fault(*place, rows, first.first, first.value)
+    return tuple(found.values())
+
+
+def refused(faults: Iterable[Fault], schema: Schema) -> list[Fault]:
+    """Those for which nothing is trained."""
+    clamps = schema.on_violation == "clamp"
+    return [f for f in faults if not (f.kind == OTHER or (f.kind == OUTSIDE and clamps))]
+
+
+def _labels(column: pd.Series, schema: Schema) -> np.ndarray:
+    number = {
+        value: place
+        for place, values in enumerate(schema.label.values.values())
+        for value in values
+    }
+    return texts(column).map(number).fillna(-1).to_numpy(dtype=np.int64)
+
+
+def _fill(
+    into: np.ndarray,
+    cells: pd.Series,
+    column: Column,
+    note: Callable[[str, str, np.ndarray], None],
+    name: str,
+) -> None:
+    """Write the inputs (n, column.n_inputs) that some cells become."""
+    spelled = texts(cells)
+    listed = spelled.isin(column.missing or []).to_numpy()
+    unknown = cells.isna().to_numpy() | listed
+    if column.missing is None:
+        note(name, EMPTY, unknown)
+    if column.text is not None:
+        into[:] = _hashed(spelled.where(~unknown, "").astype(str).tolist(), column.text)
+    elif column.range is not None:
+        low, high = column.range
+        values = numbers(cells).to_numpy()
+        is_number = ~np.isnan(values)
+        note(name, NO_NUMBER, ~is_number & ~unknown)
+        note(name, INFINITE, np.isinf(values))
+        known = is_number & ~unknown & np.isfinite(values)
+        note(name, OUTSIDE, known & ((values < low) | (values > high)))
+        scaled = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
+        into[:, 0] = np.where(known, scaled, 0)
+        if column.missing is not None:
+            into[:, 1] = ~known
+    else:
+        place = {value: number for number, value in enumerate(column.categories or ())}
+        other = len(place)
+        places = spelled.map(place).fillna(other).to_numpy(dtype=np.int64, copy=True)
+        places[unknown] = other
+        note(name, OTHER, (places == other) & ~unknown)
+        into[np.arange(len(places)), places] = 1
+
+
+def _hashed(rows: list[str], n_inputs: int) -> np.ndarray:
+    """Words and letters of texts by a fixed hash, of length one: (n, n_inputs)."""
+    from sklearn.feature_extraction.text import HashingVectorizer  # takes a second
+
+    half = n_inputs // 2
+    words = HashingVectorizer(n_features=half, ngram_range=(1, 2))
+    letters = HashingVectorizer(n_features=n_inputs - half, analyzer="char_wb", ngram_range=(3, 5))
+    both = [each.transform(rows).toarray() for each in (words, letters)]
+    return np.concatenate(both, axis=1) / np.sqrt(2)

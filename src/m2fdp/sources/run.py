@@ -1,0 +1,104 @@
+"""A run on a DataFrame, and what to know of a run on a table."""
+
+from collections.abc import Mapping
+from math import nan
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from m2fdp.core.engine.training import evaluate
+from m2fdp.core.errors import InputError
+from m2fdp.core.experiment.assembly import Assembly
+from m2fdp.core.experiment.experiment import PlainExperiment
+from m2fdp.core.experiment.parts import records_of
+from m2fdp.given.loading import load_config, parse_block
+from m2fdp.sources.schema import Schema, read_schema
+from m2fdp.sources.table import Table, table_of
+
+
+class Tabled(PlainExperiment):
+    """A run whose records may come from a table."""
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        schema: Schema | Mapping[str, Any] | str | Path,
+        *sources: str | Path | Mapping[str, Any],
+        **overrides: Any,
+    ) -> Self:
+        """The experiment of a configuration on the rows of a DataFrame.
+
+        Where the schema has a client column, its values are the devices, below the groups' servers,
+        unless the configuration says otherwise.
+
+        Args:
+            frame: a DataFrame of pandas, or anything with `to_pandas()`.
+            schema: what may stand in it, docs/own-data.md: a file, or its content.
+            sources: files, folders or mappings of keys, as `load_config` takes them.
+            overrides: top-level keys, over all sources: `seed=3`.
+
+        Raises:
+            InputError: rows break the schema, or the configuration contradicts itself.
+        """
+        rows = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+        if not isinstance(rows, pd.DataFrame):
+            raise InputError("frame", type(frame).__name__, "is no DataFrame, nor has to_pandas()")
+        if isinstance(schema, str | Path):
+            schema = read_schema(str(schema))
+        elif not isinstance(schema, Schema):
+            schema = parse_block(Schema, schema, "schema")
+        given: dict[str, Any] = {"dataset.name": "table"}
+        table = table_of(rows, schema, load_config(given, *sources, **overrides).seed)
+        if table.clients is not None:
+            given |= {
+                "partition.scheme": "column",
+                "topology.edges": table.edges,
+                "topology.fanouts": None,
+                "topology.trust.ratios": None,
+            }
+            if not schema.groups:  # the default is of a tier that is not there
+                given["training.local_aggregation"] = None
+        return cls.from_config(load_config(given, *sources, **overrides), table)
+
+    def by_client(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
+        """What a model is worth on the test records of each client, worst first.
+
+        Returns:
+            A row a client: `client, records, accuracy, loss` and the run's own metrics, NaN where a
+            client's records do not suffice for one. Empty where nobody says whose records are.
+        """
+        samples, clients = self.held_out, self.dataset.clients
+        if clients is None or self.config.partition.held_out_by == "devices":
+            return pd.DataFrame()
+        rows = []
+        for client in sorted(set(clients[samples])):
+            records = records_of(self.inputs, samples[clients[samples] == client], "cpu")
+            found = evaluate(self.model, parameters_to_vector(state_dict.values()), *records)
+            row = {"client": client, "records": len(records[1])}
+            rows.append(row | {"accuracy": found.accuracy, "loss": found.loss})
+            rows[-1] |= self._own_of(state_dict, records)
+        return pd.DataFrame(rows).sort_values("accuracy", kind="stable", ignore_index=True)
+
+    def _own_of(
+        self, state_dict: Mapping[str, Tensor], records: tuple[Tensor, Tensor]
+    ) -> dict[str, float]:
+        """The run's metrics of some records by their names in tables; NaN for what can't be told
+        of so few."""
+        weights = parameters_to_vector(state_dict.values())
+        values: dict[str, float] = {}
+        for name, metric in self.metrics.items():
+            try:
+                found = evaluate(self.model, weights, *records, metrics={name: metric})
+                values |= found.own
+            except InputError:
+                values[metric.name] = nan
+        return values
+
+
+def notes(assembly: Assembly) -> list[str]:
+    """What became of cells that a schema does not foresee."""
+    return list(assembly.dataset.notes) if isinstance(assembly.dataset, Table) else []

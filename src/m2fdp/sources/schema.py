@@ -1,0 +1,201 @@
+"""What everybody may know of a table before seeing a record: its schema, a file that a user writes
+or confirms.
+
+Bounds, categories, classes and clients shape what a model is given. Were they read off the
+records, epsilon would not cover what they tell of a record. So they stand in a file, and an entry
+that `describe` has read off the records says so: `confirmed: false`.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from m2fdp.core.blocks import Block, Count, Number
+from m2fdp.core.errors import InputError
+from m2fdp.core.files import shown
+from m2fdp.given.loading import parse_block
+from m2fdp.given.yaml_files import read_block
+
+MOST_CATEGORIES = 1_000
+_WHOLE = re.compile(r"[-+]?[0-9]+\.0+")
+
+
+def text_of(value: Any) -> str:
+    """A value as schemas and tables name it: 1.0 is 1, and true is true however it is written."""
+    text = str(value).strip()
+    if _WHOLE.fullmatch(text):
+        return text.partition(".")[0]
+    return text.lower() if text.lower() in ("true", "false") else text
+
+
+Value = Annotated[str, BeforeValidator(text_of)]
+
+
+def _distinct(values: list[str]) -> list[str]:
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{value} stands there twice; valid: each once")
+    return values
+
+
+Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
+
+
+class Entry(Block):
+    """A statement about a table, and whether a person has confirmed it."""
+
+    confirmed: bool = True
+
+
+class Label(Entry):
+    """The column that models learn to tell."""
+
+    column: Value
+    classes: dict[Value, Values] | Values
+    """The values of each class by its name, or a list of values, each a class."""
+
+    @property
+    def values(self) -> dict[str, list[str]]:
+        """The values of each class, in the classes' order."""
+        if isinstance(self.classes, dict):
+            return self.classes
+        return {value: [value] for value in self.classes}
+
+    @model_validator(mode="after")
+    def _two_classes(self) -> Self:
+        values = self.values
+        if len(values) < 2 or not all(values.values()):
+            raise ValueError("valid: two classes or more, each with a value")
+        _distinct([value for of_class in values.values() for value in of_class])
+        return self
+
+
+class Column(Entry):
+    """What may stand in a column: numbers in a range, one of some categories, or a text."""
+
+    range: tuple[Annotated[float, Number], Annotated[float, Number]] | None = None
+    """The least and the greatest number. What lies outside is put on the border."""
+    categories: Values | None = None
+    """Each becomes an input, and one more stands for every other value."""
+    text: Annotated[int, Number, Field(ge=8, le=2**16)] | None = None
+    """How many inputs the words and letters of a text are hashed to."""
+    missing: Values | None = None
+    """Values that mean "unknown", besides empty cells. Without this key no cell may be empty."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        kinds = [self.range, self.categories, self.text]
+        if sum(kind is not None for kind in kinds) != 1:
+            raise ValueError("valid: one of range, categories and text")
+        if self.range is not None and not self.range[0] < self.range[1]:
+            raise ValueError("valid: a range [low, high] with low < high")
+        if self.categories is not None and not self.categories:
+            raise ValueError("valid: one category or more")
+        return self
+
+    @property
+    def n_inputs(self) -> int:
+        """How many inputs of a model the column becomes."""
+        if self.range is not None:
+            return 1 + (self.missing is not None)
+        return self.text if self.text is not None else len(self.categories or ()) + 1
+
+    def inputs(self, name: str) -> list[str]:
+        """What each of them is called."""
+        if self.range is not None:
+            return [name, f"{name} is unknown"][: self.n_inputs]
+        if self.text is not None:
+            return [f"{name} #{place}" for place in range(self.text)]
+        return [*(f"{name} = {value}" for value in self.categories or ()), f"{name} = other"]
+
+
+class Group(Entry):
+    """A column whose values are the servers of one tier."""
+
+    column: Value
+
+
+class Schema(Block):
+    """The public statement about a table."""
+
+    label: Label
+    client: Value | None = None
+    """The column whose values are the devices."""
+    groups: list[Group] = []
+    """Columns whose values are servers above the devices, the lowest tier first."""
+    split: Value | None = None
+    """The column that says train or test."""
+    test_fraction: Annotated[float, Number, Field(gt=0, lt=1)] = 0.2
+    """Without `split`, the share of each client's and class's records that is held out."""
+    ignore: list[Value] = []
+    """Columns that no model is given."""
+    min_records: Count = 2
+    """Clients with fewer records are left out."""
+    on_violation: Literal["clamp", "error"] = "clamp"
+    """Whether numbers outside their range are put on its border, or refused."""
+    columns: dict[Value, Column]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if not self.columns:
+            raise ValueError("valid: at least one column in columns")
+        for name in self.roles:
+            if name in self.columns:
+                raise ValueError(f"{name} has another part already; valid: not in columns, too")
+        return self
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """Columns that are no inputs and what each is, in words."""
+        named = {self.label.column: "label"}
+        named |= {group.column: "group" for group in self.groups}
+        named |= {self.client: "client"} if self.client else {}
+        named |= {self.split: "split"} if self.split else {}
+        return named | dict.fromkeys(self.ignore, "ignored")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes' names."""
+        return tuple(self.label.values)
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of a model's inputs; the last is one, always, which stands for a bias."""
+        of_columns = (column.inputs(name) for name, column in self.columns.items())
+        return [*(each for names in of_columns for each in names), "one"]
+
+    @property
+    def unconfirmed(self) -> list[str]:
+        """The entries that nobody has confirmed, by their keys."""
+        return [key for key, entry in self._entries() if not entry.confirmed]
+
+    def _entries(self) -> Iterator[tuple[str, Entry]]:
+        yield "label", self.label
+        yield from ((f"groups.{n}", group) for n, group in enumerate(self.groups))
+        yield from ((f"columns.{name}", column) for name, column in self.columns.items())
+
+
+def read_schema(file: str) -> Schema:
+    """The schema of a file.
+
+    Raises:
+        InputError: no such file, or what stands in it is no schema.
+    """
+    path = Path(file).expanduser()
+    if not path.is_file():
+        valid = "valid: a schema, which `m2fdp data describe TABLE` writes"
+        raise InputError("dataset.schema", file, f"no such file; {valid}")
+    return parse_block(Schema, read_block(path), shown(path))
+
+
+def nice_range(low: float, high: float) -> tuple[float, float]:
+    """Round bounds about numbers from `low` to `high`: 28 and 77 make 20 and 80."""
+    span = max(high - low, abs(high), 1e-6) or 1.0
+    step = 10.0 ** math.floor(math.log10(span))
+    bounds = math.floor(low / step) * step, math.ceil(high / step) * step
+    first, last = (float(f"{bound:.6g}") for bound in bounds)
+    return (first, last) if first < last else (first - step, last + step)

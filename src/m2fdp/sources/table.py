@@ -1,0 +1,221 @@
+"""A table as a data set: who is a client, what is tested on, what a row becomes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from m2fdp.core.config import DatasetConfig
+from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.partitioners import Names, stratified_position
+from m2fdp.core.errors import InputError, did_you_mean
+from m2fdp.core.formatting import counted, some_of
+from m2fdp.core.streams import generator
+from m2fdp.sources.encoding import Encoded, added, encode, lacking, refused
+from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
+from m2fdp.sources.schema import Schema, read_schema
+
+_TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
+_MOST_SAID = 3  # faults in one line
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Dataset):
+    """A data set that a schema has made of a table.
+
+    Attributes:
+        classes: the classes' names.
+        notes: what became of cells that the schema does not foresee, and of small clients.
+        schema: it.
+        groups: (N, tiers), the servers above each record's client, the lowest first.
+    """
+
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    schema: Schema | None = None
+    groups: np.ndarray | None = None
+
+    @property
+    def edges(self) -> list[tuple[str, str]]:
+        """The tree of clients and groups, as pairs of parent and child.
+
+        Raises:
+            InputError: a client or server has two servers above it.
+        """
+        if self.clients is None:
+            return []
+        columns = [self.clients, *(() if self.groups is None else self.groups.T)]
+        above = [*columns[1:], np.full(len(self.clients), "cloud", dtype=object)]
+        pairs: dict[str, str] = {}
+        for child, parent in zip(columns, above, strict=True):
+            for one, other in sorted(set(zip(map(str, child), map(str, parent), strict=True))):
+                if pairs.setdefault(one, other) != other:
+                    both = f"{pairs[one]} and {other}"
+                    raise InputError("groups", one, f"is below both {both}; valid: one of them")
+        return [(parent, child) for child, parent in pairs.items()]
+
+
+def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
+    """The table `dataset.root` by `dataset.schema`; see `table_of`.
+
+    Raises:
+        InputError: a file is missing or no table, or its rows break the schema.
+    """
+    file = vars(config)["schema"]  # pydantic's blocks have a method of that name
+    if file is None:
+        remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
+        raise InputError("dataset.schema", None, remedy)
+    schema, files = read_schema(file), _files(config.root)
+    parts, told = [], []
+    for split, file in files.items():
+        for frame in read_parts("dataset.root", file):
+            if problem := lacking(frame.columns, schema):
+                raise InputError("dataset.root", file, problem)
+            part = encode(frame, schema)
+            parts.append(part if split is None else replace(part, split=_all(split, part)))
+        if wrong := refused(faults := added([f for p in parts for f in p.faults]), schema):
+            lines = (fault.sentence(line_of(file, fault.first)) for fault in wrong[:_MOST_SAID])
+            more = f"; and {len(wrong) - _MOST_SAID} more" if len(wrong) > _MOST_SAID else ""
+            raise InputError("dataset.root", file, "; ".join(lines) + more)
+        told = [fault.note for fault in faults]
+    return assembled(parts, schema, seed, told, config.root)
+
+
+def table_of(frame: pd.DataFrame, schema: Schema, seed: int, name: str = "frame") -> Table:
+    """A DataFrame as a data set.
+
+    Raises:
+        InputError: rows break the schema.
+    """
+    if problem := lacking(frame.columns, schema):
+        raise InputError("frame", name, problem)
+    numbered = frame.rename(columns=lambda column: str(column).strip()).reset_index(drop=True)
+    if numbered.empty:
+        raise InputError("frame", name, "has no row")
+    encoded = encode(numbered, schema)
+    if wrong := refused(encoded.faults, schema):
+        line = "; ".join(fault.sentence(f"row {fault.first}") for fault in wrong[:_MOST_SAID])
+        raise InputError("frame", name, line)
+    return assembled([encoded], schema, seed, [fault.note for fault in encoded.faults], name)
+
+
+def assembled(
+    parts: Sequence[Encoded], schema: Schema, seed: int, told: Iterable[str], name: str
+) -> Table:
+    """The data set of a table's encoded rows, training records first."""
+    refuse = partial(InputError, "dataset.root", name)
+    inputs = np.concatenate([part.inputs for part in parts])
+    labels = np.concatenate([part.labels for part in parts])
+    groups = np.concatenate([part.groups for part in parts])
+    clients = split = None
+    if parts[0].clients is not None:
+        clients = np.concatenate([part.clients for part in parts])
+    if parts[0].split is not None:
+        split = np.concatenate([part.split for part in parts])
+    notes = list(told)
+    kept = np.ones(len(labels), dtype=bool)
+    if clients is not None:
+        sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
+        kept = sizes >= schema.min_records
+        if small := sorted(set(clients[~kept])):
+            rows = f"{counted(len(small), 'client')} with fewer than {schema.min_records} rows"
+            notes.append(f"{rows} left out: {some_of(small)}")
+    is_test = _tested(labels, clients, split, schema, seed, refuse)
+    order = np.flatnonzero(kept)[np.argsort(is_test[kept], kind="stable")]
+    n_train = int((~is_test[kept]).sum())
+    trained = set(labels[order[:n_train]].tolist())
+    if absent := [name for c, name in enumerate(schema.classes) if c not in trained]:
+        raise refuse(f"has no training record of the class {absent[0]}; valid: one of each class")
+    if clients is not None:
+        tested_only = sorted(set(clients[order[n_train:]]) - set(clients[order[:n_train]]))
+        if tested_only:
+            raise refuse(f"the client {tested_only[0]} has test records only; valid: both")
+    return Table(
+        "table",
+        inputs[order][:, None, :, None],
+        labels[order],
+        n_train,
+        len(schema.classes),
+        known_scale=not schema.unconfirmed,
+        clients=None if clients is None else clients[order].astype(str),
+        classes=schema.classes,
+        notes=tuple(notes),
+        doubt=_doubt(schema),
+        schema=schema,
+        groups=groups[order],
+    )
+
+
+def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
+    """The numbers (n,) of the devices of the names that records have.
+
+    Raises:
+        InputError: there are none, or a name is no device's.
+    """
+    refuse = partial(InputError, "partition.scheme", "column")
+    if clients is None:
+        raise refuse("the data set names no clients; valid: another scheme, or a table's `client`")
+    device = names.numbers(clients.tolist(), by_name_alone=True)
+    if (device < 0).any():
+        unknown = clients[int(np.argmax(device < 0))]
+        valid = f"valid: {some_of(names.devices)}{did_you_mean(unknown, names.devices)}"
+        raise refuse(f"{unknown} is no device of topology.edges; {valid}")
+    return device
+
+
+def _doubt(schema: Schema) -> str:
+    """What epsilon rests on until a person has confirmed all of a schema."""
+    entries = [key.removeprefix("columns.") for key in schema.unconfirmed]
+    return (
+        f"public knowledge, and no record, has given what dataset.schema says of "
+        f"{some_of(entries)} (`confirmed: false` stands there)"
+    )
+
+
+def _tested(
+    labels: np.ndarray,
+    clients: np.ndarray | None,
+    split: np.ndarray | None,
+    schema: Schema,
+    seed: int,
+    refuse: partial[InputError],
+) -> np.ndarray:
+    """Whether each row is a test record: as `split` says, or a share of each client's classes."""
+    if split is None:
+        groups = np.zeros(len(labels), dtype=np.int64)
+        if clients is not None:
+            groups = pd.factorize(clients, sort=True)[0]
+        position = stratified_position(groups, labels, generator(seed, "table-test"))
+        return position < np.round(schema.test_fraction * np.bincount(groups)[groups])
+    spelled = np.array([str(value).lower() for value in split])
+    strange = sorted(set(spelled) - {*_TRAIN, *_TEST})
+    if strange:
+        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*_TRAIN, *_TEST])}")
+    is_test = np.isin(spelled, _TEST)
+    if is_test.all() or not is_test.any():
+        raise refuse(f"its split is {spelled[0]} everywhere; valid: train and test")
+    return is_test
+
+
+def _files(root: str) -> dict[str | None, str]:
+    """The files of a table by what they are for; None = the split is in the rows, or drawn."""
+    path = Path(root).expanduser()
+    if not path.is_dir():
+        return {None: root}
+    files = {file.stem.lower(): str(file) for file in sorted(path.iterdir())}
+    found: dict[str | None, str] = {}
+    for split, names in (("train", _TRAIN), ("test", _TEST)):
+        for name in names:
+            if name in files and Path(files[name]).suffix.lower() in SUFFIXES:
+                found.setdefault(split, files[name])
+    if len(found) < 2:
+        valid = "valid: a table, or a folder with train.csv and test.csv"
+        raise InputError("dataset.root", root, f"is a folder without train.* and test.*; {valid}")
+    return found
+
+
+def _all(split: str, part: Encoded) -> np.ndarray:
+    return np.full(len(part.labels), split, dtype=object)
