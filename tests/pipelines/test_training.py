@@ -58,7 +58,7 @@ def test_one_run_leaves_everything_a_reader_needs(finished_run):
     assert "assumptions; privacy_summary.json lists them." in finished.said
     assert finished.output.count("WARNING") == 1
     assert "held_out" not in run.data.tags
-    diagnostics = "label_distribution, manifest, model_configuration, privacy_card"
+    diagnostics = "metrics_by_client_figure, model_configuration, privacy_card"
     assert diagnostics in run.data.tags["diagnostic"]
     state = torch.load(project / "data/06_models/single/model.pt", weights_only=True)
     assert {name: tuple(value.shape) for name, value in state.items()} == {"1.weight": (10, 64)}
