@@ -39,6 +39,7 @@ def test_two_commands_lead_from_a_file_to_a_run(project):
     experiment = Experiment.from_config(load_config(project / "conf" / "patients"))
     assert experiment.plan.network.tree.names[1:] == (("BE", "BS"), ("Bern", "Basel"))
     assert experiment.summary()["guarantee"] == "conditional"
+    assert "label, client, groups.0, age" in experiment.dataset.doubt
     schema = project / "conf" / "patients" / "schema.yml"
     schema.write_text(schema.read_text().replace(", confirmed: false", ""))
     confirmed = Experiment.from_config(load_config(project / "conf" / "patients"))
@@ -68,6 +69,11 @@ COLUMNS = {
         [*np.round(np.linspace(1, 9, 58), 2), "unknown", "unknown"],
         "numbers",
         {"range": [1.0, 9.0], "missing": ["unknown"]},
+    ),
+    "numbers, words and gaps": (
+        [*np.round(np.linspace(1, 9, 57), 2), "unknown", "inf", None],
+        "numbers",
+        {"range": [1.0, 9.0], "missing": ["inf", "unknown"]},
     ),
     "numbers and gaps": (
         [*np.linspace(0.5, 9, 59), None],

@@ -50,7 +50,7 @@ def test_raw_rows_get_what_the_run_says_of_them(project, monkeypatch):
     dataset, found = experiment.dataset, experiment.evaluate(trained.state_dict).predictions
     order = _places_of(experiment)
     assert answers["label"].to_numpy()[order].tolist() == [
-        dataset.classes[label] for label in found.tolist()
+        dataset.schema.classes[label] for label in found.tolist()
     ]
 
 

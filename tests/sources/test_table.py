@@ -112,14 +112,27 @@ def test_a_client_below_two_servers_is_refused():
         Experiment.from_frame(frame, CONTENT | {"groups": [{"column": "canton"}]})
 
 
-def test_a_run_is_conditional_until_all_is_confirmed():
-    keys = {"topology.trust.untrusted": [], "training.rounds": 2}
-    doubtful = CONTENT | {"client": "hospital"}
-    doubtful["columns"] = CONTENT["columns"] | {"age": {"range": [20, 100], "confirmed": False}}
-    for content, guarantee in ((CONTENT, "verified"), (doubtful, "conditional")):
-        experiment = Experiment.from_frame(rows_of(), content, keys)
-        assert experiment.summary()["guarantee"] == guarantee
-    assert "dataset.schema says of age" in experiment.warnings()[0]
+OPEN = {"confirmed": False}
+DOUBTS = {
+    "none": ({}, ""),
+    "a range": ({"columns": CONTENT["columns"] | {"age": {"range": [20, 100]} | OPEN}}, "age"),
+    "the classes": ({"label": CONTENT["label"] | OPEN}, "label"),
+    "who the clients are": ({"client": {"column": "hospital"} | OPEN}, "client"),
+    "who is above them": ({"groups": [{"column": "canton"} | OPEN]}, "groups.0"),
+}
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+@pytest.mark.parametrize(("change", "named"), DOUBTS.values(), ids=DOUBTS)
+def test_a_run_is_conditional_until_all_is_confirmed_in_the_schema(change, named, confirmed):
+    """`dataset.confirmed` is for floats whose scale nobody else states: it opens no schema."""
+    keys = {"training.rounds": 2, "dataset.confirmed": confirmed}
+    frame = rows_of(canton=np.resize(["BS", "BE"], 40))
+    content = CONTENT | ({} if "groups" in change else {"ignore": ["canton"]}) | change
+    experiment = Experiment.from_frame(frame, content, keys)
+    assert experiment.summary()["guarantee"] == ("conditional" if named else "verified")
+    told = [line for line in experiment.warnings() if "dataset.schema says of" in line]
+    assert [line.split("says of ")[1].split(" (")[0] for line in told] == [named] * bool(named)
 
 
 BAD_ROWS = {
@@ -165,6 +178,11 @@ BAD_SCHEMAS = {
         {"columns": {"age": {"range": [float("nan"), 1]}}},
         "schema.columns.age.range.0",
         "finite number",
+    ),
+    "a bound beyond float32": (
+        {"columns": {"age": {"range": [-1e308, 1e308]}}},
+        "schema.columns.age.range.0",
+        "greater than or equal to -1",
     ),
     "no column": ({"columns": {}}, "schema", "at least one column"),
     "a label that is an input": (

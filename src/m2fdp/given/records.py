@@ -32,7 +32,7 @@ def checked(dataset: Dataset) -> Dataset:
         raise refuse("is no name; valid: a text")
     check_records(dataset, refuse, least=0)
     images, labels, n_classes = dataset.images, dataset.labels, dataset.n_classes
-    least = -1 if dataset.clients is not None or dataset.known_scale else 0
+    least = -1 if dataset.known_scale else 0
     check_images(images, "images", refuse, least)
     check_labels("labels", labels, images, refuse)
     low, high = labels.min(), labels.max()

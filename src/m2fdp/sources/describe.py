@@ -1,6 +1,5 @@
 """What a table looks like, and the schema that its rows suggest, for a person to confirm."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.encoding import numbers, texts
 from m2fdp.sources.frames import read_parts
 from m2fdp.sources.schema import MOST_CATEGORIES, nice_range
+from m2fdp.sources.table import tree_of
 
 # So few whole numbers are kinds of something rather than amounts.
 _FEW = 10
@@ -92,14 +92,19 @@ def describe(
     )
     if not any(column.entry for column in columns):
         raise InputError("FILE", file, f"has no column but {some_of(list(roles))} to learn from")
+    for option, name in named[1:]:
+        if name is not None and (empty := frame[name].isna()).any():
+            row = int(empty.to_numpy().argmax())
+            raise InputError(option, name, f"is empty in row {row + 1}; valid: a name in each")
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
-    if devices.isna().any():
-        row = int(devices.isna().to_numpy().argmax())
-        raise InputError("--client", client, f"is empty in row {row + 1}; valid: a name in each")
     counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
-    edges = tuple(_edges(frame, client, groups)) if client else ()
+    edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
     return Description(
-        frame, columns, _schema_text(file, label, classes, client, groups, columns), edges, counts
+        frame,
+        columns,
+        _schema_text(file, label, classes, client, groups, columns),
+        tuple(edges),
+        counts,
     )
 
 
@@ -133,60 +138,40 @@ def _column(column: pd.Series, name: str) -> Described:
     known = spelled.dropna()
     distinct = int(known.nunique())
 
-    def described(kind: str, read: str, entry: dict[str, Any] | None) -> Described:
+    def described(kind: str, read: str, entry: dict[str, Any] | None = None) -> Described:
         if entry is not None and empty:
-            entry |= {"missing": []}
+            entry.setdefault("missing", [])
         return Described(name, kind, read, empty, distinct, entry)
 
-    if distinct < 2:
-        return described("constant", "ignored: it says nothing", None)
-    if known.str.fullmatch(_DATE).mean() > 0.9 or pd.api.types.is_datetime64_any_dtype(column):
-        return described("date", "ignored: make a number of it, such as days or an age", None)
-    values = numbers(column)[column.notna()]
-    is_number = values.notna().mean()
-    if is_number > 0.9:
-        listed = sorted(set(known[values.isna()]))
-        finite = values[np.isfinite(values)]
-        whole = bool((finite % 1 == 0).all())
-        if whole and distinct == len(column) and finite.is_monotonic_increasing:
-            return described("row number", "ignored: it is one for each row", None)
-        if whole and distinct <= _FEW and not listed:
-            kinds = sorted(known.unique(), key=_in_order)
-            return described("categories", some_of(kinds), {"categories": kinds})
-        low, high = nice_range(float(finite.min()), float(finite.max()))
-        entry: dict[str, Any] = {"range": [low, high]}
-        if listed:
-            entry["missing"] = listed[:_FEW]
-        return described("numbers", f"{low:g} to {high:g}", entry)
-    if distinct <= _MOST_KINDS:
+    def categories() -> Described:
         kinds = sorted(known.unique(), key=_in_order)
         return described("categories", some_of(kinds), {"categories": kinds})
+
+    if distinct < 2:
+        return described("constant", "ignored: it says nothing")
+    if known.str.fullmatch(_DATE).mean() > 0.9 or pd.api.types.is_datetime64_any_dtype(column):
+        return described("date", "ignored: make a number of it, such as days or an age")
+    values = numbers(column)[column.notna()].replace([np.inf, -np.inf], np.nan)
+    if values.notna().mean() > 0.9:
+        listed, told = sorted(set(known[values.isna()])), values.dropna()
+        whole = bool((told % 1 == 0).all())
+        if whole and distinct == len(column) and told.is_monotonic_increasing:
+            return described("row number", "ignored: it is one for each row")
+        if whole and distinct <= _FEW and not listed:
+            return categories()
+        low, high = nice_range(float(told.min()), float(told.max()))
+        entry = {"range": [low, high]} | ({"missing": listed[:_FEW]} if listed else {})
+        return described("numbers", f"{low:g} to {high:g}", entry)
+    if distinct <= _MOST_KINDS:
+        return categories()
     if known.str.len().mean() >= _LONG:
         return described("text", f"hashed to {_TEXT_INPUTS} inputs", {"text": _TEXT_INPUTS})
     if distinct == len(known):
-        return described("names", "ignored: each row has its own", None)
+        return described("names", "ignored: each row has its own")
     if distinct <= MOST_CATEGORIES // 2:
-        kinds = sorted(known.unique(), key=_in_order)
-        return described("categories", some_of(kinds), {"categories": kinds})
+        return categories()
     many = f"ignored: {distinct:,} values; group them, or `text: {_TEXT_INPUTS}` hashes them"
-    return described("many names", many, None)
-
-
-def _edges(frame: pd.DataFrame, client: str, groups: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Parent and child, from the cloud down."""
-    columns = [texts(frame[name]) for name in (client, *groups)]
-    above = [*columns[1:], pd.Series("cloud", index=frame.index)]
-    for level in reversed(range(len(columns))):
-        pairs = pd.DataFrame({"parent": above[level], "child": columns[level]}).drop_duplicates()
-        if pairs["parent"].isna().any():
-            raise InputError("--group", groups[level], "is empty in a row; valid: a name in each")
-        twice = pairs[pairs["child"].duplicated(keep=False)].sort_values("child")
-        if len(twice):
-            child, parents = twice["child"].iloc[0], twice["parent"].iloc[:2].tolist()
-            problem = f"{child} is below {parents[0]} and {parents[1]}; valid: one of them"
-            raise InputError("--group", groups[level], problem)
-        for row in pairs.sort_values(["parent", "child"]).itertuples():
-            yield str(row.parent), str(row.child)
+    return described("many names", many)
 
 
 def _schema_text(
@@ -203,26 +188,28 @@ def _schema_text(
         f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows,",
         "# not this file: what was read off the rows may tell of them. Confirm each entry from",
         "# public knowledge and remove its `confirmed: false`; until then runs are conditional.",
-        f"label: {_inline({'column': label, 'classes': classes} | doubt)}{_CONFIRM}",
+        f"label: {inline({'column': label, 'classes': classes} | doubt)}{_CONFIRM}",
     ]
     if client:
-        lines.append(f"client: {_inline(client)}")
+        lines.append(f"client: {inline({'column': client} | doubt)}{_CONFIRM}")
     if groups:
-        lines.append(f"groups: {_inline([{'column': group} for group in groups])}")
+        named = inline([{"column": group} | doubt for group in groups])
+        lines.append(f"groups: {named}{_CONFIRM}")
     roles = {label, client, *groups}
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
-        lines.append(f"ignore: {_inline(ignored)}")
+        lines.append(f"ignore: {inline(ignored)}")
     lines.append("columns:")
     lines += [
-        f"  {_inline(column.name)}: {_inline(column.entry | doubt)}{_CONFIRM}"
+        f"  {inline(column.name)}: {inline(column.entry | doubt)}{_CONFIRM}"
         for column in columns
         if column.entry is not None
     ]
     return "\n".join([*lines, ""])
 
 
-def _inline(value: Any) -> str:
+def inline(value: Any) -> str:
+    """A value as YAML writes it within a line."""
     text: str = yaml.safe_dump(
         value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**6
     )

@@ -1,19 +1,20 @@
 """Rows of a table as inputs of a model, by its schema alone: no row shapes what another becomes.
 
-    a number x in [low, high]   2 (x - low) / (high - low) - 1, and one input for "unknown"
-    one of k categories         k + 1 inputs, of which one is 1; the last is every other value
-    a text                      words and letters, hashed to a fixed number of inputs
-    always                      an input that is one, in the place of a bias
+A number x in [low, high] becomes 2 (x - low) / (high - low) - 1, with one more input for "unknown".
+One of k categories becomes k + 1 inputs, one of them 1; the last stands for every other value. The
+words and letters of a text are hashed to a fixed number of inputs. The last input is always one, in
+the place of a bias.
 
 Means, deviations and vocabularies of the rows never come in: they would be a release.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.schema import Column, Schema, text_of
 
@@ -33,6 +34,7 @@ _VALID = {
     NO_NAME: "a name in each row",
     OUTSIDE: "a number in the range; on_violation: clamp puts others on its border",
 }
+_MOST_SAID, _MOST_SHOWN = 3, 40  # faults in one line, letters of a cell
 _SAID = {OUTSIDE: "were put on the border of", OTHER: "count as other in"}
 
 
@@ -79,59 +81,49 @@ class Encoded:
     Attributes:
         inputs: float32 (n, D).
         labels: int64 (n,); -1 where a row has no class.
-        clients: (n,), the devices' names; None without a column of them.
-        groups: (n, tiers), the names of the servers above, the lowest first.
-        split: (n,), what the column `split` says; None without one.
+        named: by column, what the client, group and split columns say: (n,) texts.
         faults: all faults, one for each column and kind.
     """
 
     inputs: np.ndarray
     labels: np.ndarray
-    clients: np.ndarray | None
-    groups: np.ndarray
-    split: np.ndarray | None
-    faults: tuple[Fault, ...]
+    named: dict[str, np.ndarray]
+    faults: list[Fault]
 
 
-def encode(frame: pd.DataFrame, schema: Schema, labelled: bool = True) -> Encoded:
-    """The rows of a table by its schema; `lacking` has found nothing.
+def encode(frame: pd.DataFrame, schema: Schema) -> Encoded:
+    """The rows of a table by its schema; `lacking` has found nothing."""
+    inputs, faults = inputs_of(frame, schema)
+    column = schema.label.column
+    labels = _labels(frame[column], schema)
+    faults += noted(frame[column], NO_CLASS, labels < 0)
+    named = {}
+    for name, role in schema.roles.items():
+        if role in ("client", "group", "split"):
+            named[name] = texts(frame[name]).to_numpy(dtype=object)
+            faults += noted(frame[name], NO_NAME, frame[name].isna().to_numpy())
+    return Encoded(inputs, labels, named, faults)
 
-    Args:
-        labelled: whether the rows have labels, clients and groups, or are for a model to label.
-    """
-    faults: list[Fault] = []
 
-    def note(column: str, kind: str, wrong: np.ndarray) -> None:
-        if wrong.any():
-            first = int(wrong.argmax())
-            value = str(frame[column].iloc[first])
-            faults.append(
-                Fault(column, kind, int(wrong.sum()), int(frame.index[first]), value[:40])
-            )
-
-    inputs = np.zeros((len(frame), len(schema.inputs)), dtype=np.float32)
+def inputs_of(frame: pd.DataFrame, schema: Schema) -> tuple[np.ndarray, list[Fault]]:
+    """A model's inputs, float32 (n, D), and what is wrong with the cells."""
+    inputs = np.zeros((len(frame), schema.n_inputs), dtype=np.float32)
     inputs[:, -1] = 1
-    start = 0
+    faults, start = [], 0
     for name, column in schema.columns.items():
         end = start + column.n_inputs
-        _fill(inputs[:, start:end], frame[name], column, note, name)
+        faults += _fill(inputs[:, start:end], frame[name], column)
         start = end
-    if not labelled:
-        return Encoded(
-            inputs, np.full(len(frame), -1), None, np.empty((len(frame), 0)), None, tuple(faults)
-        )
-    labels = _labels(frame[schema.label.column], schema)
-    note(schema.label.column, NO_CLASS, labels < 0)
+    return inputs, faults
 
-    def names(column: str) -> np.ndarray:
-        note(column, NO_NAME, frame[column].isna().to_numpy())
-        return texts(frame[column]).to_numpy(dtype=object)
 
-    groups = [names(group.column) for group in schema.groups]
-    stacked = np.stack(groups, axis=1) if groups else np.empty((len(frame), 0), dtype=object)
-    clients = names(schema.client) if schema.client else None
-    split = names(schema.split) if schema.split else None
-    return Encoded(inputs, labels, clients, stacked, split, tuple(faults))
+def noted(cells: pd.Series, kind: str, wrong: np.ndarray) -> list[Fault]:
+    """A fault of the cells that are wrong (n,), if any is."""
+    if not wrong.any():
+        return []
+    first = int(wrong.argmax())
+    place, value = int(cells.index[first]), str(cells.iloc[first])[:_MOST_SHOWN]
+    return [Fault(str(cells.name), kind, int(wrong.sum()), place, value)]
 
 
 def texts(column: pd.Series) -> pd.Series:
@@ -151,7 +143,7 @@ def numbers(column: pd.Series) -> pd.Series:
     return pd.to_numeric(spelled, errors="coerce").astype(np.float64)
 
 
-def lacking(columns: Iterable[str], schema: Schema, labelled: bool = True) -> str | None:
+def lacking(columns: Iterable[object], schema: Schema, labelled: bool = True) -> str | None:
     """What a table with these columns lacks of a schema or has beyond it, in words."""
     there = [str(name).strip() for name in columns]
     needed = [*schema.columns, *(schema.roles if labelled else ())]
@@ -164,7 +156,7 @@ def lacking(columns: Iterable[str], schema: Schema, labelled: bool = True) -> st
     return None
 
 
-def added(faults: Sequence[Fault]) -> tuple[Fault, ...]:
+def added(faults: Iterable[Fault]) -> list[Fault]:
     """Faults of several parts of a table, those of one column and kind as one."""
     found: dict[tuple[str, str], Fault] = {}
     for fault in faults:
@@ -173,13 +165,26 @@ def added(faults: Sequence[Fault]) -> tuple[Fault, ...]:
         rows = fault.rows + (before.rows if before else 0)
         first = before or fault
         found[place] = Fault(*place, rows, first.first, first.value)
-    return tuple(found.values())
+    return list(found.values())
 
 
-def refused(faults: Iterable[Fault], schema: Schema) -> list[Fault]:
-    """Those for which nothing is trained."""
-    clamps = schema.on_violation == "clamp"
-    return [f for f in faults if not (f.kind == OTHER or (f.kind == OUTSIDE and clamps))]
+def check(
+    faults: Iterable[Fault],
+    schema: Schema,
+    refuse: Callable[[str], InputError],
+    where: Callable[[int], str],
+) -> None:
+    """Refuse cells for which nothing is trained.
+
+    Args:
+        refuse: makes an error of what is wrong.
+        where: a row's place in words, by its number.
+    """
+    told = {OTHER, OUTSIDE} if schema.on_violation == "clamp" else {OTHER}
+    if wrong := [fault for fault in faults if fault.kind not in told]:
+        lines = [fault.sentence(where(fault.first)) for fault in wrong[:_MOST_SAID]]
+        lines += [f"and {len(wrong) - _MOST_SAID} more"] * (len(wrong) > _MOST_SAID)
+        raise refuse("; ".join(lines))
 
 
 def _labels(column: pd.Series, schema: Schema) -> np.ndarray:
@@ -191,29 +196,22 @@ def _labels(column: pd.Series, schema: Schema) -> np.ndarray:
     return texts(column).map(number).fillna(-1).to_numpy(dtype=np.int64)
 
 
-def _fill(
-    into: np.ndarray,
-    cells: pd.Series,
-    column: Column,
-    note: Callable[[str, str, np.ndarray], None],
-    name: str,
-) -> None:
-    """Write the inputs (n, column.n_inputs) that some cells become."""
+def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
+    """Write the inputs (n, column.n_inputs) that some cells become; what is wrong with them."""
     spelled = texts(cells)
     listed = spelled.isin(column.missing or []).to_numpy()
     unknown = cells.isna().to_numpy() | listed
-    if column.missing is None:
-        note(name, EMPTY, unknown)
+    faults = noted(cells, EMPTY, unknown) if column.missing is None else []
     if column.text is not None:
         into[:] = _hashed(spelled.where(~unknown, "").astype(str).tolist(), column.text)
     elif column.range is not None:
         low, high = column.range
         values = numbers(cells).to_numpy()
         is_number = ~np.isnan(values)
-        note(name, NO_NUMBER, ~is_number & ~unknown)
-        note(name, INFINITE, np.isinf(values))
+        faults += noted(cells, NO_NUMBER, ~is_number & ~unknown)
+        faults += noted(cells, INFINITE, np.isinf(values) & ~unknown)
         known = is_number & ~unknown & np.isfinite(values)
-        note(name, OUTSIDE, known & ((values < low) | (values > high)))
+        faults += noted(cells, OUTSIDE, known & ((values < low) | (values > high)))
         scaled = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
         into[:, 0] = np.where(known, scaled, 0)
         if column.missing is not None:
@@ -223,8 +221,9 @@ def _fill(
         other = len(place)
         places = spelled.map(place).fillna(other).to_numpy(dtype=np.int64, copy=True)
         places[unknown] = other
-        note(name, OTHER, (places == other) & ~unknown)
+        faults += noted(cells, OTHER, (places == other) & ~unknown)
         into[np.arange(len(places)), places] = 1
+    return faults
 
 
 def _hashed(rows: list[str], n_inputs: int) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pandas as pd
+
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
-from m2fdp.sources.describe import EDGES, SCHEMA, Description
+from m2fdp.sources.describe import EDGES, SCHEMA, Description, inline
 
 PARAMETERS = "parameters.yml"
 _TREE = """\
@@ -59,8 +61,8 @@ def write_environment(folder: Path, file: str, described: Description, project: 
         SCHEMA: described.schema,
     }
     if described.edges:
-        rows = [f"{_cell(parent)},{_cell(child)}" for parent, child in described.edges]
-        texts[EDGES] = "\n".join(["parent,child", *rows, ""])
+        rows = pd.DataFrame(described.edges, columns=["parent", "child"])
+        texts[EDGES] = rows.to_csv(index=False, lineterminator="\n")
     for name in texts:
         if (folder / name).exists():
             remedy = "is there already; give another --env, or remove it"
@@ -78,10 +80,4 @@ def write_environment(folder: Path, file: str, described: Description, project: 
 def _told(path: Path, project: Path) -> str:
     """A path as files of the project name it."""
     whole = path.expanduser().absolute()
-    text = str(whole.relative_to(project) if whole.is_relative_to(project) else whole)
-    return text if text.isprintable() and text.strip() == text and ": " not in text else repr(text)
-
-
-def _cell(name: str) -> str:
-    """A cell of a CSV file."""
-    return '"' + name.replace('"', '""') + '"' if set(name) & set('",\n\r') else name
+    return inline(str(whole.relative_to(project) if whole.is_relative_to(project) else whole))

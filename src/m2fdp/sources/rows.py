@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from scipy.special import softmax
 from m2fdp.core.data.dataset import Dataset, of_unit_norm
 from m2fdp.core.errors import InputError
 from m2fdp.given.loading import parse_block
-from m2fdp.sources.encoding import OTHER, OUTSIDE, encode, lacking
+from m2fdp.sources.encoding import check, inputs_of, lacking
 from m2fdp.sources.schema import Column, Schema
 from m2fdp.sources.table import Table
 
@@ -53,20 +54,18 @@ class RowMap:
         Raises:
             InputError: a column is not there, or a cell can't be read.
         """
+        refuse = partial(InputError, "rows", f"{len(rows)} of them")
         if problem := lacking(rows.columns, self.schema, labelled=False):
-            raise InputError("rows", f"{len(rows)} of them", problem)
+            raise refuse(problem)
         named = rows.rename(columns=lambda name: str(name).strip())
         if named.index.dtype.kind != "i":
             named = named.reset_index(drop=True)
-        encoded = encode(named, self.schema, labelled=False)
-        for fault in encoded.faults:
-            if fault.kind not in (OTHER, OUTSIDE):
-                raise InputError(
-                    "rows", f"{len(rows)} of them", fault.sentence(f"row {fault.first}")
-                )
-        images = encoded.inputs[:, None, :, None]
+        inputs, faults = inputs_of(named, self.schema)
+        check(faults, self.schema, refuse, "row {}".format)
+        images = inputs[:, None, :, None]
         if self.scale == "unit_norm":
-            images = of_unit_norm(Dataset("rows", images, encoded.labels, 0, 1)).images
+            nobodys = np.zeros(len(images), dtype=np.int64)
+            images = of_unit_norm(Dataset("rows", images, nobodys, 0, 1)).images
         return images.transpose(0, 3, 1, 2)
 
     def answers(self, scores: np.ndarray) -> pd.DataFrame:

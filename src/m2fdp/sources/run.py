@@ -1,19 +1,23 @@
 """A run on a DataFrame, and what to know of a run on a table."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from math import nan
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from m2fdp.core.engine.training import evaluate
+from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.parts import records_of
+from m2fdp.core.own_code import GIVEN
 from m2fdp.given.loading import load_config, parse_block
 from m2fdp.sources.schema import Schema, read_schema
 from m2fdp.sources.table import Table, table_of
@@ -74,28 +78,28 @@ class Tabled(PlainExperiment):
         samples, clients = self.held_out, self.dataset.clients
         if clients is None or self.config.partition.held_out_by == "devices":
             return pd.DataFrame()
-        rows = []
+        set_exact_arithmetic()
+        weights, rows = parameters_to_vector(state_dict.values()), []
         for client in sorted(set(clients[samples])):
-            records = records_of(self.inputs, samples[clients[samples] == client], "cpu")
-            found = evaluate(self.model, parameters_to_vector(state_dict.values()), *records)
-            row = {"client": client, "records": len(records[1])}
-            rows.append(row | {"accuracy": found.accuracy, "loss": found.loss})
-            rows[-1] |= self._own_of(state_dict, records)
+            features, labels = records_of(self.inputs, samples[clients[samples] == client], "cpu")
+            with torch.no_grad():
+                scores = self.model.scores(weights, features)
+                losses = self.model.loss(scores, labels)
+            row = {"client": client, "records": len(labels)}
+            row["accuracy"] = float((scores.argmax(dim=1) == labels).double().mean())
+            row["loss"] = float(losses.double().mean())
+            arrays = labels.numpy(), scores.numpy(), losses.numpy()
+            rows.append(row | self._own_values(arrays))
         return pd.DataFrame(rows).sort_values("accuracy", kind="stable", ignore_index=True)
 
-    def _own_of(
-        self, state_dict: Mapping[str, Tensor], records: tuple[Tensor, Tensor]
-    ) -> dict[str, float]:
-        """The run's metrics of some records by their names in tables; NaN for what can't be told
-        of so few."""
-        weights = parameters_to_vector(state_dict.values())
+    def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
+        """The run's metrics by their names in tables. All were measured of all records before, so
+        one that fails here is not told of so few: NaN."""
         values: dict[str, float] = {}
         for name, metric in self.metrics.items():
-            try:
-                found = evaluate(self.model, weights, *records, metrics={name: metric})
-                values |= found.own
-            except InputError:
-                values[metric.name] = nan
+            values[metric.name] = nan
+            with suppress(InputError):
+                values |= GIVEN["metrics.values"]({name: metric}, *arrays)
         return values
 
 

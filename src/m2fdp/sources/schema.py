@@ -42,7 +42,13 @@ def _distinct(values: list[str]) -> list[str]:
     return values
 
 
+Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths are finite
 Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
+
+
+def _column_alone(value: Any) -> Any:
+    """A column's name stands for an entry that has nothing else."""
+    return {"column": value} if isinstance(value, str | int | float) else value
 
 
 class Entry(Block):
@@ -77,7 +83,7 @@ class Label(Entry):
 class Column(Entry):
     """What may stand in a column: numbers in a range, one of some categories, or a text."""
 
-    range: tuple[Annotated[float, Number], Annotated[float, Number]] | None = None
+    range: tuple[Bound, Bound] | None = None
     """The least and the greatest number. What lies outside is put on the border."""
     categories: Values | None = None
     """Each becomes an input, and one more stands for every other value."""
@@ -104,28 +110,23 @@ class Column(Entry):
             return 1 + (self.missing is not None)
         return self.text if self.text is not None else len(self.categories or ()) + 1
 
-    def inputs(self, name: str) -> list[str]:
-        """What each of them is called."""
-        if self.range is not None:
-            return [name, f"{name} is unknown"][: self.n_inputs]
-        if self.text is not None:
-            return [f"{name} #{place}" for place in range(self.text)]
-        return [*(f"{name} = {value}" for value in self.categories or ()), f"{name} = other"]
 
-
-class Group(Entry):
-    """A column whose values are the servers of one tier."""
+class Nodes(Entry):
+    """A column whose values are devices, or the servers of one tier: who they are is public."""
 
     column: Value
+
+
+Named = Annotated[Nodes, BeforeValidator(_column_alone)]
 
 
 class Schema(Block):
     """The public statement about a table."""
 
     label: Label
-    client: Value | None = None
+    client: Named | None = None
     """The column whose values are the devices."""
-    groups: list[Group] = []
+    groups: list[Named] = []
     """Columns whose values are servers above the devices, the lowest tier first."""
     split: Value | None = None
     """The column that says train or test."""
@@ -153,7 +154,7 @@ class Schema(Block):
         """Columns that are no inputs and what each is, in words."""
         named = {self.label.column: "label"}
         named |= {group.column: "group" for group in self.groups}
-        named |= {self.client: "client"} if self.client else {}
+        named |= {self.client.column: "client"} if self.client else {}
         named |= {self.split: "split"} if self.split else {}
         return named | dict.fromkeys(self.ignore, "ignored")
 
@@ -163,10 +164,9 @@ class Schema(Block):
         return tuple(self.label.values)
 
     @property
-    def inputs(self) -> list[str]:
-        """The names of a model's inputs; the last is one, always, which stands for a bias."""
-        of_columns = (column.inputs(name) for name, column in self.columns.items())
-        return [*(each for names in of_columns for each in names), "one"]
+    def n_inputs(self) -> int:
+        """How many inputs a row becomes; the last is always one and stands for a bias."""
+        return sum(column.n_inputs for column in self.columns.values()) + 1
 
     @property
     def unconfirmed(self) -> list[str]:
@@ -175,6 +175,7 @@ class Schema(Block):
 
     def _entries(self) -> Iterator[tuple[str, Entry]]:
         yield "label", self.label
+        yield from (("client", self.client),) if self.client else ()
         yield from ((f"groups.{n}", group) for n, group in enumerate(self.groups))
         yield from ((f"columns.{name}", column) for name, column in self.columns.items())
 

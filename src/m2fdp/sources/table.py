@@ -1,9 +1,10 @@
 """A table as a data set: who is a client, what is tested on, what a row becomes."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +15,11 @@ from m2fdp.core.data.partitioners import Names, stratified_position
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
-from m2fdp.sources.encoding import Encoded, added, encode, lacking, refused
+from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
 from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
 from m2fdp.sources.schema import Schema, read_schema
 
 _TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
-_MOST_SAID = 3  # faults in one line
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,11 @@ class Table(Dataset):
     """A data set that a schema has made of a table.
 
     Attributes:
-        classes: the classes' names.
         notes: what became of cells that the schema does not foresee, and of small clients.
-        schema: it.
+        schema: the table's schema.
         groups: (N, tiers), the servers above each record's client, the lowest first.
     """
 
-    classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     schema: Schema | None = None
     groups: np.ndarray | None = None
@@ -47,15 +45,23 @@ class Table(Dataset):
         """
         if self.clients is None:
             return []
-        columns = [self.clients, *(() if self.groups is None else self.groups.T)]
-        above = [*columns[1:], np.full(len(self.clients), "cloud", dtype=object)]
-        pairs: dict[str, str] = {}
-        for child, parent in zip(columns, above, strict=True):
-            for one, other in sorted(set(zip(map(str, child), map(str, parent), strict=True))):
-                if pairs.setdefault(one, other) != other:
-                    both = f"{pairs[one]} and {other}"
-                    raise InputError("groups", one, f"is below both {both}; valid: one of them")
-        return [(parent, child) for child, parent in pairs.items()]
+        return tree_of([self.clients, *([] if self.groups is None else self.groups.T)])
+
+
+def tree_of(columns: Sequence[Collection[Any]]) -> list[tuple[str, str]]:
+    """Pairs of parent and child, from what rows say of each tier's node, the lowest tier first.
+
+    Raises:
+        InputError: a node has two above it.
+    """
+    above = [*columns[1:], ["cloud"] * len(columns[0])]
+    parent_of: dict[str, str] = {}
+    for child, parent in zip(columns, above, strict=True):
+        for one, other in sorted(set(zip(map(str, child), map(str, parent), strict=True))):
+            if parent_of.setdefault(one, other) != other:
+                both = f"{parent_of[one]} and {other}"
+                raise InputError("groups", one, f"is below both {both}; valid: one of them")
+    return [(parent, child) for child, parent in parent_of.items()]
 
 
 def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset:
@@ -64,58 +70,70 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     Raises:
         InputError: a file is missing or no table, or its rows break the schema.
     """
-    file = vars(config)["schema"]  # pydantic's blocks have a method of that name
-    if file is None:
+    schema_file = vars(config)["schema"]  # pydantic's blocks have a method of that name
+    if schema_file is None:
         remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
         raise InputError("dataset.schema", None, remedy)
-    schema, files = read_schema(file), _files(config.root)
-    parts, told = [], []
-    for split, file in files.items():
+    schema, split = read_schema(schema_file), []
+    parts: list[Encoded] = []
+    faults: list[Fault] = []
+    for of, file in _files(config.root).items():
+        refuse = partial(InputError, "dataset.root", file)
+        of_file = []
         for frame in read_parts("dataset.root", file):
             if problem := lacking(frame.columns, schema):
-                raise InputError("dataset.root", file, problem)
-            part = encode(frame, schema)
-            parts.append(part if split is None else replace(part, split=_all(split, part)))
-        if wrong := refused(faults := added([f for p in parts for f in p.faults]), schema):
-            lines = (fault.sentence(line_of(file, fault.first)) for fault in wrong[:_MOST_SAID])
-            more = f"; and {len(wrong) - _MOST_SAID} more" if len(wrong) > _MOST_SAID else ""
-            raise InputError("dataset.root", file, "; ".join(lines) + more)
-        told = [fault.note for fault in faults]
-    return assembled(parts, schema, seed, told, config.root)
+                raise refuse(problem)
+            of_file.append(encode(frame, schema))
+            split += [of] * len(frame)
+        found = added(fault for part in of_file for fault in part.faults)
+        check(found, schema, refuse, partial(line_of, file))
+        parts, faults = parts + of_file, faults + found
+    told = None if split[0] is None else np.array(split, dtype=object)
+    return assembled(parts, schema, seed, added(faults), config.root, told)
 
 
-def table_of(frame: pd.DataFrame, schema: Schema, seed: int, name: str = "frame") -> Table:
+def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
     """A DataFrame as a data set.
 
     Raises:
         InputError: rows break the schema.
     """
+    refuse = partial(InputError, "frame", "frame")
     if problem := lacking(frame.columns, schema):
-        raise InputError("frame", name, problem)
+        raise refuse(problem)
     numbered = frame.rename(columns=lambda column: str(column).strip()).reset_index(drop=True)
     if numbered.empty:
-        raise InputError("frame", name, "has no row")
+        raise refuse("has no row")
     encoded = encode(numbered, schema)
-    if wrong := refused(encoded.faults, schema):
-        line = "; ".join(fault.sentence(f"row {fault.first}") for fault in wrong[:_MOST_SAID])
-        raise InputError("frame", name, line)
-    return assembled([encoded], schema, seed, [fault.note for fault in encoded.faults], name)
+    check(encoded.faults, schema, refuse, "row {}".format)
+    return assembled([encoded], schema, seed, encoded.faults, "frame")
 
 
 def assembled(
-    parts: Sequence[Encoded], schema: Schema, seed: int, told: Iterable[str], name: str
+    parts: Sequence[Encoded],
+    schema: Schema,
+    seed: int,
+    faults: Iterable[Fault],
+    name: str,
+    split: np.ndarray | None = None,
 ) -> Table:
-    """The data set of a table's encoded rows, training records first."""
+    """The data set of a table's encoded rows, training records first.
+
+    Args:
+        faults: those that nobody is refused for.
+        split: what each row is for, if its file says so: (n,).
+    """
     refuse = partial(InputError, "dataset.root", name)
     inputs = np.concatenate([part.inputs for part in parts])
     labels = np.concatenate([part.labels for part in parts])
-    groups = np.concatenate([part.groups for part in parts])
-    clients = split = None
-    if parts[0].clients is not None:
-        clients = np.concatenate([part.clients for part in parts])
-    if parts[0].split is not None:
-        split = np.concatenate([part.split for part in parts])
-    notes = list(told)
+
+    def said(column: str) -> np.ndarray:
+        return np.concatenate([part.named[column] for part in parts])
+
+    clients = said(schema.client.column) if schema.client else None
+    split = said(schema.split) if split is None and schema.split else split
+    of_groups = [said(group.column) for group in schema.groups]
+    notes = [fault.note for fault in faults]
     kept = np.ones(len(labels), dtype=bool)
     if clients is not None:
         sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
@@ -139,13 +157,12 @@ def assembled(
         labels[order],
         n_train,
         len(schema.classes),
-        known_scale=not schema.unconfirmed,
+        known_scale=True,
         clients=None if clients is None else clients[order].astype(str),
-        classes=schema.classes,
         notes=tuple(notes),
         doubt=_doubt(schema),
         schema=schema,
-        groups=groups[order],
+        groups=np.stack(of_groups, axis=1)[order] if of_groups else None,
     )
 
 
@@ -167,8 +184,10 @@ def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
 
 
 def _doubt(schema: Schema) -> str:
-    """What epsilon rests on until a person has confirmed all of a schema."""
+    """What epsilon rests on until a person has confirmed all of a schema; empty from then on."""
     entries = [key.removeprefix("columns.") for key in schema.unconfirmed]
+    if not entries:
+        return ""
     return (
         f"public knowledge, and no record, has given what dataset.schema says of "
         f"{some_of(entries)} (`confirmed: false` stands there)"
@@ -215,7 +234,3 @@ def _files(root: str) -> dict[str | None, str]:
         valid = "valid: a table, or a folder with train.csv and test.csv"
         raise InputError("dataset.root", root, f"is a folder without train.* and test.*; {valid}")
     return found
-
-
-def _all(split: str, part: Encoded) -> np.ndarray:
-    return np.full(len(part.labels), split, dtype=object)

@@ -18,7 +18,7 @@ class Dataset:
         labels: (N,), int64, in 0…n_classes-1.
         n_train: how many of the N are training records.
         known_scale: whether floats are known to have been scaled by constants.
-        doubt: what epsilon rests on until then, as a sentence; empty = on the scale of floats.
+        doubt: what else epsilon rests on, as a sentence; empty = nothing.
         clients: (N,), the name of the device that each record is of; None where nobody says.
     """
 

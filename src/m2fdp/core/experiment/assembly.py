@@ -176,13 +176,13 @@ class Assembly(Parts):
         config = self.config
         lines = [*conditions_of(config), *self.known]
         lines += [part.assumption for part in self.calibration.own_parts if not part.enforced]
+        lines += [self.dataset.doubt] * bool(self.dataset.doubt)
         if not (config.dataset.confirmed or self.dataset.scaled_by_constants):
             name = config.dataset.name
-            scale = (
+            lines.append(
                 f"constants known beforehand have scaled the floats of dataset.name={name}, and "
                 "not what the records hold (dataset.confirmed=true says so)"
             )
-            lines.append(self.dataset.doubt or scale)
         if self.begins_too_long:
             shortest = min(self.step_sizes)
             length = float(self.model.initial_vector().norm())
