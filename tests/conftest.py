@@ -15,6 +15,7 @@ from kedro.framework.startup import bootstrap_project
 from tests.finished import MLFLOW_VARIABLES, Finished, FinishedRuns, make_project
 
 from m2fdp.core.metrics import OWN
+from m2fdp.interruption import SIGNALS
 
 # On a busy machine an example may take any time; the suite has a limit of its own for each test.
 settings.register_profile("no_deadline", deadline=None)
@@ -32,6 +33,15 @@ def no_metrics_of_other_tests():
 def heard_interrupts() -> None:
     """Shells start background jobs deaf to Ctrl-C; tests that send it would wait for ever."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """What a command sets for its process ends with the test."""
+    before = [signal.getsignal(signum) for signum in SIGNALS]
+    yield
+    for signum, handler in zip(SIGNALS, before, strict=True):
+        signal.signal(signum, handler)
 
 
 @pytest.fixture(scope="session")

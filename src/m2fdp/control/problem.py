@@ -146,9 +146,8 @@ class Problem:
 
 
 def solve(problem: Problem, remaining: int, history: History = NOTHING) -> Choice:
-    """The choice of least objective with K <= min(K^max, tau^t), where tau^t >= 1 is left; of equal
-    ones that with the fewest local steps, then the fewest devices below trusted, then below
-    untrusted nodes."""
+    """The choice of least objective with K <= min(K^max, tau^t), where tau^t >= 1 is left. Of equal
+    ones it has the fewest local steps, then devices below trusted, then below untrusted nodes."""
     affordable = slice(0, min(len(problem.grid.local_steps), remaining))
     objective = problem.objective(remaining, history)[affordable]
     # In C order, the first of the least.

@@ -161,8 +161,8 @@ def shortened(schedule: Schedule, accumulated: float, most: float) -> Schedule:
 
 
 def as_noise_allows(config: Config, accumulated: float, step: float) -> str:
-    """How long steps are where noise has a say in it, by what it alone would make of a parameter
-    in steps as scheduled, and by the (first) step size that is trained with."""
+    """How long steps are where noise has a say, in words: it alone would give a parameter the
+    deviation `accumulated` in steps as scheduled; the first trained step is `step`."""
     training = config.training
     alone = f"noise alone would give every parameter a deviation of {accumulated:.3g}"
     said = f"training.learning_rate = {training.learning_rate:g}"

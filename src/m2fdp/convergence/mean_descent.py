@@ -91,9 +91,8 @@ def parted(local_steps: np.ndarray, in_one_step: np.ndarray) -> np.ndarray:
 
 
 def carried(local_steps: np.ndarray, step: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """`RoundSpread.carried` of K local steps, also of minibatches' noise, by the squared noise over
-    eta^2 that every step, and that all local aggregations of a round bring into the mean model;
-    arguments broadcast."""
+    """`RoundSpread.carried` of K local steps, also of minibatches' noise; arguments broadcast.
+    `step` and `local` are a mean model's squared noise over eta^2: a step's, all aggregations'."""
     return np.asarray((local_steps - 1) * (step * local_steps / 2 + local))
 
 

@@ -52,8 +52,8 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a parent asks a child: its content is the model to start from, as `to_bytes` has it; or,
-    after the first step of a sum that hides its terms, what `masked_messages` makes."""
+    """What a parent asks a child. Its content is the model to start from, as `to_bytes` has it.
+    After the first step of a sum that hides its terms, `masked_messages` makes it."""
 
     plan: bytes  # SHA-256 of it
     place: Place

@@ -55,8 +55,8 @@ def scattering(images: Tensor) -> Tensor:
     Before the wavelets, the image goes on as its own mirror image over each border.
 
     Returns:
-        (n, 81 C, ceil(H / 4), ceil(W / 4)), the paths of a channel together: the mean, the fine
-        and the coarse moduli by orientation, and the coarse moduli of each fine one.
+        (n, 81 C, H / 4, W / 4), rounded up; a channel's paths stand together. They are its mean,
+        fine moduli, coarse moduli, and coarse moduli of each fine one, by orientation.
     """
     n, channels, height, width = images.shape
     single = images.reshape(n * channels, height, width)
@@ -73,8 +73,8 @@ def scattering(images: Tensor) -> Tensor:
 def morlet(scale: int, orientation: float) -> np.ndarray:
     """A Morlet wavelet: complex (s, s), s odd, of mean zero.
 
-    A plane wave of 3/4 pi / 2^scale radians a pixel under a Gaussian of 0.8 * 2^scale pixels along
-    it and twice that across, less so much of the Gaussian that the mean is zero.
+    A plane wave of 3/4 pi / 2^scale radians a pixel, under a Gaussian of 0.8 * 2^scale pixels along
+    the wave and twice that across. So much of it is taken off that the mean is zero.
 
     Args:
         scale: 0 for the finest.

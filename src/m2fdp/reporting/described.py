@@ -13,7 +13,7 @@ PICTURE = "labels.png"
 
 def print_columns(described: Description) -> None:
     """A row a column: what it is taken for, and what is empty."""
-    table = Table(title=f"{len(described.frame):,} rows, {len(described.columns)} columns")
+    table = Table(title=f"{described.n_rows:,} rows, {len(described.columns)} columns")
     for heading in ("column", "taken for", "in the schema"):
         table.add_column(heading, overflow="fold")
     for heading in ("empty", "distinct"):

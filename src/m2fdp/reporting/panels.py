@@ -103,7 +103,7 @@ def panel_contents(
 
     Args:
         layout: checked by `check_layout`.
-        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
+        measured: one row a run, of `m2fdp.claims.measuring.measure_runs`.
         labels: the arms' texts, in the order in which lines are listed; arms without one are
             listed after them, by their names.
     """

@@ -315,7 +315,7 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
     """An audit in the terminal: what each observer learns at least, at most, and should.
 
     Args:
-        bounds: a row an observer, with the columns of `m2fdp.adversaries.Bounds`.
+        bounds: a row an observer, with the columns of `m2fdp.adversaries.audit.Bounds`.
     """
     first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
     broken = bounds.loc[bounds["epsilon_lower"] > bounds["epsilon_upper"], "observer"]

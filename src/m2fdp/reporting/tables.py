@@ -99,7 +99,7 @@ def measure_table(measured: pd.DataFrame, measures: Sequence[str]) -> pd.DataFra
     """One row per algorithm, arm and swept parameters, in the algorithms' order.
 
     Args:
-        measured: one row a run, of `m2fdp.claims.measures.measure_runs`.
+        measured: one row a run, of `m2fdp.claims.measuring.measure_runs`.
 
     Returns:
         algorithm, the swept columns, seeds, and each measure: its mean over the seeds that have

@@ -52,14 +52,14 @@ class Description:
     """A table, and the schema that it suggests.
 
     Attributes:
-        frame: all rows.
+        n_rows: how many rows there are.
         columns: what each column is taken for.
         schema: the schema's text, with comments.
         edges: parent and child of the tree that clients and groups make; none without clients.
         counts: records by client (index) and class (columns); one row without clients.
     """
 
-    frame: pd.DataFrame
+    n_rows: int
     columns: tuple[Described, ...]
     schema: str
     edges: tuple[tuple[str, str], ...]
@@ -99,13 +99,8 @@ def describe(
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
     counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
     edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
-    return Description(
-        frame,
-        columns,
-        _schema_text(file, label, classes, client, groups, columns),
-        tuple(edges),
-        counts,
-    )
+    schema = _schema_text(file, label, classes, client, groups, columns)
+    return Description(len(frame), columns, schema, tuple(edges), counts)
 
 
 def _role(column: pd.Series, name: str, role: str) -> Described:

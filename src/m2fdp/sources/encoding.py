@@ -81,7 +81,7 @@ class Encoded:
     Attributes:
         inputs: float32 (n, D).
         labels: int64 (n,); -1 where a row has no class.
-        named: by column, what the client, group and split columns say: (n,) texts.
+        named: what the client, group and split columns say, by column: (n,) texts.
         faults: all faults, one for each column and kind.
     """
 

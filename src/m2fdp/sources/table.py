@@ -186,12 +186,8 @@ def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
 def _doubt(schema: Schema) -> str:
     """What epsilon rests on until a person has confirmed all of a schema; empty from then on."""
     entries = [key.removeprefix("columns.") for key in schema.unconfirmed]
-    if not entries:
-        return ""
-    return (
-        f"public knowledge, and no record, has given what dataset.schema says of "
-        f"{some_of(entries)} (`confirmed: false` stands there)"
-    )
+    said = f"what dataset.schema says of {some_of(entries)} (`confirmed: false` stands there)"
+    return f"public knowledge, and no record, has given {said}" if entries else ""
 
 
 def _tested(

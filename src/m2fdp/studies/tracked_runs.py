@@ -198,7 +198,7 @@ def load_history(runs: pd.DataFrame) -> pd.DataFrame:
 
 def load_costs(run_ids: Iterable[str], target_accuracy: float) -> pd.DataFrame:
     """What runs, of whatever configurations, took to get to an accuracy, by
-    `m2fdp.claims.measures.to_target`."""
+    `m2fdp.claims.measuring.to_target`."""
     rounds = _by_round(list(run_ids), names_of((ACCURACY, ENERGY, DELAY)))
     return to_target(rounds, target_accuracy)
 

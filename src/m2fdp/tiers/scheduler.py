@@ -32,13 +32,11 @@ _SLACK = 1e-12
 
 @dataclass(frozen=True)
 class SchedulerState:
-    """What has been observed of the clients: mean seconds of a round's own computing (K, M), by the
-    tier that the client was in, NaN where it never was; and when last seen, bytes a second (K,) and
-    tiers (K,), 0 = never."""
+    """What has been observed of the clients."""
 
-    means: np.ndarray
-    rates: np.ndarray
-    tiers: np.ndarray
+    means: np.ndarray  # (K, M), seconds of own computing a round by tier; NaN = never in it
+    rates: np.ndarray  # (K,), bytes a second when last seen
+    tiers: np.ndarray  # (K,), when last seen; 0 = never
 
 
 def schedule(

@@ -32,8 +32,8 @@ class Aggregator:
 
 
 def build_aggregator(network: Network, features: Tensor, blocks: np.ndarray) -> Aggregator:
-    """The network's aggregator, with weights of the type of features, and where they are; the
-    cloud has a sum for each of the blocks int64 (N_1,) that nodes of layer 1 belong to."""
+    """The network's aggregator, on the device of features and of their type. The cloud has a sum
+    for each of the blocks that nodes of layer 1 belong to, int64 (N_1,)."""
     tree, device = network.tree, features.device
     all_parents = (blocks, *tree.parents[1:])
     return Aggregator(

@@ -24,12 +24,11 @@ At = Literal["head", "further", "words", "below", "local"]
 
 @dataclass(frozen=True)
 class Message:
-    """What a node sends up: whether the cloud reads it or else its parent, whether this reader is
-    trusted, and whether it is read alone, in a sum, or as masked words, by nobody on the way."""
+    """What a node sends up."""
 
-    to_cloud: bool
-    trusted: bool
-    form: Form
+    to_cloud: bool  # the cloud reads it; else the node's parent does
+    trusted: bool  # its reader is
+    form: Form  # read alone, in a sum, or as masked words, which nobody on the way reads
 
 
 def message_in(sums: SecureSums, layer: int) -> Message:

@@ -25,9 +25,10 @@ class Clipping:
     """What bounds one local step: the norms that something is clipped to, None = it is not.
 
     Attributes:
-        divide_by: the size that divides the clipped sum: the `drawn` minibatch's (J eq. 6), or the
-            `expected` one, which is public and the same for neighbours.
-        record_norm, batch_norm: of each record's gradient; of the minibatch gradient.
+        divide_by: the size that divides the clipped sum. `drawn` is the minibatch's (J eq. 6);
+            `expected` is public and the same for neighbours.
+        record_norm: that of each record's gradient.
+        batch_norm: that of the minibatch gradient.
         update_norm: that of a device's update between two synchronisations, in units of eta.
         model_norm: that of a device's whole model, before it is sent.
         by_layer: whether each of a model's n layers is clipped, to the norm / sqrt(n).
@@ -194,10 +195,10 @@ class Mechanism(Protocol):
         part of its full noise.
 
         A head's full noise protects the most exposed record below it from somebody who sees its
-        every release. Any other node's is as large against what a record moves its message by: the
-        head's deviation times the weight of the head's message in the node's, or, below the head,
-        over the weight of the node's message in the head's. Where noise is at every step, no
-        message is sent below a head. The largest over all heads on paths through the node counts.
+        every release. Any other node's stands in the same ratio to what a record moves its message
+        by. Above the head that is the head's noise times the weight of its message in the node's;
+        below, over the weight of the node's in the head's. Noise at every step has no message below
+        a head. The largest over all heads on paths through the node counts.
 
         Args:
             protecting: float64 (N_L,), the noise of its head that protects each device's records.
