@@ -29,11 +29,13 @@ from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.request import Request, refuse_idle
 from m2fdp.core.files import check_folders, replacing, shown
+from m2fdp.core.own_code import GIVEN
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.given.loading import parse_config
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
+from m2fdp.pipelines.datasets import rows_of
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
@@ -96,6 +98,7 @@ class RunHooks:
         """Hand the nodes the configuration that is checked, so that none checks it again, and what
         they call when they have nothing more to refuse."""
         self._entries = CatalogEntries.of(conf_catalog)
+        GIVEN["catalog"] = partial(rows_of, catalog)
         given = {"config": self._config, "plan": self._plan, "begin_run": self._begin}
         for name, value in given.items():
             catalog[name] = MemoryDataset(value, copy_mode="assign")

@@ -1,6 +1,6 @@
 """What a table looks like, and the schema that its rows suggest, for a person to confirm."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import yaml
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.encoding import numbers, texts
-from m2fdp.sources.frames import read_parts
-from m2fdp.sources.schema import MOST_CATEGORIES, nice_range
+from m2fdp.sources.frames import files_of, folder_of, read_parts
+from m2fdp.sources.pictures import FOLDER, TEST, TRAIN, are_pictures, usual_shape
+from m2fdp.sources.schema import LARGEST_SIDE, MOST_CATEGORIES, nice_range
 from m2fdp.sources.table import tree_of
 
 # So few whole numbers are kinds of something rather than amounts.
@@ -24,6 +25,7 @@ _MOST_CLASSES = 100
 _CONFIRM = "  # read off the file"
 _DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 SCHEMA, EDGES = "schema.yml", "edges.csv"
+SPLIT, PICTURES = "split", "pictures"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Description:
         schema: the schema's text, with comments.
         edges: parent and child of the tree that clients and groups make; none without clients.
         counts: records by client (index) and class (columns); one row without clients.
+        channels: those of pictures; None = rows are none.
     """
 
     n_rows: int
@@ -64,32 +67,50 @@ class Description:
     schema: str
     edges: tuple[tuple[str, str], ...]
     counts: pd.DataFrame
+    channels: int | None = None
 
 
 def describe(
-    file: str, label: str, client: str | None = None, groups: tuple[str, ...] = ()
+    file: str, label: str | None = None, client: str | None = None, groups: tuple[str, ...] = ()
 ) -> Description:
     """Read a table and propose its schema.
 
     Args:
-        label: the column to be learnt.
+        file: a table, or a folder of tables or pictures, as `dataset.root` takes them.
+        label: the column to be learnt; None = the folders that pictures lie in.
         client: the column whose values are devices.
         groups: columns whose values are servers above them, the lowest first.
 
     Raises:
         InputError: no such file or column, or one that can't be what it is to be.
     """
-    frame = pd.concat(list(read_parts("FILE", file)))
+    files = files_of(file)
+    parts = [part for each in files.values() for part in read_parts("FILE", each)]
+    frame = pd.concat(parts, ignore_index=True)
+    folders = [name for name in frame.columns if FOLDER.fullmatch(name)]
+    if label is None and len(folders) == 1:
+        (label,) = folders
+    if label is None:
+        valid = some_of(folders or list(frame.columns))
+        raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
     for option, name in named:
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
     roles = {name: option.removeprefix("--") for option, name in named if name is not None}
+    if None in files and _says_split(frame):
+        roles.setdefault(SPLIT, "split")
     classes = _classes(frame[label], label)
     columns = tuple(
         _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
         for name in frame.columns
     )
+    channels, pictures = None, next((each.name for each in columns if each.kind == PICTURES), None)
+    if pictures is not None:
+        folder = folder_of(next(iter(files.values())))
+        shape = usual_shape(frame[pictures], folder, LARGEST_SIDE)
+        columns = tuple(_beside(each, pictures, shape) for each in columns)
+        channels = shape[2]
     if not any(column.entry for column in columns):
         raise InputError("FILE", file, f"has no column but {some_of(list(roles))} to learn from")
     for option, name in named[1:]:
@@ -100,7 +121,26 @@ def describe(
     counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
     edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
     schema = _schema_text(file, label, classes, client, groups, columns)
-    return Description(len(frame), columns, schema, tuple(edges), counts)
+    return Description(len(frame), columns, schema, tuple(edges), counts, channels)
+
+
+def _says_split(frame: pd.DataFrame) -> bool:
+    """Whether a column of that name says train and test."""
+    if SPLIT not in frame:
+        return False
+    said = set(texts(frame[SPLIT]).str.lower())
+    return said <= {*TRAIN, *TEST} and not said.isdisjoint(TRAIN) and not said.isdisjoint(TEST)
+
+
+def _beside(column: Described, pictures: str, shape: tuple[int, int, int]) -> Described:
+    """A column of a table of pictures: theirs, or one that no model is given beside them."""
+    if column.name == pictures:
+        height, width, channels = shape
+        read = f"{height} x {width} pixels, {'grey' if channels == 1 else 'coloured'}"
+        return replace(column, read=read, entry={"image": list(shape)})
+    if column.entry is None:
+        return column
+    return replace(column, read="ignored: pictures stand alone", entry=None)
 
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
@@ -129,7 +169,10 @@ def _in_order(text: str) -> tuple[bool, float, str]:
 
 def _column(column: pd.Series, name: str) -> Described:
     """What a column is taken for, by its cells."""
-    spelled, empty = texts(column), int(column.isna().sum())
+    empty = int(column.isna().sum())
+    if are_pictures(column):
+        return Described(name, PICTURES, "", empty, len(column), {})
+    spelled = texts(column)
     known = spelled.dropna()
     distinct = int(known.nunique())
 
@@ -190,7 +233,9 @@ def _schema_text(
     if groups:
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
-    roles = {label, client, *groups}
+    roles = {label, client, *groups, *(column.name for column in columns if column.kind == SPLIT)}
+    if SPLIT in roles:
+        lines.append(f"split: {SPLIT}")
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
         lines.append(f"ignore: {inline(ignored)}")

@@ -16,10 +16,9 @@ from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
-from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
+from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
+from m2fdp.sources.pictures import TEST, TRAIN
 from m2fdp.sources.schema import Schema, read_schema
-
-_TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,13 +76,13 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     schema, split = read_schema(schema_file), []
     parts: list[Encoded] = []
     faults: list[Fault] = []
-    for of, file in _files(config.root).items():
+    for of, file in files_of(config.root).items():
         refuse = partial(InputError, "dataset.root", file)
         of_file = []
         for frame in read_parts("dataset.root", file):
             if problem := lacking(frame.columns, schema):
                 raise refuse(problem)
-            of_file.append(encode(frame, schema))
+            of_file.append(encode(frame, schema, folder_of(file), unpack_root))
             split += [of] * len(frame)
         found = added(fault for part in of_file for fault in part.faults)
         check(found, schema, refuse, partial(line_of, file))
@@ -153,7 +152,7 @@ def assembled(
             raise refuse(f"the client {tested_only[0]} has test records only; valid: both")
     return Table(
         "table",
-        inputs[order][:, None, :, None],
+        inputs[order],
         labels[order],
         n_train,
         len(schema.classes),
@@ -206,27 +205,10 @@ def _tested(
         position = stratified_position(groups, labels, generator(seed, "table-test"))
         return position < np.round(schema.test_fraction * np.bincount(groups)[groups])
     spelled = np.array([str(value).lower() for value in split])
-    strange = sorted(set(spelled) - {*_TRAIN, *_TEST})
+    strange = sorted(set(spelled) - {*TRAIN, *TEST})
     if strange:
-        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*_TRAIN, *_TEST])}")
-    is_test = np.isin(spelled, _TEST)
+        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*TRAIN, *TEST])}")
+    is_test = np.isin(spelled, TEST)
     if is_test.all() or not is_test.any():
         raise refuse(f"its split is {spelled[0]} everywhere; valid: train and test")
     return is_test
-
-
-def _files(root: str) -> dict[str | None, str]:
-    """The files of a table by what they are for; None = the split is in the rows, or drawn."""
-    path = Path(root).expanduser()
-    if not path.is_dir():
-        return {None: root}
-    files = {file.stem.lower(): str(file) for file in sorted(path.iterdir())}
-    found: dict[str | None, str] = {}
-    for split, names in (("train", _TRAIN), ("test", _TEST)):
-        for name in names:
-            if name in files and Path(files[name]).suffix.lower() in SUFFIXES:
-                found.setdefault(split, files[name])
-    if len(found) < 2:
-        valid = "valid: a table, or a folder with train.csv and test.csv"
-        raise InputError("dataset.root", root, f"is a folder without train.* and test.*; {valid}")
-    return found
