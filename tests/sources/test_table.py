@@ -275,7 +275,7 @@ BAD_FILES = {
         "rows.csv",
         "age: 'x' is no number, line 43, in all 1 row",
     ),
-    "an empty folder": (None, "schema.d", "without train"),
+    "an empty folder": (None, "schema.d", "no table and no picture"),
 }
 
 

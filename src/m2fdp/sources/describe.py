@@ -12,7 +12,7 @@ from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.encoding import numbers, texts
 from m2fdp.sources.frames import files_of, folder_of, read_parts
-from m2fdp.sources.pictures import FOLDER, TEST, TRAIN, are_pictures, usual_shape
+from m2fdp.sources.pictures import FOLDER, NAME, TEST, TRAIN, are_pictures, usual_shape
 from m2fdp.sources.schema import LARGEST_SIDE, MOST_CATEGORIES, nice_range
 from m2fdp.sources.table import tree_of
 
@@ -91,6 +91,8 @@ def describe(
     if label is None and len(folders) == 1:
         (label,) = folders
     if label is None:
+        if list(frame.columns) == [NAME]:
+            raise InputError("FILE", file, "has pictures in no folders that name their classes")
         valid = some_of(folders or list(frame.columns))
         raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]

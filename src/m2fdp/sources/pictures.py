@@ -34,7 +34,7 @@ def listed(folder: Path) -> pd.DataFrame:
     say train and test, and `folder1`, `folder2`, … for the folders that each picture lies in.
 
     Raises:
-        InputError: there is no picture, none lies in a folder, or a folder is empty.
+        InputError: there is no picture, or a folder has none.
     """
 
     def refuse(problem: str) -> InputError:
@@ -48,9 +48,6 @@ def listed(folder: Path) -> pd.DataFrame:
     first = {row[0].lower() for row in rows}
     splits = bool(first & {*TRAIN}) and bool(first & {*TEST}) and first <= {*TRAIN, *TEST}
     depth = min(map(len, rows)) - 1
-    if depth <= splits:
-        lone = next(row for row in rows if len(row) == depth + 1)
-        raise refuse(f"{Path(*lone)} lies in no folder that names its class")
     filled = {row[:level] for row in rows for level in range(1, depth + 1)}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
