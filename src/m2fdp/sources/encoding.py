@@ -145,10 +145,10 @@ def noted(cells: pd.Series, kind: str, wrong: np.ndarray) -> list[Fault]:
 
 def texts(column: pd.Series) -> pd.Series:
     """Cells as schemas name values; empty ones stay empty."""
-    known = column.dropna()
-    # Few values repeat many times: each is spelled once.
-    spelled = {value: text_of(value) for value in known.unique()}
-    return column.astype(object).map(spelled, na_action="ignore")
+    # Few values repeat many times: each is spelled once. The last place is that of empty cells.
+    places, values = pd.factorize(column)
+    spelled = np.array([*map(text_of, values), None], dtype=object)
+    return pd.Series(spelled[places], index=column.index, name=column.name, dtype=object)
 
 
 def numbers(column: pd.Series) -> pd.Series:
@@ -215,12 +215,12 @@ def _labels(column: pd.Series, schema: Schema) -> np.ndarray:
 
 def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     """Write the inputs (n, column.n_inputs) that some cells become; what is wrong with them."""
-    spelled = texts(cells)
-    listed = spelled.isin(column.missing or []).to_numpy()
-    unknown = cells.isna().to_numpy() | listed
+    unknown = cells.isna().to_numpy()
+    if column.missing:
+        unknown = unknown | texts(cells).isin(column.missing).to_numpy()
     faults = noted(cells, EMPTY, unknown) if column.missing is None else []
     if column.text is not None:
-        into[:] = _hashed(spelled.where(~unknown, "").astype(str).tolist(), column.text)
+        into[:] = _hashed(texts(cells).where(~unknown, "").astype(str).tolist(), column.text)
     elif column.range is not None:
         low, high = column.range
         values = numbers(cells).to_numpy()
@@ -236,7 +236,7 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     else:
         place = {value: number for number, value in enumerate(column.categories or ())}
         other = len(place)
-        places = spelled.map(place).fillna(other).to_numpy(dtype=np.int64, copy=True)
+        places = texts(cells).map(place).fillna(other).to_numpy(dtype=np.int64, copy=True)
         places[unknown] = other
         faults += noted(cells, OTHER, (places == other) & ~unknown)
         into[np.arange(len(places)), places] = 1

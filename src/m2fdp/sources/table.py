@@ -73,21 +73,21 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     if schema_file is None:
         remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
         raise InputError("dataset.schema", None, remedy)
-    schema, split = read_schema(schema_file), []
+    schema = read_schema(schema_file)
     parts: list[Encoded] = []
+    split: list[np.ndarray] = []
     faults: list[Fault] = []
     for of, file in files_of(config.root).items():
-        refuse = partial(InputError, "dataset.root", file)
-        of_file = []
+        refuse, before = partial(InputError, "dataset.root", file), len(parts)
         for frame in read_parts("dataset.root", file):
             if problem := lacking(frame.columns, schema):
                 raise refuse(problem)
-            of_file.append(encode(frame, schema, folder_of(file), unpack_root))
-            split += [of] * len(frame)
-        found = added(fault for part in of_file for fault in part.faults)
+            parts.append(encode(frame, schema, folder_of(file), unpack_root))
+            split += [np.full(len(frame), of, dtype=object)] * (of is not None)
+        found = added(fault for part in parts[before:] for fault in part.faults)
         check(found, schema, refuse, partial(line_of, file))
-        parts, faults = parts + of_file, faults + found
-    told = None if split[0] is None else np.array(split, dtype=object)
+        faults += found
+    told = np.concatenate(split) if split else None
     return assembled(parts, schema, seed, added(faults), config.root, told)
 
 
@@ -109,7 +109,7 @@ def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
 
 
 def assembled(
-    parts: Sequence[Encoded],
+    parts: list[Encoded],
     schema: Schema,
     seed: int,
     faults: Iterable[Fault],
@@ -119,11 +119,11 @@ def assembled(
     """The data set of a table's encoded rows, training records first.
 
     Args:
+        parts: the rows; emptied, since there is hardly memory for a large table twice.
         faults: those that nobody is refused for.
         split: what each row is for, if its file says so: (n,).
     """
     refuse = partial(InputError, "dataset.root", name)
-    inputs = np.concatenate([part.inputs for part in parts])
     labels = np.concatenate([part.labels for part in parts])
 
     def said(column: str) -> np.ndarray:
@@ -135,8 +135,8 @@ def assembled(
     notes = [fault.note for fault in faults]
     kept = np.ones(len(labels), dtype=bool)
     if clients is not None:
-        sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
-        kept = sizes >= schema.min_records
+        places, names = pd.factorize(clients)
+        kept = (np.bincount(places) >= schema.min_records)[places]
         if small := sorted(set(clients[~kept])):
             rows = f"{counted(len(small), 'client')} with fewer than {schema.min_records} rows"
             notes.append(f"{rows} left out: {some_of(small)}")
@@ -150,14 +150,21 @@ def assembled(
         tested_only = sorted(set(clients[order[n_train:]]) - set(clients[order[:n_train]]))
         if tested_only:
             raise refuse(f"the client {tested_only[0]} has test records only; valid: both")
+    place = np.full(len(labels), -1)
+    place[order] = np.arange(len(order))
+    inputs = np.empty((len(order), *schema.shape), dtype=parts[0].inputs.dtype)
+    for end in np.cumsum([len(part.labels) for part in parts]).tolist():
+        part = parts.pop(0).inputs
+        to = place[end - len(part) : end]
+        inputs[to[to >= 0]] = part[to >= 0]
     return Table(
         "table",
-        inputs[order],
+        inputs,
         labels[order],
         n_train,
         len(schema.classes),
         known_scale=True,
-        clients=None if clients is None else clients[order].astype(str),
+        clients=None if clients is None else names.astype(str)[places[order]],
         notes=tuple(notes),
         doubt=_doubt(schema),
         schema=schema,
