@@ -44,6 +44,7 @@ from m2fdp.pipelines.tracking import check_store, first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
+from m2fdp.sources.expected import TABLE
 
 # What is there before anything is trained.
 _PLANNING = (data, topology, features, privacy)
@@ -186,8 +187,10 @@ class RunHooks:
             with suppress(UncheckedError, OSError):  # no verdict: what failed is told below
                 settle()
         except DataValidationError as refused:  # it explains whatever has followed
-            self._end_failed(refused)
-            raise refused from None
+            # What reads a table names the line of its file.
+            if not (refused.dataset_name == TABLE and isinstance(error, InputError)):
+                self._end_failed(refused)
+                raise refused from None
         self._end_failed(error)
 
     @hook_impl

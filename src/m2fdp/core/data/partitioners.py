@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pandas as pd
 
 from m2fdp.core.config import PartitionConfig
 from m2fdp.core.errors import InputError
