@@ -160,7 +160,7 @@ def _hub(root: str) -> Any:
     try:
         import datasets  # of the extra
     except ImportError:
-        raise refuse("needs the extra: pip install 'm2fdp[hf]'") from None
+        raise refuse("needs Hugging Face's datasets: pip install -r requirements-hf.lock") from None
     try:
         return datasets.load_dataset(root.removeprefix(HUB))
     except Exception as error:  # the library's own, its loaders' and the network's
