@@ -203,7 +203,7 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     unknown = cells.isna().to_numpy() | listed
     faults = noted(cells, EMPTY, unknown) if column.missing is None else []
     if column.text is not None:
-        into[:] = _hashed(spelled.where(~unknown, "").astype(str).tolist(), column.text)
+        into[:] = hashed(spelled.where(~unknown, "").astype(str).tolist(), column.text)
     elif column.range is not None:
         low, high = column.range
         values = numbers(cells).to_numpy()
@@ -226,7 +226,7 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     return faults
 
 
-def _hashed(rows: list[str], n_inputs: int) -> np.ndarray:
+def hashed(rows: list[str], n_inputs: int) -> np.ndarray:
     """Words and letters of texts by a fixed hash, of length one: (n, n_inputs)."""
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second
 
