@@ -16,6 +16,7 @@ from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model
 from m2fdp.given.modules import layer_in_words, some_records
 from m2fdp.given.own_code import beginning, guarded, load
+from m2fdp.own.dropout import KeyedDropout, with_keyed_dropout
 
 _LOSS = "model.loss"
 _FEW = 5  # records that own code is tried on
@@ -53,11 +54,12 @@ def imported(name: str, shape: Shape, n_classes: int) -> Model:
         KEY, name, f"can't be called with shape (C, H, W) = {shape} and {n_classes} classes"
     ):
         module = function(shape, n_classes)
+    draws = isinstance(module, nn.Module) and with_keyed_dropout(module, shape)
     check_module(name, module, shape, n_classes, function)
     for part in module.modules():
         if isinstance(part, nn.RNNBase):
             part.register_forward_pre_hook(_from_zeros, with_kwargs=True)
-    return Model(name, module, is_own=True)
+    return Model(name, module, is_own=True, draws=draws)
 
 
 def _from_zeros(
@@ -84,7 +86,10 @@ def with_own_loss(model: Model, name: str, n_classes: int) -> Model:
     """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
     check_loss(name, loss, n_classes)
-    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)
+    own = OneByOne(loss)
+    return Model(
+        model.name, model.module, own, model.linear, is_own=model.is_own, draws=model.draws
+    )
 
 
 def check_module(
@@ -181,13 +186,15 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int, wher
             raise refuse(f"starts with the parameter {key} that is not finite; give it numbers")
     records = some_records(shape)
     sent = records.clone()
-    given = f"records of shape (B, C, H, W) = {tuple(records.shape)}"
+    given = f"records of shape (C, H, W) = {shape}"
     with guarded(KEY, name, f"can't take {given}, numbers from 0 to 1"):
         scores = module(sent)
+        if any(isinstance(part, KeyedDropout) for part in module.modules()):  # as in training
+            module(torch.cat([records.flatten(1), torch.ones(len(records), 4)], dim=1))
     if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
         output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         valid = f"valid: one score a class, {(len(records), n_classes)}"
-        raise refuse(f"makes {output} of {given}; {valid}{where}")
+        raise refuse(f"makes {output} of {len(records)} {given}; {valid}{where}")
     if not scores.isfinite().all():
         raise refuse("makes scores that are not finite of records in [0, 1], before any training")
     if not torch.equal(sent, records):

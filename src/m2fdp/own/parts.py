@@ -13,7 +13,10 @@ from m2fdp.own.rules import OneByOne, OwnRule
 
 _SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is handed"
 _PUBLIC = "holds nothing that was learnt from private records"
-_ALONE = "; each record passes it alone, so that no layer shows one record anything of another"
+_ALONE = (
+    "; each record passes it alone, so that no layer shows one record anything of another, and "
+    "what dropout draws is not counted on"
+)
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
 # Keys that name own code, what it is for, what is trusted of it, and whether that is enforced.
 _NAMED = (

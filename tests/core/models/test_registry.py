@@ -99,18 +99,26 @@ def dropping(rate):
 
 
 RANDOM = {
-    "dropout": (lambda: dropping(0.5), r"has Dropout \(layer 1\)"),
+    "dropout of another kind": (
+        lambda: nn.Sequential(nn.AlphaDropout(0.5), dropping(0)),
+        r"has AlphaDropout \(layer 0\)",
+    ),
     "dropout between layers": (
         lambda: Rows(nn.LSTM(8, 3, num_layers=2, dropout=0.5, batch_first=True)),
         r"has LSTM \(layer rows\), which draws at random in training",
     ),
-    "dropout of maps": (lambda: nn.Sequential(nn.Dropout2d(0.1), dropping(0)), "has Dropout2d"),
     "pool": (
         lambda: nn.Sequential(nn.FractionalMaxPool2d(2, 5), nn.Flatten(), nn.Linear(25, 10)),
         "draws at random",
     ),
     "slopes": (lambda: nn.Sequential(dropping(0), nn.RReLU()), "has RReLU"),
     "drawn": (lambda: Restless("drawn"), "draws at random"),
+    "dropout of places first": (
+        lambda: nn.Sequential(
+            nn.Flatten(0), nn.Dropout(0.5), nn.Unflatten(0, (-1, 64)), dropping(0)
+        ),
+        r"can't take .*dropout of \(192,\), where 3 records must come first",
+    ),
     "functional": (lambda: Restless("functional"), "draws at random"),
     "trained": (lambda: Restless("trained"), "other scores in training than in evaluation"),
 }
@@ -169,12 +177,12 @@ def failing(shape, n_classes):
         (lambda *shape: nn.Flatten(), "has no parameters to train"),
         (
             lambda shape, n: own_model(shape, n + 1),
-            r"makes \(3, 11\) of records of shape \(B, C, H, W\) = \(3, 1, 8, 8\); valid: one "
+            r"makes \(3, 11\) of 3 records of shape \(C, H, W\) = \(1, 8, 8\); valid: one "
             r"score a class, \(3, 10\) \(test_registry.py, line",
         ),
         (
             lambda shape, n: own_model((1, 8, 7), n),
-            r"can't take records of shape \(B, C, H, W\) = \(3, 1, 8, 8\), numbers from 0 to 1: ",
+            r"can't take records of shape \(C, H, W\) = \(1, 8, 8\), numbers from 0 to 1: Runtime",
         ),
         (unused, "no use of the parameter unused.weight"),
         (
