@@ -220,7 +220,7 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
         unknown = unknown | texts(cells).isin(column.missing).to_numpy()
     faults = noted(cells, EMPTY, unknown) if column.missing is None else []
     if column.text is not None:
-        into[:] = _hashed(texts(cells).where(~unknown, "").astype(str).tolist(), column.text)
+        into[:] = hashed(texts(cells).where(~unknown, "").astype(str).tolist(), column.text)
     elif column.range is not None:
         low, high = column.range
         values = numbers(cells).to_numpy()
@@ -243,7 +243,7 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     return faults
 
 
-def _hashed(rows: list[str], n_inputs: int) -> np.ndarray:
+def hashed(rows: list[str], n_inputs: int) -> np.ndarray:
     """Words and letters of texts by a fixed hash, of length one: (n, n_inputs)."""
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second
 

@@ -20,7 +20,7 @@ from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.own_code import GIVEN
 from m2fdp.given.loading import load_config, parse_block
 from m2fdp.sources.schema import Schema, read_schema
-from m2fdp.sources.table import Table, table_of
+from m2fdp.sources.table import table_of
 
 
 class Tabled(PlainExperiment):
@@ -80,7 +80,7 @@ class Tabled(PlainExperiment):
             return pd.DataFrame()
         set_exact_arithmetic()
         weights, rows = parameters_to_vector(state_dict.values()), []
-        for client in sorted(set(clients[samples])):
+        for client in sorted(set(clients[samples]) - {""}):
             features, labels = records_of(self.inputs, samples[clients[samples] == client], "cpu")
             with torch.no_grad():
                 scores = self.model.scores(weights, features)
@@ -90,7 +90,8 @@ class Tabled(PlainExperiment):
             row["loss"] = float(losses.double().mean())
             arrays = labels.numpy(), scores.numpy(), losses.numpy()
             rows.append(row | self._own_values(arrays))
-        return pd.DataFrame(rows).sort_values("accuracy", kind="stable", ignore_index=True)
+        table = pd.DataFrame(rows)
+        return table.sort_values("accuracy", kind="stable", ignore_index=True) if rows else table
 
     def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
         """The run's metrics by their names in tables. All were measured of all records before, so
@@ -104,5 +105,5 @@ class Tabled(PlainExperiment):
 
 
 def notes(assembly: Assembly) -> list[str]:
-    """What became of cells that a schema does not foresee."""
-    return list(assembly.dataset.notes) if isinstance(assembly.dataset, Table) else []
+    """What became of records that is not as one may think."""
+    return list(assembly.dataset.notes)

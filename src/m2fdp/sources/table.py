@@ -1,7 +1,7 @@
 """A table as a data set: who is a client, what is tested on, what a row becomes."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from m2fdp.core.data.partitioners import Names, stratified_position
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
+from m2fdp.given.edges import by_number
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
 from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
 from m2fdp.sources.pictures import TEST, TRAIN
@@ -26,12 +27,10 @@ class Table(Dataset):
     """A data set that a schema has made of a table.
 
     Attributes:
-        notes: what became of cells that the schema does not foresee, and of small clients.
         schema: the table's schema.
         groups: (N, tiers), the servers above each record's client, the lowest first.
     """
 
-    notes: tuple[str, ...] = ()
     schema: Schema | None = None
     groups: np.ndarray | None = None
 
@@ -173,14 +172,24 @@ def assembled(
 
 
 def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
-    """The numbers (n,) of the devices of the names that records have.
+    """The numbers (n,) of the devices of the names that records have. Where nobody has named the
+    devices, the clients are these in the order of their names.
 
     Raises:
-        InputError: there are none, or a name is no device's.
+        InputError: there are none, a name is no device's, or there are more or fewer than devices.
     """
     refuse = partial(InputError, "partition.scheme", "column")
     if clients is None:
         raise refuse("the data set names no clients; valid: another scheme, or a table's `client`")
+    if not names.given:
+        known = sorted(set(clients.tolist()), key=by_number)
+        if (n := len(known)) != len(names.devices):
+            found = f"records are of {counted(n, 'client')}, and topology has"
+            valid = (
+                f"valid: topology.fanouts={n} below the cloud, or topology.edges with their names"
+            )
+            raise refuse(f"{found} {counted(len(names.devices), 'device')}; {valid}")
+        names = replace(names, devices=tuple(known))
     device = names.numbers(clients.tolist(), by_name_alone=True)
     if (device < 0).any():
         unknown = clients[int(np.argmax(device < 0))]

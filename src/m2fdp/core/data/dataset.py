@@ -20,6 +20,7 @@ class Dataset:
         known_scale: whether floats are known to have been scaled by constants.
         doubt: what else epsilon rests on, as a sentence; empty = nothing.
         clients: (N,), the name of the device that each record is of; None where nobody says.
+        notes: what became of records that is not as one may think, a line each.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Dataset:
     known_scale: bool = False
     doubt: str = ""
     clients: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def scaled_by_constants(self) -> bool:

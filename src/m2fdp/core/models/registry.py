@@ -43,6 +43,8 @@ class Model:
     curvature_sum: float | None = None
     # Whether the module is a user's own, through which records to be clipped pass one at a time.
     is_own: bool = False
+    # Whether it draws of records that come with a key (`Minibatches.records`), and of no others.
+    draws: bool = False
 
     @property
     def n_parameters(self) -> int:
