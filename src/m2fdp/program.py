@@ -26,16 +26,24 @@ def data() -> None:
     multiple=True,
     help="A column of servers above the devices. Given again, of the tier above.",
 )
+@click.option(
+    "--record", metavar="COLUMN", help="The column that names persons, if one may have several rows."
+)
 @click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
 def describe(
-    file: str, label: str, client: str | None, groups: tuple[str, ...], env: str | None
+    file: str,
+    label: str,
+    client: str | None,
+    groups: tuple[str, ...],
+    record: str | None,
+    env: str | None,
 ) -> None:
     """Read a table, say what is in it, and write an environment to run on it."""
     from m2fdp.reporting.described import print_columns, save_labels
     from m2fdp.sources.describe import describe as look_at
     from m2fdp.sources.environment import write_environment
 
-    described = look_at(file, label, client, groups)
+    described = look_at(file, label, client, groups, record)
     name, project = env or Path(file).stem, root()
     written = write_environment(project / "conf" / name, file, described, project)
     print_columns(described)

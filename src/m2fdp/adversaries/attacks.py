@@ -91,6 +91,9 @@ def attack_run(
     """
     config = assembly.config
     check_attack(config, assembly.plan)
+    if assembly.classified[0] != assembly.input_shape:
+        problem = "is of records of one row; this table's are persons of several (`record`)"
+        raise InputError("attack.method", config.attack.method, problem)
     set_exact_arithmetic()
     really = mechanism or assembly.calibration.mechanism
     attack = _Attack(assembly, really, Kept(folder, _key(assembly, really)), on_done)

@@ -1,6 +1,7 @@
 """What a table looks like, and the schema that its rows suggest, for a person to confirm."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ _TEXT_INPUTS = 1024
 _MOST_CLASSES = 100
 _CONFIRM = "  # read off the file"
 _DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+_NAMES_PERSONS = re.compile(r"(?i:(^|[^a-z])id$|patient|person|subject|user)|[a-z]I[Dd]$")
 SCHEMA, EDGES = "schema.yml", "edges.csv"
 
 
@@ -67,7 +69,11 @@ class Description:
 
 
 def describe(
-    file: str, label: str, client: str | None = None, groups: tuple[str, ...] = ()
+    file: str,
+    label: str,
+    client: str | None = None,
+    groups: tuple[str, ...] = (),
+    record: str | None = None,
 ) -> Description:
     """Read a table and propose its schema.
 
@@ -75,19 +81,26 @@ def describe(
         label: the column to be learnt.
         client: the column whose values are devices.
         groups: columns whose values are servers above them, the lowest first.
+        record: the column that names persons, who may have several rows.
 
     Raises:
         InputError: no such file or column, or one that can't be what it is to be.
     """
     frame = pd.concat(list(read_parts("FILE", file)))
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
+    named.append(("--record", record))
     for option, name in named:
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
     roles = {name: option.removeprefix("--") for option, name in named if name is not None}
     classes = _classes(frame[label], label)
+    rows_each = 0 if record is None else int(texts(frame[record]).value_counts().max())
     columns = tuple(
-        _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
+        _persons(frame[name], name, rows_each)
+        if name == record
+        else _role(frame[name], name, roles[name])
+        if name in roles
+        else _hinted(_column(frame[name], name), len(frame), record)
         for name in frame.columns
     )
     if not any(column.entry for column in columns):
@@ -99,13 +112,35 @@ def describe(
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
     counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
     edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
-    schema = _schema_text(file, label, classes, client, groups, columns)
+    of_record = None if record is None else {"column": record, "rows": _rounded_up(rows_each)}
+    schema = _schema_text(file, label, classes, client, groups, of_record, columns)
     return Description(len(frame), columns, schema, tuple(edges), counts)
 
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
     return Described(name, role, counted(distinct, "value"), empty, distinct, None)
+
+
+def _persons(column: pd.Series, name: str, rows_each: int) -> Described:
+    distinct, empty = texts(column).nunique(), int(column.isna().sum())
+    read = f"{counted(distinct, 'person')}, at most {counted(rows_each, 'row')} each"
+    return Described(name, "record", read, empty, distinct, None)
+
+
+def _hinted(described: Described, n_rows: int, record: str | None) -> Described:
+    """The column, with a hint where it may name persons of several rows."""
+    repeats = n_rows / 2 < described.distinct < n_rows - described.empty
+    if record is not None or not repeats or not _NAMES_PERSONS.search(described.name):
+        return described
+    hint = f"names repeat: --record {described.name} if one is a person"
+    return replace(described, read=f"{described.read}; {hint}")
+
+
+def _rounded_up(count: int) -> int:
+    """The next number of one digit and zeros: 13 makes 20."""
+    step = 10 ** (len(str(count)) - 1)
+    return -(-count // step) * step
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -175,6 +210,7 @@ def _schema_text(
     classes: list[str],
     client: str | None,
     groups: tuple[str, ...],
+    record: dict[str, Any] | None,
     columns: tuple[Described, ...],
 ) -> str:
     """The schema as people read it: a line a column, and a mark on what the rows have suggested."""
@@ -190,7 +226,9 @@ def _schema_text(
     if groups:
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
-    roles = {label, client, *groups}
+    if record:
+        lines.append(f"record: {inline(record | doubt)}{_CONFIRM}")
+    roles = {label, client, *groups, *([record["column"]] if record else [])}
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
         lines.append(f"ignore: {inline(ignored)}")

@@ -17,6 +17,7 @@ from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
 from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
+from m2fdp.sources.persons import Persons
 from m2fdp.sources.schema import Schema, read_schema
 
 _TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
@@ -134,14 +135,20 @@ def assembled(
     split = said(schema.split) if split is None and schema.split else split
     of_groups = [said(group.column) for group in schema.groups]
     notes = [fault.note for fault in faults]
-    kept = np.ones(len(labels), dtype=bool)
-    if clients is not None:
-        sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
-        kept = sizes >= schema.min_records
-        if small := sorted(set(clients[~kept])):
-            rows = f"{counted(len(small), 'client')} with fewer than {schema.min_records} rows"
-            notes.append(f"{rows} left out: {some_of(small)}")
-    is_test = _tested(labels, clients, split, schema, seed, refuse)
+    of_records, persons = (labels, clients, split), None
+    if schema.record is not None:
+        names = said(schema.record.column)
+        persons = Persons.of(names, schema.record, labels, clients, split, refuse)
+        of_records = persons.labels, persons.clients, persons.split
+        notes.append(persons.note)
+    kept, small = _large(of_records[1], len(of_records[0]), schema.min_records)
+    if small:
+        unit = "rows" if persons is None else "persons"
+        few = f"{counted(len(small), 'client')} with fewer than {schema.min_records} {unit}"
+        notes.append(f"{few} left out: {some_of(small)}")
+    is_test = _tested(*of_records, schema, seed, refuse)
+    if persons is not None:
+        kept, is_test = kept[persons.number] & persons.kept, is_test[persons.number]
     order = np.flatnonzero(kept)[np.argsort(is_test[kept], kind="stable")]
     n_train = int((~is_test[kept]).sum())
     trained = set(labels[order[:n_train]].tolist())
@@ -151,10 +158,15 @@ def assembled(
         tested_only = sorted(set(clients[order[n_train:]]) - set(clients[order[:n_train]]))
         if tested_only:
             raise refuse(f"the client {tested_only[0]} has test records only; valid: both")
+    if schema.record is None or persons is None:
+        images, labels = inputs[order][:, None, :, None], labels[order]
+    else:
+        shape = schema.record.rows, len(schema.classes)
+        images, labels, order, n_train = persons.bags(inputs, labels, order, n_train, shape)
     return Table(
         "table",
-        inputs[order][:, None, :, None],
-        labels[order],
+        images,
+        labels,
         n_train,
         len(schema.classes),
         known_scale=True,
@@ -164,6 +176,16 @@ def assembled(
         schema=schema,
         groups=np.stack(of_groups, axis=1)[order] if of_groups else None,
     )
+
+
+def _large(
+    clients: np.ndarray | None, n_records: int, fewest: int
+) -> tuple[np.ndarray, list[str]]:
+    """Which records are of clients that have enough of them, bool (n,), and the other clients."""
+    if clients is None:
+        return np.ones(n_records, dtype=bool), []
+    sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
+    return sizes >= fewest, sorted(set(clients[sizes < fewest]))
 
 
 def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:

@@ -169,11 +169,10 @@ def package_model(
         "dataset": config.dataset.name,
         "input": "pixels in [0, 1]" if config.features.map == PIXELS else config.features.map,
     }
-    n_classes = experiment.dataset.n_classes
+    shape, n_classes = experiment.classified
     rows = RowMap.of(experiment.dataset, config.dataset.scale)
     if rows is not None:
         metadata["input"] = "rows of a table"
-    shape = experiment.input_shape
     return ServableModel(config.model, shape, n_classes, state_dict, metadata, rows)
 
 
