@@ -27,7 +27,9 @@ def data() -> None:
     help="A column of servers above the devices. Given again, of the tier above.",
 )
 @click.option(
-    "--record", metavar="COLUMN", help="The column that names persons, if one may have several rows."
+    "--record",
+    metavar="COLUMN",
+    help="The column that names persons, if one may have several rows.",
 )
 @click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
 def describe(

@@ -22,6 +22,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.program import main
 from m2fdp.reporting.cards import privacy_card, subject_of
 from m2fdp.sources.describe import describe
+from m2fdp.sources.encoding import encode
 from m2fdp.sources.table import table_of
 
 RECORD = {"record": {"column": "patient", "rows": 3}}
@@ -80,7 +81,9 @@ def test_persons_are_dealt_tested_and_counted_and_no_row_is_on_both_sides():
     dataset, n_train = experiment.dataset, experiment.dataset.n_train
     patients = (dataset.images[:, :, 1, 0] + 1) * 250
     there = dataset.images[:, :, 7:, 0].any(axis=2)
-    sides = [set(patients[part][there[part]].round()) for part in (np.s_[:n_train], np.s_[n_train:])]
+    sides = [
+        set(patients[part][there[part]].round()) for part in (np.s_[:n_train], np.s_[n_train:])
+    ]
     assert len(sides[0]) == n_train == 40 and not sides[0] & sides[1]
     assert there[n_train:].sum(axis=1).tolist() == [1] * (len(there) - n_train)
     assert experiment.samples.sizes.sum() == n_train
@@ -110,7 +113,7 @@ def layer(shape, n_classes):
 
 def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
     """The sum of the persons' clipped sums of row gradients, by the model of a row: (M,)."""
-    row, features, labels = experiment.model.row, *experiment.records(experiment.samples.samples)
+    row, (features, _) = experiment.model.row, experiment.records(experiment.samples.samples)
     n_inputs, total = experiment.model.n_inputs, torch.zeros_like(vector)
     for bag in features[:, 0]:
         of_person = torch.zeros_like(vector)
@@ -149,7 +152,9 @@ def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend):
     )
     start, plan = process.start(), experiment.run_plan.rounds[0]
     moved = process.round(start, plan).weights - start.weights
-    expected = -plan.step_size * by_hand(experiment, start.weights, 1.5) / experiment.dataset.n_train
+    expected = (
+        -plan.step_size * by_hand(experiment, start.weights, 1.5) / experiment.dataset.n_train
+    )
     assert torch.allclose(moved, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -158,9 +163,11 @@ DEVICES, ROWS, DELTA, ALPHA = 8000, 8, 0.01, 0.005
 
 @pytest.fixture(scope="module")
 def attacked():
-    """A function that plays one round of devices on full batches, each behind noise of its own, and
-    tells what the cloud is sent: float64 (devices,), along what a person of eight equal and extreme
-    rows pushes. That person is at every other device; at the others nothing is in the same place."""
+    """A function that plays one round of devices on full batches, each behind noise of its own.
+
+    It tells what the cloud is sent along what a person of eight equal and extreme rows pushes, of
+    devices without that person and with it: float64 (devices/2,) both.
+    """
     names = [f"d{n}" for n in range(DEVICES)]
     loud = pd.DataFrame({"x": 1.0, "ill": 1, "device": np.repeat(names, ROWS), "person": "loud"})
     quiet = pd.DataFrame({"x": 0.5, "ill": 0, "device": names, "person": "quiet"})
@@ -193,7 +200,11 @@ def attacked():
             rows = torch.zeros(len(bag), *shards.features.shape[1:])
             rows[:, :, 0] = shards.features[bag, :, row]
             sizes = np.bincount(owner[bag], minlength=DEVICES)
-            of_rows = {"sizes": sizes, "nominal": shards.sizes, "absent": np.flatnonzero(absent[bag])}
+            of_rows = {
+                "sizes": sizes,
+                "nominal": shards.sizes,
+                "absent": np.flatnonzero(absent[bag]),
+            }
             played = replace(shards, features=rows, labels=shards.labels[bag], **of_rows)
         sent = []
 
@@ -227,3 +238,119 @@ def test_an_attack_on_a_person_stays_below_epsilon(attacked):
 def test_the_same_attack_tells_on_rows_that_are_clipped_one_by_one(attacked):
     play, promised, _ = attacked
     assert shown(*play(by_row=True)) > 2 * promised
+
+
+REFUSED = {
+    "a person at two hospitals": (
+        lambda: table_of(
+            visits().assign(hospital=np.resize(["a", "b"], 200)), schema_of(**RECORD), 0
+        ),
+        "record: 33 persons have rows at several clients; valid: one client a person",
+    ),
+    "a person on both sides": (
+        lambda: table_of(
+            visits(split=np.resize(["train", "test"], 200)), schema_of(split="split", **RECORD), 0
+        ),
+        "have rows to train and to test on; valid: one split a person",
+    ),
+    "nobody": (
+        lambda: table_of(visits().assign(patient=None), schema_of(**RECORD), 0),
+        "patient: 'None' names nobody",
+    ),
+    "no bound of rows": (lambda: schema_of(record={"column": "patient"}), "schema.record.rows"),
+    "no row": (lambda: schema_of(record={"column": "patient", "rows": 0}), "schema.record.rows"),
+    "an input": (
+        lambda: schema_of(record={"column": "age", "rows": 1}),
+        "age has another part already",
+    ),
+    "a model of pictures": (
+        lambda: Experiment.from_frame(visits(), PEOPLE, {"model.name": "cnn12"}).check(),
+        "model.name = 'cnn12': takes no rows of a person (`record` of the schema); valid: softmax",
+    ),
+    "features": (
+        lambda: Experiment.from_frame(visits(), PEOPLE, {"features.map": "patches"}).check(),
+        "features.map = 'patches': is not of a person's rows",
+    ),
+    "validation records": (
+        lambda: Experiment.from_frame(
+            visits(), PEOPLE, {"partition.validation_fraction": 0.1}
+        ).check(),
+        "partition.validation_fraction = 0.1: holds out persons, and models are judged by rows",
+    ),
+    "an attack on rows": (
+        lambda: Experiment.from_frame(visits(), PEOPLE, {"attack.method": "lira"}).attack(),
+        "attack.method = 'lira': is of records of one row",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "line"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_in_one_line(change, line):
+    assert line in told(change)
+
+
+def test_a_persons_rows_may_lie_in_any_parts_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.yml").write_text(yaml.safe_dump(PEOPLE))
+    visits().to_csv("rows.csv", index=False)
+    monkeypatch.setattr("m2fdp.sources.frames._AT_A_TIME", 7)
+    table = load_dataset(DatasetConfig(name="table", root="rows.csv", schema="schema.yml"))
+    whole = table_of(visits(), schema_of(**RECORD), seed=0)
+    assert np.array_equal(table.images, whole.images) and table.notes == whole.notes
+
+
+def test_the_run_says_that_a_record_is_a_person():
+    experiment = Experiment.from_frame(visits(), PEOPLE, {"training.rounds": 1})
+    promised = experiment.summary()
+    assert promised["guarantee"] == "verified"
+    assert any("the column patient names persons" in line for line in promised["assumptions"])
+    ledger = experiment.ledger()
+    card = privacy_card(subject_of(experiment), promised, None, ledger, "kedro run").markdown()
+    person = "one person (patient), of at most 3 rows"
+    assert f"Whether {person} is there or is not, those who are distrusted" in card
+    assert "one record" not in card.split("## What this rests on")[0]
+    assert any(
+        line.startswith("a record is a person (patient): 50 with 200 rows")
+        for line in experiment.warnings()
+    )
+
+
+def test_models_are_judged_by_rows_and_answer_raw_rows(tmp_path):
+    import mlflow
+
+    from m2fdp.pipelines.logged_models import ServableModelDataset
+    from m2fdp.pipelines.training import package_model
+
+    keys = {"training.rounds": 3, "dataset.scale": "unit_norm", "training.metrics": ["auc"]}
+    experiment = Experiment.from_frame(visits(), PEOPLE, keys)
+    trained = experiment.train()
+    by_client = experiment.by_client(trained.state_dict)
+    assert by_client["records"].sum() == len(experiment.held_out)
+    packed = package_model(experiment, trained.state_dict, trained.metrics, experiment.summary())
+    ServableModelDataset(path=str(tmp_path / "model")).save(packed)
+    answers = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(
+        visits()[["age", "chol", "sex"]]
+    )
+    inputs = encode(visits(), experiment.dataset.schema).inputs
+    tested = experiment.dataset.images[experiment.held_out][:, 0, :7, 0]
+    places = [int(np.flatnonzero((inputs == row).all(axis=1))[0]) for row in tested]
+    found = experiment.evaluate(trained.state_dict).predictions.tolist()
+    classes = experiment.dataset.schema.classes
+    assert answers["label"].to_numpy()[places].tolist() == [classes[label] for label in found]
+
+
+def test_describe_proposes_persons_and_hints_at_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").touch()
+    visits(200, 12).to_csv("visits.csv", index=False)
+    options = ["--label=ill", "--client=hospital", "--record=patient"]
+    ran = CliRunner().invoke(main, ["data", "describe", "visits.csv", *options])
+    assert ran.exit_code == 0, ran.output
+    assert "12 persons, at most 2" in ran.output
+    schema = yaml.safe_load((tmp_path / "conf" / "visits" / "schema.yml").read_text())
+    assert schema["record"] == {"column": "patient", "rows": 20, "confirmed": False}
+    assert "patient" not in schema["columns"]
+    visits(200, 150).rename(columns={"patient": "patient_id"}).to_csv("many.csv", index=False)
+    of_patients = {column.name: column for column in describe("many.csv", "ill").columns}
+    assert of_patients["patient_id"].read.endswith("--record patient_id if one is a person")
+    assert "--record" not in of_patients["age"].read

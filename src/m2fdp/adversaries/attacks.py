@@ -21,6 +21,7 @@ from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.training import evaluate
+from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import EPSILON_NAMES, for_json
 from m2fdp.core.privacy.calibration import CalibratedMechanism

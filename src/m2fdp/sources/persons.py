@@ -101,7 +101,12 @@ class Persons:
         return cls(number, kept, label, *of_persons, note)
 
     def bags(
-        self, inputs: np.ndarray, labels: np.ndarray, rows: np.ndarray, n_train: int, shape: tuple[int, int]
+        self,
+        inputs: np.ndarray,
+        labels: np.ndarray,
+        rows: np.ndarray,
+        n_train: int,
+        shape: tuple[int, int],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """The records that rows make: persons to train on, and single rows to test on.
 

@@ -178,9 +178,7 @@ def assembled(
     )
 
 
-def _large(
-    clients: np.ndarray | None, n_records: int, fewest: int
-) -> tuple[np.ndarray, list[str]]:
+def _large(clients: np.ndarray | None, n_records: int, fewest: int) -> tuple[np.ndarray, list[str]]:
     """Which records are of clients that have enough of them, bool (n,), and the other clients."""
     if clients is None:
         return np.ones(n_records, dtype=bool), []
