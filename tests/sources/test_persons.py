@@ -1,6 +1,7 @@
 """Tables with several rows a person: a person is one record, and no row of theirs escapes the
 clipping of all of them."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner
+from PIL import Image
 from tests.sources.test_table import CONTENT, rows_of, schema_of
 from torch import nn
 
@@ -59,7 +61,7 @@ def test_a_person_is_one_record_with_the_first_rows_in_the_file():
     rows = table.images[..., 0]
     assert (rows.shape, table.n_train) == ((5, 3, 9), 3)
     assert rows[:, :, 0].tolist() == [[-1, 1, 0], [0, 0, 0], [1, 0, 0], [-1, 0, 0], [0, 0, 0]]
-    healthy, ill, nobody = [1, 0], [0, 1], [0, 0]
+    healthy, ill, nobody = [1, 0], [1, 0.5], [0, 0]  # whether there is a row, label / classes
     assert rows[0, :, 7:].tolist() == [healthy, ill, ill]
     assert rows[1, :, 7:].tolist() == [ill, nobody, nobody]
     # The most common label of a person to train on, and of each row to test on its own.
@@ -80,7 +82,7 @@ def test_persons_are_dealt_tested_and_counted_and_no_row_is_on_both_sides():
     experiment = Experiment.from_frame(frame.assign(chol=frame.patient + 100), PEOPLE)
     dataset, n_train = experiment.dataset, experiment.dataset.n_train
     patients = (dataset.images[:, :, 1, 0] + 1) * 250
-    there = dataset.images[:, :, 7:, 0].any(axis=2)
+    there = dataset.images[:, :, 7, 0] > 0
     sides = [
         set(patients[part][there[part]].round()) for part in (np.s_[:n_train], np.s_[n_train:])
     ]
@@ -101,7 +103,7 @@ def test_each_row_has_length_one_and_not_the_bag():
     rows, of_length_one = plain.inputs.images, scaled.inputs.images
     assert np.array_equal(of_length_one[:, :, 7:], rows[:, :, 7:])
     lengths = np.linalg.norm(of_length_one[:, :, :7, 0], axis=2)
-    assert np.allclose(lengths, rows[:, :, 7:, 0].sum(axis=2))
+    assert np.allclose(lengths, rows[:, :, 7, 0])
     by_row = replace(plain.dataset, images=rows[:, :1, :7])
     assert np.array_equal(of_length_one[:, :1, :7], of_unit_norm(by_row).images)
 
@@ -114,13 +116,13 @@ def layer(shape, n_classes):
 def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
     """The sum of the persons' clipped sums of row gradients, by the model of a row: (M,)."""
     row, (features, _) = experiment.model.row, experiment.records(experiment.samples.samples)
-    n_inputs, total = experiment.model.n_inputs, torch.zeros_like(vector)
+    total, n_classes = torch.zeros_like(vector), experiment.dataset.n_classes
     for bag in features[:, 0]:
         of_person = torch.zeros_like(vector)
-        for line in bag[bag[:, n_inputs:].any(dim=1)]:
+        for line in bag[bag[:, -2] == 1]:
             parameters = vector.clone().requires_grad_()
-            scores = row.scores(parameters, line[None, None, None, :n_inputs])
-            loss = row.loss(scores, line[n_inputs:].argmax()[None]).sum()
+            scores = row.scores(parameters, line[None, None, None, :-2])
+            loss = row.loss(scores, (line[-1:] * n_classes).round().long()).sum()
             of_person += torch.autograd.grad(loss, parameters)[0]
         total += of_person * min(1.0, norm / float(of_person.norm()))
     return total
@@ -188,7 +190,7 @@ def attacked():
     }
     experiment = Experiment.from_frame(frame, schema, keys, seed=11)
     shards, plan = experiment.shards(), experiment.run_plan.rounds[0]
-    is_loud = (shards.features[:, 0, :, 2:].sum((1, 2)) == ROWS).numpy()
+    is_loud = (shards.features[:, 0, :, 2].sum(1) == ROWS).numpy()
     has_person = np.arange(DEVICES) % 2 == 0
 
     def play(by_row: bool):
@@ -196,7 +198,7 @@ def attacked():
         absent = is_loud & ~has_person[owner]
         played = replace(shards, absent=np.flatnonzero(absent))
         if by_row:
-            bag, row = shards.features[:, 0, :, 2:].any(dim=2).nonzero(as_tuple=True)
+            bag, row = (shards.features[:, 0, :, 2] > 0).nonzero(as_tuple=True)
             rows = torch.zeros(len(bag), *shards.features.shape[1:])
             rows[:, :, 0] = shards.features[bag, :, row]
             sizes = np.bincount(owner[bag], minlength=DEVICES)
@@ -240,6 +242,35 @@ def test_the_same_attack_tells_on_rows_that_are_clipped_one_by_one(attacked):
     assert shown(*play(by_row=True)) > 2 * promised
 
 
+def shots(keys) -> Experiment:
+    """Colour pictures of persons, of whom each has three."""
+    rng, cells = np.random.default_rng(2), []
+    for pixels in rng.integers(0, 256, (60, 8, 9, 3), dtype=np.uint8):
+        Image.fromarray(pixels).save(content := io.BytesIO(), "png")
+        cells.append(content.getvalue())
+    persons = {"shot": cells, "who": np.repeat(np.arange(20), 3), "kind": np.resize([0, 1], 60)}
+    schema = {
+        "label": {"column": "kind", "classes": [0, 1]},
+        "record": {"column": "who", "rows": 2},
+        "columns": {"shot": {"image": [8, 9, 3]}},
+    }
+    keys = {"partition.scheme": "iid", "topology.fanouts": [1, 2], "training.rounds": 1} | keys
+    return Experiment.from_frame(pd.DataFrame(persons), schema, keys)
+
+
+def test_rows_may_be_pictures():
+    experiment = shots({})
+    assert experiment.classified == ((3, 8, 9), 2)
+    model, (bags, _) = experiment.model, experiment.records(experiment.held_out)
+    weights = torch.randn(model.n_parameters, generator=torch.Generator().manual_seed(0))
+    by_rows = model.row.scores(weights, bags[:, 0, 0, :-2].reshape(-1, 3, 8, 9))
+    assert torch.equal(model.answers(weights, bags), by_rows)
+    drawn = np.random.default_rng(2).integers(0, 256, (60, 8, 9, 3), dtype=np.uint8)
+    shown = (255 * bags[:, 0, 0, :-2].reshape(-1, 3, 8, 9)).round().byte().permute(0, 2, 3, 1)
+    assert all((drawn == picture).all(axis=(1, 2, 3)).any() for picture in shown.numpy())
+    assert len(experiment.train().metrics)
+
+
 REFUSED = {
     "a person at two hospitals": (
         lambda: table_of(
@@ -264,7 +295,7 @@ REFUSED = {
         "age has another part already",
     ),
     "a model of pictures": (
-        lambda: Experiment.from_frame(visits(), PEOPLE, {"model.name": "cnn12"}).check(),
+        lambda: shots({"model.name": "cnn12"}).check(),
         "model.name = 'cnn12': takes no rows of a person (`record` of the schema); valid: softmax",
     ),
     "features": (
@@ -331,7 +362,7 @@ def test_models_are_judged_by_rows_and_answer_raw_rows(tmp_path):
     answers = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(
         visits()[["age", "chol", "sex"]]
     )
-    inputs = encode(visits(), experiment.dataset.schema).inputs
+    inputs = encode(visits(), experiment.dataset.schema).inputs[:, 0, :, 0]
     tested = experiment.dataset.images[experiment.held_out][:, 0, :7, 0]
     places = [int(np.flatnonzero((inputs == row).all(axis=1))[0]) for row in tested]
     found = experiment.evaluate(trained.state_dict).predictions.tolist()
@@ -352,5 +383,7 @@ def test_describe_proposes_persons_and_hints_at_them(tmp_path, monkeypatch):
     assert "patient" not in schema["columns"]
     visits(200, 150).rename(columns={"patient": "patient_id"}).to_csv("many.csv", index=False)
     of_patients = {column.name: column for column in describe("many.csv", "ill").columns}
-    assert of_patients["patient_id"].read.endswith("--record patient_id if one is a person")
+    assert of_patients["patient_id"].read.endswith(
+        "; --record patient_id if it names persons, for some values repeat"
+    )
     assert "--record" not in of_patients["age"].read

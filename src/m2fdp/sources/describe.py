@@ -12,8 +12,9 @@ import yaml
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.encoding import numbers, texts
-from m2fdp.sources.frames import read_parts
-from m2fdp.sources.schema import MOST_CATEGORIES, nice_range
+from m2fdp.sources.frames import files_of, folder_of, read_parts
+from m2fdp.sources.pictures import FOLDER, NAME, TEST, TRAIN, are_pictures, usual_shape
+from m2fdp.sources.schema import LARGEST_SIDE, MOST_CATEGORIES, nice_range
 from m2fdp.sources.table import tree_of
 
 # So few whole numbers are kinds of something rather than amounts.
@@ -26,6 +27,7 @@ _CONFIRM = "  # read off the file"
 _DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 _NAMES_PERSONS = re.compile(r"(?i:(^|[^a-z])id$|patient|person|subject|user)|[a-z]I[Dd]$")
 SCHEMA, EDGES = "schema.yml", "edges.csv"
+SPLIT, RECORD, PICTURES = "split", "record", "pictures"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Description:
         schema: the schema's text, with comments.
         edges: parent and child of the tree that clients and groups make; none without clients.
         counts: records by client (index) and class (columns); one row without clients.
+        channels: those of pictures; None = rows are none.
     """
 
     n_rows: int
@@ -66,11 +69,12 @@ class Description:
     schema: str
     edges: tuple[tuple[str, str], ...]
     counts: pd.DataFrame
+    channels: int | None = None
 
 
 def describe(
     file: str,
-    label: str,
+    label: str | None = None,
     client: str | None = None,
     groups: tuple[str, ...] = (),
     record: str | None = None,
@@ -78,7 +82,8 @@ def describe(
     """Read a table and propose its schema.
 
     Args:
-        label: the column to be learnt.
+        file: a table, or a folder of tables or pictures, as `dataset.root` takes them.
+        label: the column to be learnt; None = the folders that pictures lie in.
         client: the column whose values are devices.
         groups: columns whose values are servers above them, the lowest first.
         record: the column that names persons, who may have several rows.
@@ -86,23 +91,37 @@ def describe(
     Raises:
         InputError: no such file or column, or one that can't be what it is to be.
     """
-    frame = pd.concat(list(read_parts("FILE", file)))
+    files = files_of(file)
+    parts = [part for each in files.values() for part in read_parts("FILE", each)]
+    frame = pd.concat(parts, ignore_index=True)
+    folders = [name for name in frame.columns if FOLDER.fullmatch(name)]
+    if label is None and len(folders) == 1:
+        (label,) = folders
+    if label is None:
+        if list(frame.columns) == [NAME]:
+            raise InputError("FILE", file, "has pictures in no folders that name their classes")
+        valid = some_of(folders or list(frame.columns))
+        raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
     named.append(("--record", record))
     for option, name in named:
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
     roles = {name: option.removeprefix("--") for option, name in named if name is not None}
+    if None in files and _says_split(frame):
+        roles.setdefault(SPLIT, "split")
     classes = _classes(frame[label], label)
-    rows_each = 0 if record is None else int(texts(frame[record]).value_counts().max())
     columns = tuple(
-        _persons(frame[name], name, rows_each)
-        if name == record
-        else _role(frame[name], name, roles[name])
-        if name in roles
-        else _hinted(_column(frame[name], name), len(frame), record)
+        _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
         for name in frame.columns
     )
+    columns = tuple(each if record else _hinted(each, len(frame)) for each in columns)
+    channels, pictures = None, next((each.name for each in columns if each.kind == PICTURES), None)
+    if pictures is not None:
+        folder = folder_of(next(iter(files.values())))
+        shape = usual_shape(frame[pictures], folder, LARGEST_SIDE)
+        columns = tuple(_beside(each, pictures, shape) for each in columns)
+        channels = shape[2]
     if not any(column.entry for column in columns):
         raise InputError("FILE", file, f"has no column but {some_of(list(roles))} to learn from")
     for option, name in named[1:]:
@@ -112,35 +131,50 @@ def describe(
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
     counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
     edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
-    of_record = None if record is None else {"column": record, "rows": _rounded_up(rows_each)}
-    schema = _schema_text(file, label, classes, client, groups, of_record, columns)
-    return Description(len(frame), columns, schema, tuple(edges), counts)
+    persons = record and {"column": record, "rows": int(nice_range(0, _most(frame[record]))[1])}
+    schema = _schema_text(file, label, classes, client, groups, persons or None, columns)
+    return Description(len(frame), columns, schema, tuple(edges), counts, channels)
+
+
+def _says_split(frame: pd.DataFrame) -> bool:
+    """Whether a column of that name says train and test."""
+    if SPLIT not in frame:
+        return False
+    said = set(texts(frame[SPLIT]).str.lower())
+    return said <= {*TRAIN, *TEST} and not said.isdisjoint(TRAIN) and not said.isdisjoint(TEST)
+
+
+def _beside(column: Described, pictures: str, shape: tuple[int, int, int]) -> Described:
+    """A column of a table of pictures: theirs, or one that no model is given beside them."""
+    if column.name == pictures:
+        height, width, channels = shape
+        read = f"{height} x {width} pixels, {'grey' if channels == 1 else 'coloured'}"
+        return replace(column, read=read, entry={"image": list(shape)})
+    if column.entry is None:
+        return column
+    return replace(column, read="ignored: pictures stand alone", entry=None)
 
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
-    return Described(name, role, counted(distinct, "value"), empty, distinct, None)
+    read = counted(distinct, "value")
+    if role == RECORD:
+        read = f"{counted(distinct, 'person')}, at most {counted(_most(column), 'row')} each"
+    return Described(name, role, read, empty, distinct, None)
 
 
-def _persons(column: pd.Series, name: str, rows_each: int) -> Described:
-    distinct, empty = texts(column).nunique(), int(column.isna().sum())
-    read = f"{counted(distinct, 'person')}, at most {counted(rows_each, 'row')} each"
-    return Described(name, "record", read, empty, distinct, None)
+def _most(column: pd.Series) -> int:
+    """How many rows there are at the most of a value."""
+    return int(texts(column).value_counts().max())
 
 
-def _hinted(described: Described, n_rows: int, record: str | None) -> Described:
-    """The column, with a hint where it may name persons of several rows."""
-    repeats = n_rows / 2 < described.distinct < n_rows - described.empty
-    if record is not None or not repeats or not _NAMES_PERSONS.search(described.name):
-        return described
-    hint = f"names repeat: --record {described.name} if one is a person"
-    return replace(described, read=f"{described.read}; {hint}")
-
-
-def _rounded_up(count: int) -> int:
-    """The next number of one digit and zeros: 13 makes 20."""
-    step = 10 ** (len(str(count)) - 1)
-    return -(-count // step) * step
+def _hinted(column: Described, n_rows: int) -> Described:
+    """The column, with a hint where its values may name persons of several rows."""
+    repeats = n_rows / 2 < column.distinct < n_rows - column.empty
+    if not repeats or not _NAMES_PERSONS.search(column.name):
+        return column
+    hint = f"--record {column.name} if it names persons, for some values repeat"
+    return replace(column, read=f"{column.read}; {hint}")
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -164,7 +198,10 @@ def _in_order(text: str) -> tuple[bool, float, str]:
 
 def _column(column: pd.Series, name: str) -> Described:
     """What a column is taken for, by its cells."""
-    spelled, empty = texts(column), int(column.isna().sum())
+    empty = int(column.isna().sum())
+    if are_pictures(column):
+        return Described(name, PICTURES, "", empty, len(column), {})
+    spelled = texts(column)
     known = spelled.dropna()
     distinct = int(known.nunique())
 
@@ -226,9 +263,12 @@ def _schema_text(
     if groups:
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
+    roles = {label, client, *groups}
+    roles |= {column.name for column in columns if column.kind in (SPLIT, RECORD)}
     if record:
         lines.append(f"record: {inline(record | doubt)}{_CONFIRM}")
-    roles = {label, client, *groups, *([record["column"]] if record else [])}
+    if SPLIT in roles:
+        lines.append(f"split: {SPLIT}")
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
         lines.append(f"ignore: {inline(ignored)}")

@@ -7,6 +7,7 @@ import pandas as pd
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.sources.describe import EDGES, SCHEMA, Description, inline
+from m2fdp.sources.frames import CATALOG, HUB
 
 PARAMETERS = "parameters.yml"
 _TREE = """\
@@ -26,6 +27,8 @@ dataset:
   name: table
   root: {root}
   schema: {schema}
+{learning}"""
+_OF_ROWS = """\
   scale: unit_norm  # each row over its own length: clipping then loses little
 {tree}model:
   name: softmax
@@ -39,6 +42,28 @@ training:
   batch_size: null
   learning_rate: 40.0
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
+"""
+# The settings of fashion_mnist and of cifar10, by channels.
+_FEATURES = {
+    1: "  map: all\n  public: drawings\n  ridge: 0.002\n  weights: invariance\n",
+    3: "  map: both\n  public: photographs\n  ridge: 0.003\n",
+}
+_OF_PICTURES = """\
+{tree}features:  # docs/features.md; `map: pixels` gives models the pixels
+{features}model:
+  name: softmax
+privacy:
+  epsilon: 1.0
+  clipping_norm: 0.3
+training:
+  rounds: 30
+  local_steps: 1
+  local_aggregation: null
+  batch_size: null
+  learning_rate: 720.0
+  accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
+  server: {{rule: momentum}}
+  evaluate_every: 5
 """
 
 
@@ -54,9 +79,13 @@ def write_environment(folder: Path, file: str, described: Description, project: 
         InputError: the folder has files of that name, or can't be written to.
     """
     tree = _TREE.format(edges=_told(folder / EDGES, project)) if described.edges else ""
+    learning = _OF_ROWS.format(tree=tree)
+    if described.channels is not None:
+        learning = _OF_PICTURES.format(tree=tree, features=_FEATURES[described.channels])
+    root = inline(file) if file.startswith((CATALOG, HUB)) else _told(Path(file), project)
     texts = {
         PARAMETERS: _TEXT.format(
-            root=_told(Path(file), project), schema=_told(folder / SCHEMA, project), tree=tree
+            root=root, schema=_told(folder / SCHEMA, project), learning=learning
         ),
         SCHEMA: described.schema,
     }

@@ -77,32 +77,28 @@ class Tabled(PlainExperiment):
     def classified(self) -> tuple[Shape, int]:
         """Of persons: a model is for their rows."""
         shape, n_classes = super().classified
-        width = _row_inputs(self.dataset)
-        return (shape if width is None else (1, 1, width)), n_classes
+        return _row_of(self.dataset) or shape, n_classes
 
     def build_model(self, seed: int) -> Model:
-        model, width = super().build_model(seed), _row_inputs(self.dataset)
-        return model if width is None else PersonModel.of(model, width)
+        model, row = super().build_model(seed), _row_of(self.dataset)
+        return model if row is None else PersonModel.of(model, row)
 
     def inputs_of(
         self, dataset: Dataset, on_chunk: Callable[[int, int], None] = lambda done, total: None
     ) -> Dataset:
-        width = _row_inputs(dataset)
-        if width is None or self.config.dataset.scale != "unit_norm":
+        if _row_of(dataset) is None or self.config.dataset.scale != "unit_norm":
             return super().inputs_of(dataset, on_chunk)
-        set_exact_arithmetic()
-        return rows_of_unit_norm(dataset, width)
+        return rows_of_unit_norm(dataset)
 
     def check_split(self, sizes: np.ndarray) -> None:
         """Also refuse what is not defined for persons of several rows."""
-        if _row_inputs(self.dataset) is not None:
-            refuse_unfit(self.config)
+        if _row_of(self.dataset) is not None:
+            refuse_unfit(self)
         super().check_split(sizes)
 
     def _of_records(self) -> list[str]:
-        # A person has one label of several: what lacks among them may be among rows.
-        one_each = _row_inputs(self.dataset) is None
-        return super()._of_records() if one_each else list(self.repeats)
+        # A person has one label of several: a class that lacks among them may be among rows.
+        return super()._of_records() if _row_of(self.dataset) is None else list(self.repeats)
 
     def by_client(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """What a model is worth on the test records of each client, worst first.
@@ -139,10 +135,13 @@ class Tabled(PlainExperiment):
         return values
 
 
-def _row_inputs(dataset: Dataset) -> int | None:
-    """How many inputs a row has where records are persons of several rows; else None."""
+def _row_of(dataset: Dataset) -> Shape | None:
+    """(C, H, W) of a row where records are persons of several; else None."""
     schema = dataset.schema if isinstance(dataset, Table) else None
-    return None if schema is None or schema.record is None else schema.n_inputs
+    if schema is None or schema.record is None:
+        return None
+    height, width, channels = schema.shape
+    return channels, height, width
 
 
 def promised(assembly: Assembly) -> Promised:

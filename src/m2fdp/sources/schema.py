@@ -21,6 +21,7 @@ from m2fdp.given.loading import parse_block
 from m2fdp.given.yaml_files import read_block
 
 MOST_CATEGORIES = 1_000
+LARGEST_SIDE = 128  # of a picture
 _WHOLE = re.compile(r"[-+]?[0-9]+\.0+")
 
 
@@ -42,6 +43,7 @@ def _distinct(values: list[str]) -> list[str]:
     return values
 
 
+Side = Annotated[int, Number, Field(ge=1, le=LARGEST_SIDE)]
 Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths are finite
 Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
 
@@ -81,7 +83,7 @@ class Label(Entry):
 
 
 class Column(Entry):
-    """What may stand in a column: numbers in a range, one of some categories, or a text."""
+    """What may stand in a column: numbers in a range, one of some categories, a text, a picture."""
 
     range: tuple[Bound, Bound] | None = None
     """The least and the greatest number. What lies outside is put on the border."""
@@ -89,14 +91,18 @@ class Column(Entry):
     """Each becomes an input, and one more stands for every other value."""
     text: Annotated[int, Number, Field(ge=8, le=2**16)] | None = None
     """How many inputs the words and letters of a text are hashed to."""
+    image: tuple[Side, Side, Literal[1, 3]] | None = None
+    """Height, width and channels (1 or 3) to which pictures are brought."""
     missing: Values | None = None
     """Values that mean "unknown", besides empty cells. Without this key no cell may be empty."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        kinds = [self.range, self.categories, self.text]
+        kinds = [self.range, self.categories, self.text, self.image]
         if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("valid: one of range, categories and text")
+            raise ValueError("valid: one of range, categories, text and image")
+        if self.image is not None and self.missing is not None:
+            raise ValueError("no picture may be missing; valid: image without missing")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError("valid: a range [low, high] with low < high")
         if self.categories is not None and not self.categories:
@@ -108,6 +114,8 @@ class Column(Entry):
         """How many inputs of a model the column becomes."""
         if self.range is not None:
             return 1 + (self.missing is not None)
+        if self.image is not None:
+            return math.prod(self.image)
         return self.text if self.text is not None else len(self.categories or ()) + 1
 
 
@@ -157,7 +165,17 @@ class Schema(Block):
         for name in self.roles:
             if name in self.columns:
                 raise ValueError(f"{name} has another part already; valid: not in columns, too")
+        if len(self.columns) > 1 and any(column.image for column in self.columns.values()):
+            raise ValueError("a column of pictures stands alone in columns; valid: ignore others")
         return self
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of what a row becomes; rows of no picture end with an input that is always one,
+        in the place of a bias."""
+        (first, *_) = self.columns.values()
+        n_inputs = sum(column.n_inputs for column in self.columns.values()) + 1
+        return first.image or (1, n_inputs, 1)
 
     @property
     def roles(self) -> dict[str, str]:
@@ -173,11 +191,6 @@ class Schema(Block):
     def classes(self) -> tuple[str, ...]:
         """The classes' names."""
         return tuple(self.label.values)
-
-    @property
-    def n_inputs(self) -> int:
-        """How many inputs a row becomes; the last is always one and stands for a bias."""
-        return sum(column.n_inputs for column in self.columns.values()) + 1
 
     @property
     def unconfirmed(self) -> list[str]:

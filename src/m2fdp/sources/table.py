@@ -16,11 +16,10 @@ from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
-from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
+from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
 from m2fdp.sources.persons import Persons
+from m2fdp.sources.pictures import TEST, TRAIN
 from m2fdp.sources.schema import Schema, read_schema
-
-_TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,21 +74,21 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     if schema_file is None:
         remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
         raise InputError("dataset.schema", None, remedy)
-    schema, split = read_schema(schema_file), []
+    schema = read_schema(schema_file)
     parts: list[Encoded] = []
+    split: list[np.ndarray] = []
     faults: list[Fault] = []
-    for of, file in _files(config.root).items():
-        refuse = partial(InputError, "dataset.root", file)
-        of_file = []
+    for of, file in files_of(config.root).items():
+        refuse, before = partial(InputError, "dataset.root", file), len(parts)
         for frame in read_parts("dataset.root", file):
             if problem := lacking(frame.columns, schema):
                 raise refuse(problem)
-            of_file.append(encode(frame, schema))
-            split += [of] * len(frame)
-        found = added(fault for part in of_file for fault in part.faults)
+            parts.append(encode(frame, schema, folder_of(file), unpack_root))
+            split += [np.full(len(frame), of, dtype=object)] * (of is not None)
+        found = added(fault for part in parts[before:] for fault in part.faults)
         check(found, schema, refuse, partial(line_of, file))
-        parts, faults = parts + of_file, faults + found
-    told = None if split[0] is None else np.array(split, dtype=object)
+        faults += found
+    told = np.concatenate(split) if split else None
     return assembled(parts, schema, seed, added(faults), config.root, told)
 
 
@@ -111,7 +110,7 @@ def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
 
 
 def assembled(
-    parts: Sequence[Encoded],
+    parts: list[Encoded],
     schema: Schema,
     seed: int,
     faults: Iterable[Fault],
@@ -121,11 +120,11 @@ def assembled(
     """The data set of a table's encoded rows, training records first.
 
     Args:
+        parts: the rows; emptied, since there is hardly memory for a large table twice.
         faults: those that nobody is refused for.
         split: what each row is for, if its file says so: (n,).
     """
     refuse = partial(InputError, "dataset.root", name)
-    inputs = np.concatenate([part.inputs for part in parts])
     labels = np.concatenate([part.labels for part in parts])
 
     def said(column: str) -> np.ndarray:
@@ -135,17 +134,20 @@ def assembled(
     split = said(schema.split) if split is None and schema.split else split
     of_groups = [said(group.column) for group in schema.groups]
     notes = [fault.note for fault in faults]
-    of_records, persons = (labels, clients, split), None
+    of_records, unit, persons = (labels, clients, split), "rows", None
     if schema.record is not None:
-        names = said(schema.record.column)
-        persons = Persons.of(names, schema.record, labels, clients, split, refuse)
-        of_records = persons.labels, persons.clients, persons.split
+        named = said(schema.record.column)
+        persons = Persons.of(named, schema.record, labels, clients, split, refuse)
+        of_records, unit = (persons.labels, persons.clients, persons.split), "persons"
         notes.append(persons.note)
-    kept, small = _large(of_records[1], len(of_records[0]), schema.min_records)
-    if small:
-        unit = "rows" if persons is None else "persons"
-        few = f"{counted(len(small), 'client')} with fewer than {schema.min_records} {unit}"
-        notes.append(f"{few} left out: {some_of(small)}")
+    of_labels, of_clients, _ = of_records
+    kept = np.ones(len(of_labels), dtype=bool)
+    if of_clients is not None:
+        places, names = pd.factorize(of_clients)
+        kept = (np.bincount(places) >= schema.min_records)[places]
+        if small := sorted(set(of_clients[~kept])):
+            few = f"{counted(len(small), 'client')} with fewer than {schema.min_records} {unit}"
+            notes.append(f"{few} left out: {some_of(small)}")
     is_test = _tested(*of_records, schema, seed, refuse)
     if persons is not None:
         kept, is_test = kept[persons.number] & persons.kept, is_test[persons.number]
@@ -158,32 +160,31 @@ def assembled(
         tested_only = sorted(set(clients[order[n_train:]]) - set(clients[order[:n_train]]))
         if tested_only:
             raise refuse(f"the client {tested_only[0]} has test records only; valid: both")
-    if schema.record is None or persons is None:
-        images, labels = inputs[order][:, None, :, None], labels[order]
-    else:
-        shape = schema.record.rows, len(schema.classes)
-        images, labels, order, n_train = persons.bags(inputs, labels, order, n_train, shape)
+    place = np.full(len(labels), -1)
+    place[order] = np.arange(len(order))
+    inputs = np.empty((len(order), *schema.shape), dtype=parts[0].inputs.dtype)
+    for end in np.cumsum([len(part.labels) for part in parts]).tolist():
+        part = parts.pop(0).inputs
+        to = place[end - len(part) : end]
+        inputs[to[to >= 0]] = part[to >= 0]
+    labels, who = labels[order], order
+    if persons is not None:
+        of_rows = inputs, labels, order, n_train
+        inputs, labels, order, n_train = persons.bags(*of_rows, len(schema.classes))
+        who = persons.number[order]
     return Table(
         "table",
-        images,
+        inputs,
         labels,
         n_train,
         len(schema.classes),
         known_scale=True,
-        clients=None if clients is None else clients[order].astype(str),
+        clients=None if clients is None else names.astype(str)[places[who]],
         notes=tuple(notes),
         doubt=_doubt(schema),
         schema=schema,
         groups=np.stack(of_groups, axis=1)[order] if of_groups else None,
     )
-
-
-def _large(clients: np.ndarray | None, n_records: int, fewest: int) -> tuple[np.ndarray, list[str]]:
-    """Which records are of clients that have enough of them, bool (n,), and the other clients."""
-    if clients is None:
-        return np.ones(n_records, dtype=bool), []
-    sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
-    return sizes >= fewest, sorted(set(clients[sizes < fewest]))
 
 
 def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
@@ -226,27 +227,10 @@ def _tested(
         position = stratified_position(groups, labels, generator(seed, "table-test"))
         return position < np.round(schema.test_fraction * np.bincount(groups)[groups])
     spelled = np.array([str(value).lower() for value in split])
-    strange = sorted(set(spelled) - {*_TRAIN, *_TEST})
+    strange = sorted(set(spelled) - {*TRAIN, *TEST})
     if strange:
-        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*_TRAIN, *_TEST])}")
-    is_test = np.isin(spelled, _TEST)
+        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*TRAIN, *TEST])}")
+    is_test = np.isin(spelled, TEST)
     if is_test.all() or not is_test.any():
         raise refuse(f"its split is {spelled[0]} everywhere; valid: train and test")
     return is_test
-
-
-def _files(root: str) -> dict[str | None, str]:
-    """The files of a table by what they are for; None = the split is in the rows, or drawn."""
-    path = Path(root).expanduser()
-    if not path.is_dir():
-        return {None: root}
-    files = {file.stem.lower(): str(file) for file in sorted(path.iterdir())}
-    found: dict[str | None, str] = {}
-    for split, names in (("train", _TRAIN), ("test", _TEST)):
-        for name in names:
-            if name in files and Path(files[name]).suffix.lower() in SUFFIXES:
-                found.setdefault(split, files[name])
-    if len(found) < 2:
-        valid = "valid: a table, or a folder with train.csv and test.csv"
-        raise InputError("dataset.root", root, f"is a folder without train.* and test.*; {valid}")
-    return found
