@@ -26,9 +26,19 @@ def data() -> None:
     multiple=True,
     help="A column of servers above the devices. Given again, of the tier above.",
 )
+@click.option(
+    "--record",
+    metavar="COLUMN",
+    help="The column that names persons, if one may have several rows.",
+)
 @click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
 def describe(
-    file: str, label: str | None, client: str | None, groups: tuple[str, ...], env: str | None
+    file: str,
+    label: str | None,
+    client: str | None,
+    groups: tuple[str, ...],
+    record: str | None,
+    env: str | None,
 ) -> None:
     """Read a table, say what is in it, and write an environment to run on it.
 
@@ -48,7 +58,7 @@ def describe(
         session = KedroSession.create(project, save_on_close=False)
         with session:
             _ = session.load_context().catalog  # hooks.py hands it over
-    described = look_at(file, label, client, groups)
+    described = look_at(file, label, client, groups, record)
     name = env or Path(file.rpartition(":")[2]).stem
     written = write_environment(project / "conf" / name, file, described, project)
     print_columns(described)

@@ -1,5 +1,6 @@
 """What a table looks like, and the schema that its rows suggest, for a person to confirm."""
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ _TEXT_INPUTS = 1024
 _MOST_CLASSES = 100
 _CONFIRM = "  # read off the file"
 _DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+_NAMES_PERSONS = re.compile(r"(?i:(^|[^a-z])id$|patient|person|subject|user)|[a-z]I[Dd]$")
 SCHEMA, EDGES = "schema.yml", "edges.csv"
-SPLIT, PICTURES = "split", "pictures"
+SPLIT, RECORD, PICTURES = "split", "record", "pictures"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,11 @@ class Description:
 
 
 def describe(
-    file: str, label: str | None = None, client: str | None = None, groups: tuple[str, ...] = ()
+    file: str,
+    label: str | None = None,
+    client: str | None = None,
+    groups: tuple[str, ...] = (),
+    record: str | None = None,
 ) -> Description:
     """Read a table and propose its schema.
 
@@ -80,6 +86,7 @@ def describe(
         label: the column to be learnt; None = the folders that pictures lie in.
         client: the column whose values are devices.
         groups: columns whose values are servers above them, the lowest first.
+        record: the column that names persons, who may have several rows.
 
     Raises:
         InputError: no such file or column, or one that can't be what it is to be.
@@ -96,6 +103,7 @@ def describe(
         valid = some_of(folders or list(frame.columns))
         raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
+    named.append(("--record", record))
     for option, name in named:
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
@@ -107,6 +115,7 @@ def describe(
         _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
         for name in frame.columns
     )
+    columns = tuple(each if record else _hinted(each, len(frame)) for each in columns)
     channels, pictures = None, next((each.name for each in columns if each.kind == PICTURES), None)
     if pictures is not None:
         folder = folder_of(next(iter(files.values())))
@@ -122,7 +131,8 @@ def describe(
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
     counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
     edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
-    schema = _schema_text(file, label, classes, client, groups, columns)
+    persons = record and {"column": record, "rows": int(nice_range(0, _most(frame[record]))[1])}
+    schema = _schema_text(file, label, classes, client, groups, persons or None, columns)
     return Description(len(frame), columns, schema, tuple(edges), counts, channels)
 
 
@@ -147,7 +157,24 @@ def _beside(column: Described, pictures: str, shape: tuple[int, int, int]) -> De
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
-    return Described(name, role, counted(distinct, "value"), empty, distinct, None)
+    read = counted(distinct, "value")
+    if role == RECORD:
+        read = f"{counted(distinct, 'person')}, at most {counted(_most(column), 'row')} each"
+    return Described(name, role, read, empty, distinct, None)
+
+
+def _most(column: pd.Series) -> int:
+    """How many rows there are at the most of a value."""
+    return int(texts(column).value_counts().max())
+
+
+def _hinted(column: Described, n_rows: int) -> Described:
+    """The column, with a hint where its values may name persons of several rows."""
+    repeats = n_rows / 2 < column.distinct < n_rows - column.empty
+    if not repeats or not _NAMES_PERSONS.search(column.name):
+        return column
+    hint = f"--record {column.name} if it names persons, for some values repeat"
+    return replace(column, read=f"{column.read}; {hint}")
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -220,6 +247,7 @@ def _schema_text(
     classes: list[str],
     client: str | None,
     groups: tuple[str, ...],
+    record: dict[str, Any] | None,
     columns: tuple[Described, ...],
 ) -> str:
     """The schema as people read it: a line a column, and a mark on what the rows have suggested."""
@@ -235,7 +263,10 @@ def _schema_text(
     if groups:
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
-    roles = {label, client, *groups, *(column.name for column in columns if column.kind == SPLIT)}
+    roles = {label, client, *groups}
+    roles |= {column.name for column in columns if column.kind in (SPLIT, RECORD)}
+    if record:
+        lines.append(f"record: {inline(record | doubt)}{_CONFIRM}")
     if SPLIT in roles:
         lines.append(f"split: {SPLIT}")
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]

@@ -85,7 +85,7 @@ class Encoded:
     Attributes:
         inputs: (n, H, W, C), float32, and uint8 where rows are pictures.
         labels: int64 (n,); -1 where a row has no class.
-        named: what the client, group and split columns say, by column: (n,) texts.
+        named: what the client, group, split and record columns say, by column: (n,) texts.
         faults: all faults, one for each column and kind.
     """
 
@@ -110,7 +110,7 @@ def encode(
     faults += noted(frame[column], NO_CLASS, labels < 0)
     named = {}
     for name, role in schema.roles.items():
-        if role in ("client", "group", "split"):
+        if role in ("client", "group", "split", "record"):
             named[name] = texts(frame[name]).to_numpy(dtype=object)
             faults += noted(frame[name], NO_NAME, frame[name].isna().to_numpy())
     return Encoded(inputs, labels, named, faults)

@@ -24,5 +24,6 @@ ROOM = Room(
         "brier": "m2fdp.sources.metrics:BRIER",
     },
     given={"clients": "m2fdp.sources.table:holders"},
+    promised=("m2fdp.sources.run:promised",),
     warned=("m2fdp.sources.run:notes",),
 )

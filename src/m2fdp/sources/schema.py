@@ -125,6 +125,14 @@ class Nodes(Entry):
     column: Value
 
 
+class Record(Entry):
+    """Whose rows are one record: a person's, in the place of each by itself."""
+
+    column: Value
+    rows: Count
+    """The most rows of a person that are kept, the first in the file. It must be public."""
+
+
 Named = Annotated[Nodes, BeforeValidator(_column_alone)]
 
 
@@ -136,6 +144,8 @@ class Schema(Block):
     """The column whose values are the devices."""
     groups: list[Named] = []
     """Columns whose values are servers above the devices, the lowest tier first."""
+    record: Record | None = None
+    """The column that names persons, if one may have several rows."""
     split: Value | None = None
     """The column that says train or test."""
     test_fraction: Annotated[float, Number, Field(gt=0, lt=1)] = 0.2
@@ -174,6 +184,7 @@ class Schema(Block):
         named |= {group.column: "group" for group in self.groups}
         named |= {self.client.column: "client"} if self.client else {}
         named |= {self.split: "split"} if self.split else {}
+        named |= {self.record.column: "record"} if self.record else {}
         return named | dict.fromkeys(self.ignore, "ignored")
 
     @property
@@ -189,6 +200,7 @@ class Schema(Block):
     def _entries(self) -> Iterator[tuple[str, Entry]]:
         yield "label", self.label
         yield from (("client", self.client),) if self.client else ()
+        yield from (("record", self.record),) if self.record else ()
         yield from ((f"groups.{n}", group) for n, group in enumerate(self.groups))
         yield from ((f"columns.{name}", column) for name, column in self.columns.items())
 

@@ -18,6 +18,7 @@ from m2fdp.core.streams import generator
 from m2fdp.given.edges import by_number
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
 from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
+from m2fdp.sources.persons import Persons
 from m2fdp.sources.pictures import TEST, TRAIN
 from m2fdp.sources.schema import Schema, read_schema
 
@@ -132,14 +133,23 @@ def assembled(
     split = said(schema.split) if split is None and schema.split else split
     of_groups = [said(group.column) for group in schema.groups]
     notes = [fault.note for fault in faults]
-    kept = np.ones(len(labels), dtype=bool)
-    if clients is not None:
-        places, names = pd.factorize(clients)
+    of_records, unit, persons = (labels, clients, split), "rows", None
+    if schema.record is not None:
+        named = said(schema.record.column)
+        persons = Persons.of(named, schema.record, labels, clients, split, refuse)
+        of_records, unit = (persons.labels, persons.clients, persons.split), "persons"
+        notes.append(persons.note)
+    of_labels, of_clients, _ = of_records
+    kept = np.ones(len(of_labels), dtype=bool)
+    if of_clients is not None:
+        places, names = pd.factorize(of_clients)
         kept = (np.bincount(places) >= schema.min_records)[places]
-        if small := sorted(set(clients[~kept])):
-            rows = f"{counted(len(small), 'client')} with fewer than {schema.min_records} rows"
-            notes.append(f"{rows} left out: {some_of(small)}")
-    is_test = _tested(labels, clients, split, schema, seed, refuse)
+        if small := sorted(set(of_clients[~kept])):
+            few = f"{counted(len(small), 'client')} with fewer than {schema.min_records} {unit}"
+            notes.append(f"{few} left out: {some_of(small)}")
+    is_test = _tested(*of_records, schema, seed, refuse)
+    if persons is not None:
+        kept, is_test = kept[persons.number] & persons.kept, is_test[persons.number]
     order = np.flatnonzero(kept)[np.argsort(is_test[kept], kind="stable")]
     n_train = int((~is_test[kept]).sum())
     trained = set(labels[order[:n_train]].tolist())
@@ -156,14 +166,19 @@ def assembled(
         part = parts.pop(0).inputs
         to = place[end - len(part) : end]
         inputs[to[to >= 0]] = part[to >= 0]
+    labels, who = labels[order], order
+    if persons is not None:
+        of_rows = inputs, labels, order, n_train
+        inputs, labels, order, n_train = persons.bags(*of_rows, len(schema.classes))
+        who = persons.number[order]
     return Table(
         "table",
         inputs,
-        labels[order],
+        labels,
         n_train,
         len(schema.classes),
         known_scale=True,
-        clients=None if clients is None else names.astype(str)[places[order]],
+        clients=None if clients is None else names.astype(str)[places[who]],
         notes=tuple(notes),
         doubt=_doubt(schema),
         schema=schema,

@@ -97,6 +97,10 @@ class Model:
         """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
         return torch.func.functional_call(self.module, self.unflatten(vector), (features,))
 
+    def answers(self, vector: Tensor, features: Tensor) -> Tensor:
+        """What records that are not trained on are judged by: their scores, as the loss takes."""
+        return self.scores(vector, features)
+
 
 def unflattened(tensors: Mapping[str, Tensor], vector: Tensor) -> dict[str, Tensor]:
     """Tensors of the same names and shapes, as views of a vector that holds them in order."""

@@ -169,12 +169,12 @@ def package_model(
         "dataset": config.dataset.name,
         "input": "pixels in [0, 1]",
     }
-    n_classes = experiment.dataset.n_classes
+    shape, n_classes = experiment.classified
     rows = RowMap.of(experiment.dataset, config.dataset.scale)
     if rows is not None:
         metadata["input"] = "rows of a table"
     features = None if config.features.map == PIXELS else config.features
-    shape = experiment.dataset.shape
+    shape = shape if features is None else experiment.dataset.shape
     return ServableModel(config.model, shape, n_classes, state_dict, metadata, rows, features)
 
 
