@@ -16,7 +16,7 @@ from m2fdp.claims.intervals import summarise
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import lower_bound, parameter, upper_bound
-from m2fdp.core.metrics import ENERGY
+from m2fdp.core.metrics import ENERGY, leading
 from m2fdp.reporting import panel_figures, style
 from m2fdp.reporting.tables import shown_of, worst_positions
 
@@ -27,7 +27,9 @@ _LINES_HEIGHT = 4.2
 
 
 def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
-    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it."""
+    """Accuracy, or what else a run is judged by, over the rounds of one run and, where there is one,
+    epsilon so far below it."""
+    measure = leading(round_metrics.iloc[-1])
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
     figure = style.new_figure(7.0, 5.4 if private else 3.8)
@@ -36,8 +38,8 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
     panels = of_rows[:, 0]
     marker = "o" if len(rounds) <= MARKED_POINTS else ""
     look = {"color": style.COLOURS[3], "marker": marker, "markersize": 4}
-    panels[0].plot(rounds, round_metrics["accuracy"], **look)
-    style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
+    panels[0].plot(rounds, round_metrics[measure.name], **look)
+    style.tidy(panels[0], "" if private else "round", measure.label, whole_x=True)
     style.title(panels[0], title)
     if private:
         # Between evaluations rather too much than too little.

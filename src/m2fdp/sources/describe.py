@@ -1,6 +1,7 @@
 """What a table looks like, and the schema that its rows suggest, for a person to confirm."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,9 @@ class Description:
         columns: what each column is taken for.
         schema: the schema's text, with comments.
         edges: parent and child of the tree that clients and groups make; none without clients.
-        counts: records by client (index) and class (columns); one row without clients.
+        counts: records by client (index) and class, or of numbers by tenth of their range
+            (columns); one row without clients.
+        of_numbers: whether the label is a number.
     """
 
     n_rows: int
@@ -64,6 +67,7 @@ class Description:
     schema: str
     edges: tuple[tuple[str, str], ...]
     counts: pd.DataFrame
+    of_numbers: bool = False
 
 
 def describe(
@@ -85,7 +89,8 @@ def describe(
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
     roles = {name: option.removeprefix("--") for option, name in named if name is not None}
-    classes = _classes(frame[label], label)
+    bounds = _target_range(frame[label])
+    classes = _classes(frame[label], label) if bounds is None else []
     columns = tuple(
         _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
         for name in frame.columns
@@ -97,15 +102,30 @@ def describe(
             row = int(empty.to_numpy().argmax())
             raise InputError(option, name, f"is empty in row {row + 1}; valid: a name in each")
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
-    counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
-    edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
-    schema = _schema_text(file, label, classes, client, groups, columns)
-    return Description(len(frame), columns, schema, tuple(edges), counts)
+    strata = texts(frame[label])
+    if bounds is not None:
+        edges = np.linspace(*bounds, 11)
+        classes = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+        strata = pd.cut(numbers(frame[label]), edges, labels=classes, include_lowest=True)
+    counts = pd.crosstab(devices, strata).reindex(columns=classes, fill_value=0)
+    tree = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
+    entry = {"classes": classes} if bounds is None else {"range": list(bounds)}
+    schema = _schema_text(file, {"column": label} | entry, client, groups, columns)
+    of_numbers = bounds is not None
+    return Description(len(frame), columns, schema, tuple(tree), counts, of_numbers)
 
 
 def _role(column: pd.Series, name: str, role: str) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
     return Described(name, role, counted(distinct, "value"), empty, distinct, None)
+
+
+def _target_range(column: pd.Series) -> tuple[float, float] | None:
+    """The range of a label that is a number; None where its values are classes."""
+    values = numbers(column)
+    if not np.isfinite(values).all() or values.nunique() <= _FEW:
+        return None
+    return nice_range(float(values.min()), float(values.max()))
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -171,8 +191,7 @@ def _column(column: pd.Series, name: str) -> Described:
 
 def _schema_text(
     file: str,
-    label: str,
-    classes: list[str],
+    label: dict[str, Any],
     client: str | None,
     groups: tuple[str, ...],
     columns: tuple[Described, ...],
@@ -183,14 +202,14 @@ def _schema_text(
         f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows,",
         "# not this file: what was read off the rows may tell of them. Confirm each entry from",
         "# public knowledge and remove its `confirmed: false`; until then runs are conditional.",
-        f"label: {inline({'column': label, 'classes': classes} | doubt)}{_CONFIRM}",
+        f"label: {inline(label | doubt)}{_CONFIRM}",
     ]
     if client:
         lines.append(f"client: {inline({'column': client} | doubt)}{_CONFIRM}")
     if groups:
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
-    roles = {label, client, *groups}
+    roles = {label["column"], client, *groups}
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
         lines.append(f"ignore: {inline(ignored)}")

@@ -28,7 +28,7 @@ dataset:
   schema: {schema}
   scale: unit_norm  # each row over its own length: clipping then loses little
 {tree}model:
-  name: softmax
+  name: {model}
 privacy:
   epsilon: 1.0
   clipping_norm: 0.5
@@ -37,9 +37,17 @@ training:
   local_steps: 1
   local_aggregation: null
   batch_size: null
-  learning_rate: 40.0
+  learning_rate: {learning_rate}
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
-"""
+{metrics}"""
+_OF_CLASSES = {"model": "softmax", "learning_rate": "40.0", "metrics": ""}
+_OF_NUMBERS = {
+    "model": "linear",
+    # The squared loss has a curvature of one: longer steps than 2 go astray.
+    "learning_rate": "1.0",
+    "metrics": "  metrics: [mae, rmse, r2]\n",
+}
+_DEALT = "partition:\n  scheme: iid\n"
 
 
 def write_environment(folder: Path, file: str, described: Description, project: Path) -> list[Path]:
@@ -53,10 +61,16 @@ def write_environment(folder: Path, file: str, described: Description, project: 
     Raises:
         InputError: the folder has files of that name, or can't be written to.
     """
-    tree = _TREE.format(edges=_told(folder / EDGES, project)) if described.edges else ""
+    tree = _DEALT if described.of_numbers else ""
+    if described.edges:
+        tree = _TREE.format(edges=_told(folder / EDGES, project))
+    kind = _OF_NUMBERS if described.of_numbers else _OF_CLASSES
     texts = {
         PARAMETERS: _TEXT.format(
-            root=_told(Path(file), project), schema=_told(folder / SCHEMA, project), tree=tree
+            root=_told(Path(file), project),
+            schema=_told(folder / SCHEMA, project),
+            tree=tree,
+            **kind,
         ),
         SCHEMA: described.schema,
     }

@@ -46,6 +46,11 @@ Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths a
 Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
 
 
+def _ordered(bounds: tuple[float, float]) -> None:
+    if not bounds[0] < bounds[1]:
+        raise ValueError("valid: a range [low, high] with low < high")
+
+
 def _column_alone(value: Any) -> Any:
     """A column's name stands for an entry that has nothing else."""
     return {"column": value} if isinstance(value, str | int | float) else value
@@ -61,19 +66,26 @@ class Label(Entry):
     """The column that models learn to tell."""
 
     column: Value
-    classes: dict[Value, Values] | Values
+    classes: dict[Value, Values] | Values | None = None
     """The values of each class by its name, or a list of values, each a class."""
+    range: tuple[Bound, Bound] | None = None
+    """Or, where the label is a number, the least and the greatest."""
 
     @property
     def values(self) -> dict[str, list[str]]:
         """The values of each class, in the classes' order."""
         if isinstance(self.classes, dict):
             return self.classes
-        return {value: [value] for value in self.classes}
+        return {value: [value] for value in self.classes or ()}
 
     @model_validator(mode="after")
     def _two_classes(self) -> Self:
         values = self.values
+        if (self.range is None) == (self.classes is None):
+            raise ValueError("valid: one of classes and range")
+        if self.range is not None:
+            _ordered(self.range)
+            return self
         if len(values) < 2 or not all(values.values()):
             raise ValueError("valid: two classes or more, each with a value")
         _distinct([value for of_class in values.values() for value in of_class])
@@ -97,8 +109,8 @@ class Column(Entry):
         kinds = [self.range, self.categories, self.text]
         if sum(kind is not None for kind in kinds) != 1:
             raise ValueError("valid: one of range, categories and text")
-        if self.range is not None and not self.range[0] < self.range[1]:
-            raise ValueError("valid: a range [low, high] with low < high")
+        if self.range is not None:
+            _ordered(self.range)
         if self.categories is not None and not self.categories:
             raise ValueError("valid: one category or more")
         return self
@@ -160,7 +172,7 @@ class Schema(Block):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes' names."""
+        """The classes' names; none where the label is a number."""
         return tuple(self.label.values)
 
     @property

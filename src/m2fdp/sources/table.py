@@ -17,6 +17,7 @@ from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
 from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
+from m2fdp.sources.regression import MEASURES
 from m2fdp.sources.schema import Schema, read_schema
 
 _TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
@@ -156,11 +157,13 @@ def assembled(
         inputs[order][:, None, :, None],
         labels[order],
         n_train,
-        len(schema.classes),
+        len(schema.classes) or 1,
         known_scale=True,
         clients=None if clients is None else clients[order].astype(str),
         notes=tuple(notes),
         doubt=_doubt(schema),
+        label_range=schema.label.range,
+        metrics=MEASURES if schema.label.range else (),
         schema=schema,
         groups=np.stack(of_groups, axis=1)[order] if of_groups else None,
     )

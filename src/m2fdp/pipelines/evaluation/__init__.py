@@ -94,8 +94,10 @@ def check_rounds(
     lacking = [name for name in NUMBERS if name not in round_metrics]
     if lacking or round_metrics.empty:
         raise InputError(file, ", ".join(lacking) or "no row", "is missing; train anew")
+    of_numbers = experiment.dataset.label_range is not None
+    may_be_nan = {EPSILON.name, SCORE.name, *(ACCURACY.name,) * of_numbers}
     for name in (*NUMBERS, *({SCORE.name} & {*round_metrics})):
-        column, may_lack = round_metrics[name], name in (EPSILON.name, SCORE.name)
+        column, may_lack = round_metrics[name], name in may_be_nan
         if not pd.api.types.is_numeric_dtype(column) or (not may_lack and column.isna().any()):
             raise InputError(file, name, "is not a number in every row; train anew")
     last = round_metrics.iloc[-1]
@@ -156,7 +158,7 @@ def summarise(
     last, config = round_metrics.iloc[-1], experiment.config
     summary = {"algorithm": config.algorithm, "seed": config.seed, "rounds": int(last["round"])}
     summary |= of_last(last)
-    of_cloud = config.partition.held_out_by == "cloud"
+    of_cloud = config.partition.held_out_by == "cloud" and ACCURACY.name in summary
     if of_cloud and (answers := one_class_only(counts.to_numpy())) is not None:
         summary["answers"] = answers
     if not math.isnan(score := float(last.get(SCORE.name, math.nan))):
