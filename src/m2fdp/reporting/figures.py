@@ -27,7 +27,7 @@ _LINES_HEIGHT = 4.2
 
 
 def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
-    """Accuracy, or what else a run is judged by, over the rounds of one run and, where there is one,
+    """Accuracy, or the first metric of numbers, over the rounds of one run and, where there is one,
     epsilon so far below it."""
     measure = leading(round_metrics.iloc[-1])
     rounds = round_metrics["round"]

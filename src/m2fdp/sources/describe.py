@@ -104,7 +104,7 @@ def describe(
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
     strata = texts(frame[label])
     if bounds is not None:
-        edges = np.linspace(*bounds, 11)
+        edges = np.linspace(*bounds, 11).tolist()
         classes = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
         strata = pd.cut(numbers(frame[label]), edges, labels=classes, include_lowest=True)
     counts = pd.crosstab(devices, strata).reindex(columns=classes, fill_value=0)

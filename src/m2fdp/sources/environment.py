@@ -37,17 +37,12 @@ training:
   local_steps: 1
   local_aggregation: null
   batch_size: null
-  learning_rate: {learning_rate}
+  learning_rate: {rate}
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
 {metrics}"""
-_OF_CLASSES = {"model": "softmax", "learning_rate": "40.0", "metrics": ""}
-_OF_NUMBERS = {
-    "model": "linear",
-    # The squared loss has a curvature of one: longer steps than 2 go astray.
-    "learning_rate": "1.0",
-    "metrics": "  metrics: [mae, rmse, r2]\n",
-}
-_DEALT = "partition:\n  scheme: iid\n"
+# Model, steps and metrics of classes and of numbers, whose loss bears no longer steps than 2.
+_OF_CLASSES = {"model": "softmax", "rate": "40.0", "metrics": ""}
+_OF_NUMBERS = {"model": "linear", "rate": "1.0", "metrics": "  metrics: [mae, rmse, r2]\n"}
 
 
 def write_environment(folder: Path, file: str, described: Description, project: Path) -> list[Path]:
@@ -61,10 +56,11 @@ def write_environment(folder: Path, file: str, described: Description, project: 
     Raises:
         InputError: the folder has files of that name, or can't be written to.
     """
-    tree = _DEALT if described.of_numbers else ""
+    kind, tree = _OF_CLASSES, ""
+    if described.of_numbers:
+        kind, tree = _OF_NUMBERS, "partition:\n  scheme: iid\n"
     if described.edges:
         tree = _TREE.format(edges=_told(folder / EDGES, project))
-    kind = _OF_NUMBERS if described.of_numbers else _OF_CLASSES
     texts = {
         PARAMETERS: _TEXT.format(
             root=_told(Path(file), project),

@@ -8,8 +8,9 @@ Nothing is released that is not released of classes: a label enters through its 
 alone, which is clipped whatever the label is. So epsilon and the ledger's lines stay the same.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from math import nan, prod
+from math import nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,8 @@ import numpy as np
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
-from m2fdp.core.experiment import facts as a
+from m2fdp.core.experiment.facts import OF_CLASSES
+from m2fdp.core.experiment.request import Request
 from m2fdp.core.metrics import Metric
 from m2fdp.core.models.checks import KEY, Shape
 
@@ -26,8 +28,7 @@ if TYPE_CHECKING:  # a configuration is checked without torch
 
     from m2fdp.core.models.registry import Model
 
-LINEAR, LOSSES = "linear", ("squared", "huber")
-MEASURES = ("mae", "rmse", "r2")
+LINEAR, LOSSES, MEASURES = "linear", ("squared", "huber"), ("mae", "rmse", "r2")
 
 
 def of_numbers(config: ModelConfig) -> bool:
@@ -41,26 +42,25 @@ def check_labels(config: ModelConfig, dataset: Dataset) -> None:
     Raises:
         InputError: it names the model, or the loss.
     """
-    are_numbers = dataset.label_range is not None
-    if of_numbers(config) == are_numbers:
+    if of_numbers(config) == (dataset.label_range is not None):
         return
-    if are_numbers:
+    if not of_numbers(config):
         text = "is for classes, and the labels are numbers; use linear, or model.loss: squared"
         raise InputError(KEY, config.name, text)
-    key, value = (KEY, LINEAR) if config.name == LINEAR else ("model.loss", config.loss)
-    classes = f"is for numbers, and the labels are {dataset.n_classes} classes"
-    raise InputError(key, value, f"{classes}; use {'softmax' if key == KEY else 'null'}")
+    by_name = config.name == LINEAR
+    key, value, use = (KEY, LINEAR, "softmax") if by_name else ("model.loss", config.loss, "null")
+    text = f"is for numbers, and the labels are {dataset.n_classes} classes; use {use}"
+    raise InputError(key, value, text)
 
 
-# fmt: off
-FACTS = (
-    replace(a.OF_CLASSES, key=KEY, remedy="one of classes, such as softmax",
-        holds=lambda run: not of_numbers(run.config.model)),
-)
-# fmt: on
+def _tells_classes(run: Request) -> bool:
+    return not of_numbers(run.config.model)
 
 
-# --- losses of scores (B, 1) and labels (B,); derivatives of scores (..., 1, b), labels (..., b) ---
+FACTS = (replace(OF_CLASSES, key=KEY, remedy="one such as softmax", holds=_tells_classes),)
+
+
+# Losses take scores (B, 1) and labels (B,), derivatives scores (..., 1, b) and labels (..., b).
 
 
 def squared(scores: "Tensor", labels: "Tensor") -> "Tensor":
@@ -87,8 +87,9 @@ def huber_gradient(scores: "Tensor", labels: "Tensor") -> "Tensor":
 
 def with_squared(model: "Model") -> "Model":
     """The model with the squared loss, whose second derivative in the score is 1."""
-    of_score = {"curvature": 1.0, "curvature_sum": 1.0} if model.linear else {}
-    return replace(model, loss=squared, loss_gradient=squared_gradient, **of_score)
+    by = 1.0 if model.linear else None
+    of_loss = replace(model, loss=squared, loss_gradient=squared_gradient)
+    return replace(of_loss, curvature=by, curvature_sum=by)
 
 
 def with_huber(model: "Model") -> "Model":
@@ -98,43 +99,26 @@ def with_huber(model: "Model") -> "Model":
 
 def linear(config: ModelConfig, shape: Shape, n_classes: int) -> "Model":
     """One linear layer with one score and without a bias, zero at first; the squared loss."""
-    from torch import nn
+    from m2fdp.core.models.registry import linear as one_layer
 
-    from m2fdp.core.models.registry import Model
-
-    layer = nn.Linear(prod(shape), 1, bias=False)
-    nn.init.zeros_(layer.weight)
-    return with_squared(Model(LINEAR, nn.Sequential(nn.Flatten(), layer), linear=True))
+    return with_squared(one_layer(config, shape, 1))
 
 
-# --- metrics of labels (R,) and scores (R, 1), both in the units of the label's column -------------
+def _by(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
+    """Scikit-learn's metric of labels (R,) and scores (R, 1), both in the units of the column."""
+
+    def value(labels: np.ndarray, scores: np.ndarray) -> float:
+        from sklearn import metrics  # takes a second to import
+
+        if scores.shape[1] > 1:
+            raise ValueError(f"labels are no numbers, but of {scores.shape[1]} classes")
+        if name == "r2_score" and len(labels) < 2:
+            return nan  # no spread to explain
+        return float(getattr(metrics, name)(labels, scores[:, 0]))
+
+    return value
 
 
-def _answers(labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if scores.shape[1] > 1:
-        raise ValueError(f"needs labels that are numbers, and there are {scores.shape[1]} classes")
-    return labels, scores[:, 0]
-
-
-def _mae(labels: np.ndarray, scores: np.ndarray) -> float:
-    from sklearn.metrics import mean_absolute_error  # scikit-learn takes a second to import
-
-    return float(mean_absolute_error(*_answers(labels, scores)))
-
-
-def _rmse(labels: np.ndarray, scores: np.ndarray) -> float:
-    from sklearn.metrics import root_mean_squared_error
-
-    return float(root_mean_squared_error(*_answers(labels, scores)))
-
-
-def _r2(labels: np.ndarray, scores: np.ndarray) -> float:
-    from sklearn.metrics import r2_score
-
-    # One record has no spread to explain.
-    return float(r2_score(*_answers(labels, scores))) if len(labels) > 1 else nan
-
-
-MAE = Metric("mae", _mae, "MAE", digits=3)
-RMSE = Metric("rmse", _rmse, "RMSE", digits=3)
-R2 = Metric("r2", _r2, "R²", digits=3)
+MAE = Metric("mae", _by("mean_absolute_error"), "MAE", digits=3)
+RMSE = Metric("rmse", _by("root_mean_squared_error"), "RMSE", digits=3)
+R2 = Metric("r2", _by("r2_score"), "R²", digits=3)

@@ -76,8 +76,8 @@ class Tabled(PlainExperiment):
 
         Returns:
             A row a client: `client, records, accuracy, loss` and the run's own metrics, NaN where a
-            client's records do not suffice for one. Of numbers there is no accuracy, and the worst
-            has the largest `mae`, or loss where that is not asked for. Empty where nobody says whose records are.
+            client's records do not suffice for one. Labels that are numbers have no accuracy, and
+            the worst has the largest `mae`, or loss. Empty where nobody says whose records are.
         """
         samples, clients = self.held_out, self.dataset.clients
         if clients is None or self.config.partition.held_out_by == "devices":
@@ -97,8 +97,8 @@ class Tabled(PlainExperiment):
             rows.append(row | self._own_values(arrays))
         table = pd.DataFrame(rows)
         by = next(name for name in ("accuracy", "mae", "loss") if name in table)
-        order = {"by": by, "ascending": by == "accuracy", "kind": "stable", "ignore_index": True}
-        return table.sort_values(**order)
+        rising = by == "accuracy"
+        return table.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
 
     def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
         """The run's metrics by their names in tables. All were measured of all records before, so

@@ -42,13 +42,15 @@ def _distinct(values: list[str]) -> list[str]:
     return values
 
 
-Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths are finite
-Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
-
-
-def _ordered(bounds: tuple[float, float]) -> None:
+def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
     if not bounds[0] < bounds[1]:
         raise ValueError("valid: a range [low, high] with low < high")
+    return bounds
+
+
+Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths are finite
+Range = Annotated[tuple[Bound, Bound], AfterValidator(_ordered)]
+Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
 
 
 def _column_alone(value: Any) -> Any:
@@ -68,7 +70,7 @@ class Label(Entry):
     column: Value
     classes: dict[Value, Values] | Values | None = None
     """The values of each class by its name, or a list of values, each a class."""
-    range: tuple[Bound, Bound] | None = None
+    range: Range | None = None
     """Or, where the label is a number, the least and the greatest."""
 
     @property
@@ -84,7 +86,6 @@ class Label(Entry):
         if (self.range is None) == (self.classes is None):
             raise ValueError("valid: one of classes and range")
         if self.range is not None:
-            _ordered(self.range)
             return self
         if len(values) < 2 or not all(values.values()):
             raise ValueError("valid: two classes or more, each with a value")
@@ -95,7 +96,7 @@ class Label(Entry):
 class Column(Entry):
     """What may stand in a column: numbers in a range, one of some categories, or a text."""
 
-    range: tuple[Bound, Bound] | None = None
+    range: Range | None = None
     """The least and the greatest number. What lies outside is put on the border."""
     categories: Values | None = None
     """Each becomes an input, and one more stands for every other value."""
@@ -109,8 +110,6 @@ class Column(Entry):
         kinds = [self.range, self.categories, self.text]
         if sum(kind is not None for kind in kinds) != 1:
             raise ValueError("valid: one of range, categories and text")
-        if self.range is not None:
-            _ordered(self.range)
         if self.categories is not None and not self.categories:
             raise ValueError("valid: one category or more")
         return self

@@ -116,9 +116,9 @@ class ModelConfig(Extensible):
     """What is trained."""
 
     name: str = "softmax"
-    """softmax, logistic, svm, linear (for labels that are numbers), dense (one hidden layer, H's), lenet (with sigmoids, for attacks),
-    cnn2 (G's), cnn12 (J's), resnet (D's), or package.module:function for a torch module of your
-    own."""
+    """softmax, logistic, svm, linear (for labels that are numbers), dense (one hidden layer, H's),
+    lenet (with sigmoids, for attacks), cnn2 (G's), cnn12 (J's), resnet (D's), or
+    package.module:function for a torch module of your own."""
     hinge: Literal["one_vs_rest", "crammer_singer"] = key("one_vs_rest", read_by="model.name: svm")
     """Which multi-class hinge (svm)."""
     channels: (
@@ -249,8 +249,8 @@ class TrainingConfig(Extensible):
         FromText,
     ] = key([], since="0.21.0", no_release=True)
     """What every evaluation takes beside accuracy and loss: balanced_accuracy, auc,
-    average_precision, f1, log_loss, brier, of numbers mae, rmse, r2, or package.module:NAME for one of your own
-    (docs/metrics.md)."""
+    average_precision, f1, log_loss, brier; of labels that are numbers mae, rmse, r2, which they
+    have by default; or package.module:NAME for one of your own (docs/metrics.md)."""
     evaluate_on: Literal["test", "validation"] = key("test", no_release=True)
     """The records that the model is evaluated on; validation needs
     `partition.validation_fraction`."""

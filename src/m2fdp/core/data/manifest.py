@@ -32,7 +32,8 @@ def make_manifest(
 
     Returns:
         One row a record that is used: `dataset, sample, split, label, device`, where device is a
-        number, -1 for the cloud, and label the stratum. Sorted by split (train, validation, test), device, sample.
+        number, -1 for the cloud, and label is its stratum. Sorted by split (train, validation,
+        test), device, sample.
 
     Raises:
         InputError: the records can't be dealt as asked.

@@ -129,8 +129,8 @@ class PlainExperiment(Promising):
         return evaluate(self.model, weights, *records, metrics=self.metrics)
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
-        """How many of `held_out` are of each true label (rows) and predicted one (columns); of numbers,
-        of each tenth of their range."""
+        """How many of `held_out` are of each true label (rows) and predicted one (columns), or of
+        each tenth of the range of numbers."""
         dataset, predicted = self.dataset, self.evaluate(state_dict).predictions.numpy()
-        strata = map(dataset.strata, (dataset.labels[self.held_out], predicted))
-        return confusion_matrix(*strata, dataset.n_strata)
+        labels = dataset.strata(dataset.labels[self.held_out])
+        return confusion_matrix(labels, dataset.strata(predicted), dataset.n_strata)

@@ -187,7 +187,7 @@ NO_MULTIPLIER = Fact("noise that follows from an epsilon", "privacy.calibration"
 EQUAL_COUNTS = unless("neighbours with as many records", "privacy.adjacency", "add_remove",
     "zero_out or replace_one")
 
-# --- labels and models --------------------------------------------------------------------------------------
+# --- labels and models --------------------------------------------------------------------------
 
 OF_CLASSES = Fact("labels that are classes")
 KNOWN_MODEL = Fact("a model that is known to judge records one by one", "model.name",

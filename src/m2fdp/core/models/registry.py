@@ -120,9 +120,11 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes)
+    if config.loss is None:
+        return model
     if config.loss in LOSSES:
         return LOSSES[config.loss](model)
-    return model if config.loss is None else OWN["model.loss"](model, config.loss, n_classes)
+    return OWN["model.loss"](model, config.loss, n_classes)
 
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
