@@ -59,9 +59,10 @@ def _of_reconstruction(run: Request) -> Iterator[InputError]:
 PLANNED_ROUNDS = (Feature("an audit by neighbours", always, (a.KNOWN_ROUNDS,)),)
 ATTACK = (
     *EQUAL_ROUNDS,
+    Feature("an attack, which asks for the score of a label,", always, (a.OF_CLASSES,)),
     Feature("attack.method: lira", lambda run: run.config.attack.method == "lira",
-        (a.OF_CLASSES,), values=_of_membership),
+        values=_of_membership),
     Feature("a reconstruction (attack.method)", lambda run: run.config.attack.method != "lira",
         (a.NOTHING_KEPT, a.NOT_DRAWN, a.SUMS_IN_CLEAR, a.NOBODY_SILENT, a.FIXED_SERVERS,
-         a.OF_PIXELS, a.OF_CLASSES), "attack.method: lira", values=_of_reconstruction),
+         a.OF_PIXELS), "attack.method: lira", values=_of_reconstruction),
 )

@@ -50,8 +50,9 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
     return figure
 
 
-def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Counts, shaded by the share of the true label's records."""
+def confusion_matrix(matrix: np.ndarray, labels: Sequence[str], right: str = "Accuracy") -> Figure:
+    """Counts, shaded by the share of the true label's records; `right` is what the share of those
+    on the diagonal is called."""
     n = len(labels)
     totals = matrix.sum(axis=1, keepdims=True)
     shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
@@ -73,7 +74,7 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
     axes.set_xticks(range(0, n, step), labels[::step])
     axes.set_yticks(range(0, n, step), labels[::step])
     correct, total = int(np.trace(matrix)), int(matrix.sum())
-    style.title(axes, f"Accuracy {correct / total:.3f}: {correct:,} of {total:,} records")
+    style.title(axes, f"{right} {correct / total:.3f}: {correct:,} of {total:,} records")
     style.colour_bar(figure, image, axes, "share of the true label")
     return figure
 

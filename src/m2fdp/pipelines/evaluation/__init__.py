@@ -5,6 +5,7 @@ What is evaluated may be of an earlier run, so it is checked before anything is 
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -133,10 +134,14 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         raise InputError(SUMMARY, f"{name} {promised}", problem)
 
 
-def draw_confusions(counts: pd.DataFrame) -> Drawing:
+def draw_confusions(counts: pd.DataFrame, experiment: Experiment) -> Drawing:
     """The confusion matrix as a figure."""
-    labels = [str(label) for label in counts.index]
-    return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
+    labels, bounds = [str(label) for label in counts.index], experiment.dataset.label_range
+    if bounds is None:
+        return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
+    ends = np.linspace(*bounds, len(counts) + 1)
+    labels = [f"{low:g} to {high:g}" for low, high in pairwise(ends)]
+    return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels, "In the right tenth")
 
 
 def draw_accuracy(
@@ -198,7 +203,7 @@ def create_pipeline() -> Pipeline:
             node(Experiment.confusion_matrix, predicting, counted, "count_confusions"),
             node(tell_clients, predicting, ["metrics_by_client", "metrics_by_client_figure"]),
             node(check_rounds, rounds, "checked_rounds"),
-            node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
+            node(draw_confusions, [counted, "experiment"], "confusion_matrix_figure"),
             node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),
             node(summarise, ["checked_rounds", *others], "run_summary"),
             node(fill_card, card, "card"),
