@@ -95,6 +95,13 @@ def test_small_clients_are_left_out_and_named():
     assert table.notes == ("1 client with fewer than 2 rows left out: Chur",)
 
 
+def test_the_largest_clients_are_kept():
+    frame = rows_of(hospital=np.repeat(["Chur", "Bern", "Basel"], [20, 10, 10]))
+    table = table_of(frame, schema_of(max_clients=2), seed=0)
+    assert set(table.clients) == {"Chur", "Basel"}
+    assert table.notes == ("1 client with fewer than 2 rows, or beyond 2 left out: Bern",)
+
+
 def test_columns_make_the_tree():
     frame = rows_of(canton=np.resize(["BS", "BE"], 40))
     experiment = Experiment.from_frame(

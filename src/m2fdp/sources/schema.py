@@ -165,6 +165,8 @@ class Schema(Block):
     """Columns that no model is given."""
     min_records: Count = 2
     """Clients with fewer records are left out."""
+    max_clients: Count | None = None
+    """Of more clients those with most records are kept, of equal ones the first by name."""
     on_violation: Literal["clamp", "error"] = "clamp"
     """Whether numbers outside their range are put on its border, or refused."""
     columns: dict[Value, Column]

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,15 @@ def assembled(
     of_labels, of_clients, _ = of_records
     kept = np.ones(len(of_labels), dtype=bool)
     if of_clients is not None:
-        places, names = pd.factorize(of_clients)
-        kept = (np.bincount(places) >= schema.min_records)[places]
-        if small := sorted(set(of_clients[~kept])):
-            few = f"{counted(len(small), 'client')} with fewer than {schema.min_records} {unit}"
-            notes.append(f"{few} left out: {some_of(small)}")
+        places, names = pd.factorize(of_clients, sort=True)
+        sizes = np.bincount(places)
+        largest = np.argsort(-sizes, kind="stable")
+        chosen = np.isin(np.arange(len(sizes)), largest[: schema.max_clients])
+        kept = (chosen & (sizes >= schema.min_records))[places]
+        if left := sorted(set(of_clients[~kept])):
+            few = f"{counted(len(left), 'client')} with fewer than {schema.min_records} {unit}"
+            few += f", or beyond {schema.max_clients}" * (schema.max_clients is not None)
+            notes.append(f"{few} left out: {some_of(left)}")
     is_test = _tested(*of_records, schema, seed, refuse)
     if persons is not None:
         kept, is_test = kept[persons.number] & persons.kept, is_test[persons.number]
@@ -214,6 +219,16 @@ def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
         valid = f"valid: {some_of(names.devices)}{did_you_mean(unknown, names.devices)}"
         raise refuse(f"{unknown} is no device of topology.edges; {valid}")
     return device
+
+
+def strata_names(dataset: Dataset) -> list[str]:
+    """What figures call the classes, or the tenths of the range of labels that are numbers."""
+    if dataset.label_range is not None:
+        ends = np.linspace(*dataset.label_range, dataset.n_strata + 1)
+        return [f"{low:g} to {high:g}" for low, high in pairwise(ends)]
+    if isinstance(dataset, Table) and dataset.schema is not None:
+        return list(dataset.schema.classes)
+    return [str(label) for label in range(dataset.n_classes)]
 
 
 def _doubt(schema: Schema) -> str:

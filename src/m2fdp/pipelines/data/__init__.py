@@ -18,6 +18,7 @@ from m2fdp.progress import so_far, telling
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
 from m2fdp.sources.expected import Rows, expected
+from m2fdp.sources.table import strata_names
 
 _ASSEMBLED = ["config", "plan", "dataset", "manifest", "known"]
 
@@ -64,9 +65,11 @@ def label_counts(manifest: pd.DataFrame) -> pd.DataFrame:
     return table.loc[train["device"].unique()]
 
 
-def draw_label_distribution(manifest: pd.DataFrame) -> Drawing:
+def draw_label_distribution(manifest: pd.DataFrame, dataset: Dataset) -> Drawing:
     """How many records of each label every device holds."""
-    return Drawing.of(figures.label_distribution, label_counts(manifest))
+    counts = label_counts(manifest)
+    names = strata_names(dataset)
+    return Drawing.of(figures.label_distribution, counts.rename(columns=dict(enumerate(names))))
 
 
 def create_pipeline() -> Pipeline:
@@ -74,7 +77,7 @@ def create_pipeline() -> Pipeline:
     return from_disk() + Pipeline(
         [
             node(split, ["config", "plan", "dataset"], "manifest"),
-            node(draw_label_distribution, "manifest", "label_distribution"),
+            node(draw_label_distribution, ["manifest", "dataset"], "label_distribution"),
         ]
     )
 

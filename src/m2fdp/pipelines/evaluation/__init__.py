@@ -5,7 +5,6 @@ What is evaluated may be of an earlier run, so it is checked before anything is 
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
 from m2fdp.reporting.tables import print_result
+from m2fdp.sources.table import strata_names
 
 MODEL = "model.pt"
 # A model and its promise stay the same whatever these say, and whatever audits and attacks ask.
@@ -136,12 +136,10 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
 
 def draw_confusions(counts: pd.DataFrame, experiment: Experiment) -> Drawing:
     """The confusion matrix as a figure."""
-    labels, bounds = [str(label) for label in counts.index], experiment.dataset.label_range
-    if bounds is None:
-        return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
-    ends = np.linspace(*bounds, len(counts) + 1)
-    labels = [f"{low:g} to {high:g}" for low, high in pairwise(ends)]
-    return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels, "In the right tenth")
+    arguments = counts.to_numpy(), strata_names(experiment.dataset)
+    if experiment.dataset.label_range is None:
+        return Drawing.of(figures.confusion_matrix, *arguments)
+    return Drawing.of(figures.confusion_matrix, *arguments, "In the right tenth")
 
 
 def draw_accuracy(
