@@ -182,7 +182,8 @@ def failing(shape, n_classes):
         ),
         (
             lambda shape, n: own_model((1, 8, 7), n),
-            r"can't take records of shape \(C, H, W\) = \(1, 8, 8\), numbers from 0 to 1: Runtime",
+            r"can't take records of shape \(C, H, W\) = \(1, 8, 8\), numbers from 0 to 1 "
+            r"\(test_registry.py, line \d+\): RuntimeError",
         ),
         (unused, "no use of the parameter unused.weight"),
         (
