@@ -113,6 +113,11 @@ def layer(shape, n_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[2], n_classes))
 
 
+def dropping(shape, n_classes):
+    """A module whose masks are of single records."""
+    return nn.Sequential(*layer(shape, n_classes), nn.Dropout(0.5))
+
+
 def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
     """The sum of the persons' clipped sums of row gradients, by the model of a row: (M,)."""
     row, (features, _) = experiment.model.row, experiment.records(experiment.samples.samples)
@@ -297,6 +302,12 @@ REFUSED = {
     "a model of pictures": (
         lambda: shots({"model.name": "cnn12"}).check(),
         "model.name = 'cnn12': takes no rows of a person (`record` of the schema); valid: softmax",
+    ),
+    "dropout": (
+        lambda: Experiment.from_frame(
+            visits(), PEOPLE, {"model.name": "tests.sources.test_persons:dropping"}
+        ).check(),
+        "takes no rows of a person (`record` of the schema); valid: softmax, logistic, svm, dense",
     ),
     "features": (
         lambda: Experiment.from_frame(visits(), PEOPLE, {"features.map": "patches"}).check(),
