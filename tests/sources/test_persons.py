@@ -137,7 +137,8 @@ def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
 @pytest.mark.parametrize(
     "model", ["softmax", "logistic", "svm", "dense", "tests.sources.test_persons:layer"]
 )
-def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend):
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend, most):
     keys = {
         "model.name": model,
         "training.backend": backend,
@@ -148,7 +149,8 @@ def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend):
         "partition.scheme": "iid",
         "privacy.clipping_norm": 1.5,
     }
-    experiment = Experiment.from_frame(visits(60, 20), PEOPLE, keys)
+    people = CONTENT | {"record": {"column": "patient", "rows": most}}
+    experiment = Experiment.from_frame(visits(60, 20), people, keys)
     (mechanism,) = experiment.calibration.mechanisms
     noise = mechanism.noise
     silent = replace(

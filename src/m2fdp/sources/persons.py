@@ -186,8 +186,9 @@ class SummedLoss:
         if scores.dim() == 2:
             return self.loss(scores, labels)
         of_rows, there, said = scores[..., :-_BESIDE], scores[..., -2] > 0, scores[..., -1]
-        if not labels.is_floating_point():
-            said = (said * of_rows.shape[-1]).round().to(labels.dtype)
+        if not labels.is_floating_point():  # in bags that the engine draws for trials they are any
+            n_classes = of_rows.shape[-1]
+            said = (said * n_classes).round().clamp(0, n_classes - 1).to(labels.dtype)
         losses = self.loss(of_rows.flatten(0, 1), said.flatten())
         return torch.where(there, losses.view(there.shape), 0.0).sum(-1)
 
