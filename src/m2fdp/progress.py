@@ -18,6 +18,7 @@ from rich.progress import (
 
 from m2fdp.core.engine.training import Listener, RoundRecord
 from m2fdp.core.formatting import duration, upper_bound
+from m2fdp.core.metrics import leading
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -112,7 +113,8 @@ def progress_bar(
 
     def on_evaluation(record: RoundRecord) -> None:
         nonlocal latest
-        reached = f"accuracy {record.accuracy:.3f}"
+        measure = leading(row := record.row)
+        reached = f"{measure.words} {row[measure.name]:.3f}"
         if not math.isnan(record.epsilon):
             reached += f", ε {upper_bound(record.epsilon)}"
         latest = f", {reached}"

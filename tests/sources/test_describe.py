@@ -126,8 +126,8 @@ REFUSED = {
     "no label": ((HEAD + ROWS).replace("ill", "sick").encode(), "--label = 'ill': is no column"),
     "an empty label": ((HEAD + ROWS + "30,\n").encode(), "is empty in row 61"),
     "one class": ((HEAD + "30,1\n40,1\n").encode(), "has 1 distinct value"),
-    "a number for a label": (
-        (HEAD + "".join(f"30,{n / 7}\n" for n in range(200))).encode(),
+    "a name for a label": (
+        (HEAD + "".join(f"30,p{n}\n" for n in range(200))).encode(),
         "has 200 distinct values",
     ),
     "a row too long": ((HEAD + ROWS + "1,1,1,1\n").encode(), "can't be read as a table"),

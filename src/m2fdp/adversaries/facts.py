@@ -59,6 +59,7 @@ def _of_reconstruction(run: Request) -> Iterator[InputError]:
 PLANNED_ROUNDS = (Feature("an audit by neighbours", always, (a.KNOWN_ROUNDS,)),)
 ATTACK = (
     *EQUAL_ROUNDS,
+    Feature("an attack, which asks for the score of a label,", always, (a.OF_CLASSES,)),
     Feature("attack.method: lira", lambda run: run.config.attack.method == "lira",
         values=_of_membership),
     Feature("a reconstruction (attack.method)", lambda run: run.config.attack.method != "lira",

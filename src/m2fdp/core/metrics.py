@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from m2fdp.core.errors import InputError
@@ -74,6 +75,16 @@ class Metric:
         text = quantity(value) if self.digits is None else f"{value:.{self.digits + 1}{kind}}"
         return f"{text} {self.unit}".rstrip()
 
+    def read_in(self, units: Callable[[Any], Any]) -> Metric:
+        """The metric that is given labels and scores in other units."""
+        value: Callable[..., Any] = self.value  # type: ignore[assignment]  # one of records
+
+        @wraps(value)
+        def converted(labels: Any, scores: Any, **more: Any) -> Any:
+            return value(units(labels), units(scores), **more)
+
+        return replace(self, value=converted)
+
 
 ACCURACY = Metric("accuracy", label="accuracy", digits=3, share=True)
 LOSS = Metric("loss", label="loss", digits=3)
@@ -111,8 +122,16 @@ def shown() -> tuple[Metric, ...]:
 
 def of_last(row: Mapping[str, Any] | pd.Series) -> dict[str, float]:
     """What a run has reached by its last evaluated round, by the metrics' names; a metric of one's
-    own may be absent."""
-    return {name: float(row[name]) for name in names_of(shown()) if name in row}
+    own may be absent, and the accuracy is where labels are numbers."""
+    there = (name for name in names_of(shown()) if not math.isnan(row.get(name, math.nan)))
+    return {name: float(row[name]) for name in there}
+
+
+def leading(row: Mapping[str, Any] | pd.Series) -> Metric:
+    """What an evaluated round is judged by first: accuracy, or, where labels are numbers, the first
+    metric that is there."""
+    every = (ACCURACY, *OWN.values())
+    return next((each for each in every if not math.isnan(row.get(each.name, math.nan))), LOSS)
 
 
 def told(reached: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -28,6 +28,8 @@ class Room(NamedTuple):
     observers: Mapping[str, str] = {}
     # {name: function (block `model`, shape of inputs, number of classes) -> `Model`}.
     models: Mapping[str, str] = {}
+    # {name: function `Model` -> the `Model` with a loss of that name}.
+    losses: Mapping[str, str] = {}
     # {name: a `Metric` that needs no code of a user's}.
     metrics: Mapping[str, str] = {}
     # {name: function (block `dataset`, folder to unpack in, seed) -> `Dataset`}.

@@ -66,7 +66,7 @@ _READ_BY_PARENTS = a.where("servers that read what they add up", "secure_aggrega
 DEPLOYED = (
     Feature("a tree of nodes (m2fdp plan)", always,
         (a.WHOLE_MODELS, a.ADDED_STEPS, a.NOT_BY_CHANCE, a.NOT_DRAWN, a.PLAIN_MEANS, a.STEPS_APART,
-         a.FIXED_SERVERS, a.KNOWN_ROUNDS, a.HELD_BY_CLOUD, a.ON_PROCESSORS)),
+         a.FIXED_SERVERS, a.KNOWN_ROUNDS, a.HELD_BY_CLOUD, a.ON_PROCESSORS, a.OF_CLASSES)),
     Feature("a local aggregation of nodes, which keep one model,",
         lambda run: bool(run.plan.schedule.local_aggregation), (a.PULL_TO_RECEIVED,)),
     Feature("a sum of nodes", _has_sums, (_MASKED_SUMS, _READ_BY_PARENTS, a.NOBODY_SILENT)),

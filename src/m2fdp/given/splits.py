@@ -49,12 +49,13 @@ def check_manifest(
             f"protected once; valid: every sample once; {twice['sample'].nunique()} are dealt more "
             "often",
         )
-    wrong = np.flatnonzero(label != dataset.labels[sample])
+    strata = dataset.strata(dataset.labels)
+    wrong = np.flatnonzero(label != strata[sample])
     if len(wrong):
         first = int(wrong[0])
         raise refuse(
             f"label {label[first]} of sample {sample[first]}",
-            f"{name} has {dataset.labels[sample[first]]} there; "
+            f"{name} has {strata[sample[first]]} there; "
             f"in all {counted(len(wrong), 'wrong label')}",
         )
     _check_holders(table, names, held_out_by, refuse)

@@ -119,7 +119,7 @@ def check_loss(name: str, loss: Loss, n_classes: int) -> None:
     Raises:
         InputError: what it makes of some scores is not that.
     """
-    labels = torch.arange(_FEW) % n_classes
+    labels = torch.arange(_FEW) % n_classes if n_classes > 1 else torch.linspace(-1, 1, _FEW)
     drawn = torch.randn(_FEW, n_classes, generator=torch.Generator().manual_seed(0))
     for scores in (drawn, 5 * drawn, torch.zeros_like(drawn)):
         _try_loss(name, loss, scores, labels)

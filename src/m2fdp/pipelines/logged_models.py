@@ -161,7 +161,8 @@ def _of_rows(rows: RowMap) -> tuple[Schema, Schema]:
     # Of any kind: MLflow would not take a whole number for a column of numbers, nor 1 for "1".
     inputs = [ColSpec(AnyType(), name, required=needed) for name, needed in rows.needed.items()]
     chances = [ColSpec("double", name) for name in rows.schema.classes]
-    return Schema(inputs), Schema([ColSpec("string", LABEL), *chances])
+    kind = "string" if chances else "double"
+    return Schema(inputs), Schema([ColSpec(kind, LABEL), *chances])
 
 
 def load(project: Path, run: str) -> serving.Served:

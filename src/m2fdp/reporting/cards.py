@@ -11,7 +11,7 @@ import pandas as pd
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.config import PrivacyConfig
 from m2fdp.core.formatting import counted, hardly_protects, nominal, promised_epsilon, upper_bound
-from m2fdp.core.metrics import ACCURACY, told
+from m2fdp.core.metrics import ACCURACY, leading, told
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.privacy.sight import KINDS
 from m2fdp.experiment import Experiment
@@ -145,14 +145,22 @@ def _lead(
     else:
         done = (
             f"{model} was trained over {network} for {counted(reached['rounds'], 'round')}. "
-            f"It labels **{reached[ACCURACY.name]:.1%}** of {subject['evaluated']:,} "
-            f"{subject['evaluated_on']} records rightly"
+            f"It {_quality(reached)} {subject['evaluated']:,} {subject['evaluated_on']} records"
         )
+        done += " rightly" * (ACCURACY.name in reached)
     answers = f" It answers **{reached['answers']}**." if reached and "answers" in reached else ""
     if promised["guarantee"] == "none":
         return f"{done}, and keeps nothing private.{answers}"
     bound = _bound(promised_epsilon(promised))
     return f"{done}, at ε = **{bound}** ({promised['guarantee']}).{answers}"
+
+
+def _quality(reached: Mapping[str, Any]) -> str:
+    """What is said of a model first, before `N records`."""
+    if ACCURACY.name in reached:
+        return f"labels **{reached[ACCURACY.name]:.1%}** of"
+    measure = leading(reached)
+    return f"has {measure.words} **{measure.of_run(reached[measure.name])}** on"
 
 
 def _below(subject: Mapping[str, Any]) -> str:

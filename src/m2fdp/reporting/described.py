@@ -25,7 +25,7 @@ def print_columns(described: Description) -> None:
 
 
 def save_labels(described: Description, folder: Path) -> Path:
-    """Draw how many records of each class every client has."""
+    """Draw how many records of each class, or tenth of the label's range, every client has."""
     path = folder / PICTURE
     figures.label_distribution(described.counts).savefig(path)
     return path

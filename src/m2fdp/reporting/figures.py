@@ -16,7 +16,7 @@ from m2fdp.claims.intervals import summarise
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import lower_bound, parameter, upper_bound
-from m2fdp.core.metrics import ENERGY
+from m2fdp.core.metrics import ENERGY, leading
 from m2fdp.reporting import panel_figures, style
 from m2fdp.reporting.tables import shown_of, worst_positions
 
@@ -27,7 +27,9 @@ _LINES_HEIGHT = 4.2
 
 
 def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "verified") -> Figure:
-    """Accuracy over the rounds of one run and, where there is one, epsilon so far below it."""
+    """Accuracy, or the first metric of numbers, over the rounds of one run and, where there is one,
+    epsilon so far below it."""
+    measure = leading(round_metrics.iloc[-1])
     rounds = round_metrics["round"]
     private = bool(np.isfinite(round_metrics["epsilon"]).any())
     figure = style.new_figure(7.0, 5.4 if private else 3.8)
@@ -36,8 +38,8 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
     panels = of_rows[:, 0]
     marker = "o" if len(rounds) <= MARKED_POINTS else ""
     look = {"color": style.COLOURS[3], "marker": marker, "markersize": 4}
-    panels[0].plot(rounds, round_metrics["accuracy"], **look)
-    style.tidy(panels[0], "" if private else "round", "accuracy", whole_x=True)
+    panels[0].plot(rounds, round_metrics[measure.name], **look)
+    style.tidy(panels[0], "" if private else "round", measure.label, whole_x=True)
     style.title(panels[0], title)
     if private:
         # Between evaluations rather too much than too little.
@@ -48,8 +50,9 @@ def accuracy_curve(round_metrics: pd.DataFrame, title: str, guarantee: str = "ve
     return figure
 
 
-def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
-    """Counts, shaded by the share of the true label's records."""
+def confusion_matrix(matrix: np.ndarray, labels: Sequence[str], right: str = "Accuracy") -> Figure:
+    """Counts, shaded by the share of the true label's records; `right` is what the share of those
+    on the diagonal is called."""
     n = len(labels)
     totals = matrix.sum(axis=1, keepdims=True)
     shares = np.divide(matrix, totals, out=np.zeros(matrix.shape), where=totals > 0)
@@ -71,7 +74,7 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str]) -> Figure:
     axes.set_xticks(range(0, n, step), labels[::step])
     axes.set_yticks(range(0, n, step), labels[::step])
     correct, total = int(np.trace(matrix)), int(matrix.sum())
-    style.title(axes, f"Accuracy {correct / total:.3f}: {correct:,} of {total:,} records")
+    style.title(axes, f"{right} {correct / total:.3f}: {correct:,} of {total:,} records")
     style.colour_bar(figure, image, axes, "share of the true label")
     return figure
 

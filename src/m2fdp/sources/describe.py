@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ class Description:
         columns: what each column is taken for.
         schema: the schema's text, with comments.
         edges: parent and child of the tree that clients and groups make; none without clients.
-        counts: records by client (index) and class (columns); one row without clients.
+        counts: records by client (index) and class, or of numbers by tenth of their range
+            (columns); one row without clients.
+        of_numbers: whether the label is a number.
         channels: those of pictures; None = rows are none.
     """
 
@@ -69,6 +72,7 @@ class Description:
     schema: str
     edges: tuple[tuple[str, str], ...]
     counts: pd.DataFrame
+    of_numbers: bool = False
     channels: int | None = None
 
 
@@ -110,9 +114,12 @@ def describe(
     roles = {name: option.removeprefix("--") for option, name in named if name is not None}
     if None in files and _says_split(frame):
         roles.setdefault(SPLIT, "split")
-    classes = _classes(frame[label], label)
+    bounds = _target_range(frame[label])
+    classes = _classes(frame[label], label) if bounds is None else []
     columns = tuple(
-        _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
+        _role(frame[name], name, roles[name], bounds)
+        if name in roles
+        else _column(frame[name], name)
         for name in frame.columns
     )
     columns = tuple(each if record else _hinted(each, len(frame)) for each in columns)
@@ -129,11 +136,19 @@ def describe(
             row = int(empty.to_numpy().argmax())
             raise InputError(option, name, f"is empty in row {row + 1}; valid: a name in each")
     devices = texts(frame[client]) if client else pd.Series("all", index=frame.index)
-    counts = pd.crosstab(devices, texts(frame[label])).reindex(columns=classes, fill_value=0)
-    edges = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
+    strata = texts(frame[label])
+    if bounds is not None:
+        edges = np.linspace(*bounds, 11).tolist()
+        classes = [f"{low:g} to {high:g}" for low, high in pairwise(edges)]
+        strata = pd.cut(numbers(frame[label]), edges, labels=classes, include_lowest=True)
+    counts = pd.crosstab(devices, strata).reindex(columns=classes, fill_value=0)
+    tree = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
     persons = record and {"column": record, "rows": int(nice_range(0, _most(frame[record]))[1])}
-    schema = _schema_text(file, label, classes, client, groups, persons or None, columns)
-    return Description(len(frame), columns, schema, tuple(edges), counts, channels)
+    entry = {"classes": classes} if bounds is None else {"range": list(bounds)}
+    of_label = {"column": label} | entry
+    schema = _schema_text(file, of_label, client, groups, persons or None, columns)
+    of_numbers = bounds is not None
+    return Description(len(frame), columns, schema, tuple(tree), counts, of_numbers, channels)
 
 
 def _says_split(frame: pd.DataFrame) -> bool:
@@ -155,12 +170,22 @@ def _beside(column: Described, pictures: str, shape: tuple[int, int, int]) -> De
     return replace(column, read="ignored: pictures stand alone", entry=None)
 
 
-def _role(column: pd.Series, name: str, role: str) -> Described:
+def _role(column: pd.Series, name: str, role: str, bounds: tuple[float, float] | None) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
     read = counted(distinct, "value")
     if role == RECORD:
         read = f"{counted(distinct, 'person')}, at most {counted(_most(column), 'row')} each"
+    if role == "label" and bounds is not None:
+        read = "{:g} to {:g}".format(*bounds)
     return Described(name, role, read, empty, distinct, None)
+
+
+def _target_range(column: pd.Series) -> tuple[float, float] | None:
+    """The range of a label that is a number; None where its values are classes."""
+    values = numbers(column)
+    if not np.isfinite(values).all() or values.nunique() <= _FEW:
+        return None
+    return nice_range(float(values.min()), float(values.max()))
 
 
 def _most(column: pd.Series) -> int:
@@ -243,8 +268,7 @@ def _column(column: pd.Series, name: str) -> Described:
 
 def _schema_text(
     file: str,
-    label: str,
-    classes: list[str],
+    label: dict[str, Any],
     client: str | None,
     groups: tuple[str, ...],
     record: dict[str, Any] | None,
@@ -256,14 +280,14 @@ def _schema_text(
         f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows,",
         "# not this file: what was read off the rows may tell of them. Confirm each entry from",
         "# public knowledge and remove its `confirmed: false`; until then runs are conditional.",
-        f"label: {inline({'column': label, 'classes': classes} | doubt)}{_CONFIRM}",
+        f"label: {inline(label | doubt)}{_CONFIRM}",
     ]
     if client:
         lines.append(f"client: {inline({'column': client} | doubt)}{_CONFIRM}")
     if groups:
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
-    roles = {label, client, *groups}
+    roles = {label["column"], client, *groups}
     roles |= {column.name for column in columns if column.kind in (SPLIT, RECORD)}
     if record:
         lines.append(f"record: {inline(record | doubt)}{_CONFIRM}")

@@ -27,6 +27,7 @@ INFINITE = "is not finite"
 NO_CLASS = "is in no class"
 NO_NAME = "names nobody"
 NO_PICTURE = "is no picture that can be opened"
+NO_TARGET = "is no number to learn"
 OUTSIDE = "is outside the range"
 OTHER = "is in no category"
 _VALID = {
@@ -36,6 +37,7 @@ _VALID = {
     NO_CLASS: "a value that `classes` lists",
     NO_NAME: "a name in each row",
     NO_PICTURE: "a file, from the table's folder on",
+    NO_TARGET: "a finite number in each row",
     OUTSIDE: "a number in the range; on_violation: clamp puts others on its border",
 }
 _MOST_SAID, _MOST_SHOWN = 3, 40  # faults in one line, letters of a cell
@@ -84,7 +86,7 @@ class Encoded:
 
     Attributes:
         inputs: (n, H, W, C), float32, and uint8 where rows are pictures.
-        labels: int64 (n,); -1 where a row has no class.
+        labels: int64 (n,), -1 where a row has no class; of numbers float32 (n,), in [-1, 1].
         named: what the client, group, split and record columns say, by column: (n,) texts.
         faults: all faults, one for each column and kind.
     """
@@ -106,8 +108,15 @@ def encode(
     """
     inputs, faults = inputs_of(frame, schema, folder, store)
     column = schema.label.column
-    labels = _labels(frame[column], schema)
-    faults += noted(frame[column], NO_CLASS, labels < 0)
+    if schema.label.range is None:
+        labels = _labels(frame[column], schema)
+        faults += noted(frame[column], NO_CLASS, labels < 0)
+    else:
+        values = numbers(frame[column]).to_numpy()
+        scaled, outside = _scaled(values, schema.label.range)
+        labels = scaled.astype(np.float32)
+        faults += noted(frame[column], NO_TARGET, ~np.isfinite(values))
+        faults += noted(frame[column], OUTSIDE, outside)
     named = {}
     for name, role in schema.roles.items():
         if role in ("client", "group", "split", "record"):
@@ -213,6 +222,13 @@ def _labels(column: pd.Series, schema: Schema) -> np.ndarray:
     return texts(column).map(number).fillna(-1).to_numpy(dtype=np.int64)
 
 
+def _scaled(values: np.ndarray, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers (n,) as -1 to 1 from bound to bound, and which finite ones lie outside."""
+    low, high = bounds
+    outside = np.isfinite(values) & ((values < low) | (values > high))
+    return 2 * (np.clip(values, low, high) - low) / (high - low) - 1, outside
+
+
 def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     """Write the inputs (n, column.n_inputs) that some cells become; what is wrong with them."""
     unknown = cells.isna().to_numpy()
@@ -222,14 +238,13 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     if column.text is not None:
         into[:] = hashed(texts(cells).where(~unknown, "").astype(str).tolist(), column.text)
     elif column.range is not None:
-        low, high = column.range
         values = numbers(cells).to_numpy()
         is_number = ~np.isnan(values)
         faults += noted(cells, NO_NUMBER, ~is_number & ~unknown)
         faults += noted(cells, INFINITE, np.isinf(values) & ~unknown)
         known = is_number & ~unknown & np.isfinite(values)
-        faults += noted(cells, OUTSIDE, known & ((values < low) | (values > high)))
-        scaled = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
+        scaled, outside = _scaled(values, column.range)
+        faults += noted(cells, OUTSIDE, known & outside)
         into[:, 0] = np.where(known, scaled, 0)
         if column.missing is not None:
             into[:, 1] = ~known

@@ -31,7 +31,7 @@ dataset:
 _OF_ROWS = """\
   scale: unit_norm  # each row over its own length: clipping then loses little
 {tree}model:
-  name: softmax
+  name: {model}
 privacy:
   epsilon: 1.0
   clipping_norm: 0.5
@@ -40,9 +40,12 @@ training:
   local_steps: 1
   local_aggregation: null
   batch_size: null
-  learning_rate: 40.0
+  learning_rate: {rate}
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
-"""
+{metrics}"""
+# Model, steps and metrics of classes and of numbers, whose loss bears no longer steps than 2.
+_OF_CLASSES = {"model": "softmax", "rate": "40.0", "metrics": ""}
+_OF_NUMBERS = {"model": "linear", "rate": "1.0", "metrics": "  metrics: [mae, rmse, r2]\n"}
 # The settings of fashion_mnist and of cifar10, by channels.
 _FEATURES = {
     1: "  map: all\n  public: drawings\n  ridge: 0.002\n  weights: invariance\n",
@@ -51,7 +54,7 @@ _FEATURES = {
 _OF_PICTURES = """\
 {tree}features:  # docs/features.md; `map: pixels` gives models the pixels
 {features}model:
-  name: softmax
+  name: {model}
 privacy:
   epsilon: 1.0
   clipping_norm: 0.3
@@ -64,7 +67,7 @@ training:
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
   server: {{rule: momentum}}
   evaluate_every: 5
-"""
+{metrics}"""
 
 
 def write_environment(folder: Path, file: str, described: Description, project: Path) -> list[Path]:
@@ -78,10 +81,15 @@ def write_environment(folder: Path, file: str, described: Description, project: 
     Raises:
         InputError: the folder has files of that name, or can't be written to.
     """
-    tree = _TREE.format(edges=_told(folder / EDGES, project)) if described.edges else ""
-    learning = _OF_ROWS.format(tree=tree)
+    kind, tree = _OF_CLASSES, ""
+    if described.of_numbers:
+        kind, tree = _OF_NUMBERS, "partition:\n  scheme: iid\n"
+    if described.edges:
+        tree = _TREE.format(edges=_told(folder / EDGES, project))
+    learning = _OF_ROWS.format(tree=tree, **kind)
     if described.channels is not None:
-        learning = _OF_PICTURES.format(tree=tree, features=_FEATURES[described.channels])
+        features = _FEATURES[described.channels]
+        learning = _OF_PICTURES.format(tree=tree, features=features, **kind)
     root = inline(file) if file.startswith((CATALOG, HUB)) else _told(Path(file), project)
     texts = {
         PARAMETERS: _TEXT.format(

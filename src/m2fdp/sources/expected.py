@@ -14,6 +14,7 @@ from m2fdp.sources.schema import Schema, read_schema
 
 TABLE = "table"  # what it is called on the page
 _PARTS = 4  # of a file, a million rows; all are checked when they are read to be learnt from
+_EMPTY = "(empty)"
 Rule = tuple[str, str, dict[str, Any], None]
 
 
@@ -61,39 +62,47 @@ def rows_of(frame: pd.DataFrame, schema: Schema, name: str) -> Rows:
     def expect(rule: str, kind: str, column: str, **options: Any) -> None:
         rules.append((f"{column}: {rule}", kind, {"column": column, **options}, None))
 
+    def expect_numbers(column: str, cells: pd.Series, bounds: tuple[float, float]) -> None:
+        table[column] = numbers(cells).replace([np.inf, -np.inf], np.nan)
+        strange = f"{column} (no finite number)"
+        table[strange] = cells.where(table[column].isna(), None)
+        rule = f"{column}: every cell is a finite number or unknown"
+        rules.append((rule, "ValuesToBeNull", {"column": strange}, None))
+        (low, high), clamps = bounds, schema.on_violation == "clamp"
+        rule = f"from {low:g} to {high:g}" + "; others are put on its border" * clamps
+        mostly = {"mostly": 0.0} if clamps else {}
+        expect(rule, "ValuesToBeBetween", column, min_value=low, max_value=high, **mostly)
+
     label = schema.label.column
-    table[label] = texts(frame[label])
-    expect("every row has a label", "ValuesToNotBeNull", label)
-    values = [value for of_class in schema.label.values.values() for value in of_class]
-    expect("every label is in a class", "ValuesToBeInSet", label, value_set=values)
+    if schema.label.range is not None:
+        expect_numbers(label, texts(frame[label]).fillna(_EMPTY), schema.label.range)
+    else:
+        table[label] = texts(frame[label])
+        expect("every row has a label", "ValuesToNotBeNull", label)
+        values = [value for of_class in schema.label.values.values() for value in of_class]
+        expect("every label is in a class", "ValuesToBeInSet", label, value_set=values)
     for column, role in schema.roles.items():
-        if role in ("client", "group", "split"):
+        if role in ("client", "group", "split", "record"):
             table[column] = texts(frame[column])
             expect(f"every row names its {role}", "ValuesToNotBeNull", column)
+    if schema.record and schema.client:
+        who = table[schema.record.column]
+        strayed = f"{schema.record.column} (clients)"
+        table[strayed] = table[schema.client.column].groupby(who).transform("nunique")
+        expect("each is of one client", "ValuesToBeBetween", strayed, max_value=1)
     for column, entry in schema.columns.items():
         if entry.image is not None:
             continue  # whether a picture opens is found where it is decoded
         spelled = texts(frame[column])
         known = spelled.where(~spelled.isin(entry.missing or []), None)
-        table[column] = known
-        if entry.range is None and entry.missing is None:
-            expect("no cell is empty", "ValuesToNotBeNull", column)
         if entry.range is not None:
-            table[column] = numbers(known).replace([np.inf, -np.inf], np.nan)
-            strange = f"{column} (no finite number)"
-            named = known if entry.missing is not None else known.fillna("(empty)")
-            table[strange] = named.where(table[column].isna(), None)
-            rule = f"{column}: every cell is a finite number or unknown"
-            rules.append((rule, "ValuesToBeNull", {"column": strange}, None))
-            low, high = entry.range
-            told, mostly = _on_violation(schema, "are put on its border")
-            rule, limits = f"from {low:g} to {high:g}{told}", {"min_value": low, "max_value": high}
-            expect(rule, "ValuesToBeBetween", column, **limits, **mostly)
+            cells = known if entry.missing is not None else known.fillna(_EMPTY)
+            expect_numbers(column, cells, entry.range)
+            continue
+        table[column] = known
+        if entry.missing is None:
+            expect("no cell is empty", "ValuesToNotBeNull", column)
         if entry.categories is not None:
             rule, least = "one of the categories; others count as other", {"mostly": 0.0}
             expect(rule, "ValuesToBeInSet", column, value_set=entry.categories, **least)
     return Rows(pd.DataFrame(table), rules, name)
-
-
-def _on_violation(schema: Schema, what: str) -> tuple[str, dict[str, float]]:
-    return (f"; others {what}", {"mostly": 0.0}) if schema.on_violation == "clamp" else ("", {})

@@ -15,7 +15,16 @@ ROOM = Room(
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
         "table": "m2fdp.sources.table:read_table",
     },
+    models={"linear": "m2fdp.sources.regression:linear"},
+    losses={
+        "squared": "m2fdp.sources.regression:with_squared",
+        "huber": "m2fdp.sources.regression:with_huber",
+    },
+    facts=("m2fdp.sources.regression:FACTS",),
     metrics={
+        "mae": "m2fdp.sources.regression:MAE",
+        "rmse": "m2fdp.sources.regression:RMSE",
+        "r2": "m2fdp.sources.regression:R2",
         "balanced_accuracy": "m2fdp.sources.metrics:BALANCED",
         "auc": "m2fdp.sources.metrics:AUC",
         "average_precision": "m2fdp.sources.metrics:AVERAGE_PRECISION",
@@ -23,7 +32,10 @@ ROOM = Room(
         "log_loss": "m2fdp.sources.metrics:LOG_LOSS",
         "brier": "m2fdp.sources.metrics:BRIER",
     },
-    given={"clients": "m2fdp.sources.table:holders"},
+    given={
+        "clients": "m2fdp.sources.table:holders",
+        "labels": "m2fdp.sources.regression:check_labels",
+    },
     promised=("m2fdp.sources.run:promised",),
     warned=("m2fdp.sources.run:notes",),
 )

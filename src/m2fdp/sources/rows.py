@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from m2fdp.core.data.dataset import Dataset, features, of_unit_norm
+from m2fdp.core.data.dataset import Dataset, features, of_unit_norm, unscaled
 from m2fdp.core.errors import InputError
 from m2fdp.given.loading import parse_block
 from m2fdp.sources.encoding import check, inputs_of, lacking
@@ -73,7 +73,10 @@ class RowMap:
         return features(inputs)
 
     def answers(self, scores: np.ndarray) -> pd.DataFrame:
-        """A row a row: the likeliest class's name, and each class's chance by its name."""
+        """A row a row: the likeliest class's name, and each class's chance by its name; or the
+        number, in the units of the label's column, maybe beyond its range."""
+        if (bounds := self.schema.label.range) is not None:
+            return pd.DataFrame({LABEL: unscaled(scores[:, 0], bounds)})
         chances = softmax(scores.astype(np.float64), axis=1)
         names = np.array(self.schema.classes, dtype=object)
         answers = pd.DataFrame({LABEL: names[scores.argmax(axis=1)]})

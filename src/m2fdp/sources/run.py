@@ -24,6 +24,7 @@ from m2fdp.core.own_code import GIVEN
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.given.loading import load_config, parse_block
 from m2fdp.sources.persons import PersonModel, refuse_unfit, rows_of_unit_norm
+from m2fdp.sources.regression import LINEAR
 from m2fdp.sources.schema import Schema, read_schema
 from m2fdp.sources.table import Table, table_of
 
@@ -42,7 +43,7 @@ class Tabled(PlainExperiment):
         """The experiment of a configuration on the rows of a DataFrame.
 
         Where the schema has a client column, its values are the devices, below the groups' servers,
-        unless the configuration says otherwise.
+        unless the configuration says otherwise; where its label is a number, the model is linear.
 
         Args:
             frame: a DataFrame of pandas, or anything with `to_pandas()`.
@@ -62,6 +63,8 @@ class Tabled(PlainExperiment):
             schema = parse_block(Schema, schema, "schema")
         given: dict[str, Any] = {"dataset.name": "table"}
         table = table_of(rows, schema, load_config(given, *sources, **overrides).seed)
+        if schema.label.range is not None:
+            given |= {"model.name": LINEAR, "partition.scheme": "iid"}
         if table.clients is not None:
             given |= {
                 "partition.scheme": "column",
@@ -105,7 +108,8 @@ class Tabled(PlainExperiment):
 
         Returns:
             A row a client: `client, records, accuracy, loss` and the run's own metrics, NaN where a
-            client's records do not suffice for one. Empty where nobody says whose records are.
+            client's records do not suffice for one. Labels that are numbers have no accuracy, and
+            the worst has the largest `mae`, or loss. Empty where nobody says whose records are.
         """
         samples, clients = self.held_out, self.dataset.clients
         if clients is None or self.config.partition.held_out_by == "devices":
@@ -118,12 +122,17 @@ class Tabled(PlainExperiment):
                 scores = self.model.answers(weights, features)
                 losses = self.model.loss(scores, labels)
             row = {"client": client, "records": len(labels)}
-            row["accuracy"] = float((scores.argmax(dim=1) == labels).double().mean())
+            if self.dataset.label_range is None:
+                row["accuracy"] = float((scores.argmax(dim=1) == labels).double().mean())
             row["loss"] = float(losses.double().mean())
             arrays = labels.numpy(), scores.numpy(), losses.numpy()
             rows.append(row | self._own_values(arrays))
         table = pd.DataFrame(rows)
-        return table.sort_values("accuracy", kind="stable", ignore_index=True) if rows else table
+        if not rows:
+            return table
+        by = next(name for name in ("accuracy", "mae", "loss") if name in table)
+        rising = by == "accuracy"
+        return table.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
 
     def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
         """The run's metrics by their names in tables. All were measured of all records before, so

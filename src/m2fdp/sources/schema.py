@@ -43,8 +43,15 @@ def _distinct(values: list[str]) -> list[str]:
     return values
 
 
+def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
+    if not bounds[0] < bounds[1]:
+        raise ValueError("valid: a range [low, high] with low < high")
+    return bounds
+
+
 Side = Annotated[int, Number, Field(ge=1, le=LARGEST_SIDE)]
 Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths are finite
+Range = Annotated[tuple[Bound, Bound], AfterValidator(_ordered)]
 Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
 
 
@@ -63,19 +70,25 @@ class Label(Entry):
     """The column that models learn to tell."""
 
     column: Value
-    classes: dict[Value, Values] | Values
+    classes: dict[Value, Values] | Values | None = None
     """The values of each class by its name, or a list of values, each a class."""
+    range: Range | None = None
+    """Or, where the label is a number, the least and the greatest."""
 
     @property
     def values(self) -> dict[str, list[str]]:
         """The values of each class, in the classes' order."""
         if isinstance(self.classes, dict):
             return self.classes
-        return {value: [value] for value in self.classes}
+        return {value: [value] for value in self.classes or ()}
 
     @model_validator(mode="after")
     def _two_classes(self) -> Self:
         values = self.values
+        if (self.range is None) == (self.classes is None):
+            raise ValueError("valid: one of classes and range")
+        if self.range is not None:
+            return self
         if len(values) < 2 or not all(values.values()):
             raise ValueError("valid: two classes or more, each with a value")
         _distinct([value for of_class in values.values() for value in of_class])
@@ -85,7 +98,7 @@ class Label(Entry):
 class Column(Entry):
     """What may stand in a column: numbers in a range, one of some categories, a text, a picture."""
 
-    range: tuple[Bound, Bound] | None = None
+    range: Range | None = None
     """The least and the greatest number. What lies outside is put on the border."""
     categories: Values | None = None
     """Each becomes an input, and one more stands for every other value."""
@@ -103,8 +116,6 @@ class Column(Entry):
             raise ValueError("valid: one of range, categories, text and image")
         if self.image is not None and self.missing is not None:
             raise ValueError("no picture may be missing; valid: image without missing")
-        if self.range is not None and not self.range[0] < self.range[1]:
-            raise ValueError("valid: a range [low, high] with low < high")
         if self.categories is not None and not self.categories:
             raise ValueError("valid: one category or more")
         return self
@@ -165,6 +176,8 @@ class Schema(Block):
         for name in self.roles:
             if name in self.columns:
                 raise ValueError(f"{name} has another part already; valid: not in columns, too")
+        if self.record and self.label.range is not None:
+            raise ValueError("record goes with label.classes; valid: one of record and label.range")
         if len(self.columns) > 1 and any(column.image for column in self.columns.values()):
             raise ValueError("a column of pictures stands alone in columns; valid: ignore others")
         return self
@@ -189,7 +202,7 @@ class Schema(Block):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes' names."""
+        """The classes' names; none where the label is a number."""
         return tuple(self.label.values)
 
     @property

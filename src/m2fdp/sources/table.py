@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.core.config import DatasetConfig
-from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.dataset import Dataset, tenths
 from m2fdp.core.data.partitioners import Names, stratified_position
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
@@ -20,6 +20,7 @@ from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
 from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
 from m2fdp.sources.persons import Persons
 from m2fdp.sources.pictures import TEST, TRAIN
+from m2fdp.sources.regression import MEASURES
 from m2fdp.sources.schema import Schema, read_schema
 
 
@@ -176,11 +177,13 @@ def assembled(
         inputs,
         labels,
         n_train,
-        len(schema.classes),
+        len(schema.classes) or 1,
         known_scale=True,
         clients=None if clients is None else names.astype(str)[places[who]],
         notes=tuple(notes),
         doubt=_doubt(schema),
+        label_range=schema.label.range,
+        metrics=MEASURES if schema.label.range else (),
         schema=schema,
         groups=np.stack(of_groups, axis=1)[order] if of_groups else None,
     )
@@ -233,7 +236,8 @@ def _tested(
         groups = np.zeros(len(labels), dtype=np.int64)
         if clients is not None:
             groups = pd.factorize(clients, sort=True)[0]
-        position = stratified_position(groups, labels, generator(seed, "table-test"))
+        strata = labels if schema.label.range is None else tenths(labels)
+        position = stratified_position(groups, strata, generator(seed, "table-test"))
         return position < np.round(schema.test_fraction * np.bincount(groups)[groups])
     spelled = np.array([str(value).lower() for value in split])
     strange = sorted(set(spelled) - {*TRAIN, *TEST})

@@ -23,6 +23,7 @@ from m2fdp.processes.sites import check_execution
 from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
+from m2fdp.sources.regression import of_numbers
 from m2fdp.studies import grid, search
 from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
@@ -148,6 +149,11 @@ def _run(setting: grid.Setting, launcher: Launcher, chosen: Sequence[grid.Point]
         if launcher.resume and not launcher.only_finished:
             search.check_none_else(setting, candidates)
         cells = [cell for one in candidates for cell in one.cells]
+        if any(of_numbers(cell.config.model) for cell in cells):
+            text = (
+                "chooses by accuracy, which labels that are numbers have none of; name the values"
+            )
+            raise InputError("search", setting.name, text)
         run_ids = launcher.run("runs of the search", cells, search.SEARCHING)
         candidate_of = {cell.hash: one for one in candidates for cell in one.cells}
         targets = {one.target for one in candidates if one.target is not None}

@@ -24,7 +24,7 @@ from m2fdp.core.blocks import NO_RESULT
 from m2fdp.core.config import Config, flatten, marked
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import promised_epsilon
-from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, LOSS, OWN, names_of
+from m2fdp.core.metrics import ACCURACY, DELAY, ENERGY, LOSS, METRICS, OWN, names_of
 from m2fdp.own.metrics import own_metrics
 from m2fdp.pipelines.mlflow_internals import is_database, metric_values
 from m2fdp.pipelines.recording import AS_PROMISED_TAGS, ATTACK_INFINITE_TAG, INFINITE_TAG
@@ -322,16 +322,17 @@ def _comparable(
 
 
 def _finished(run_ids: Iterable[str]) -> list[Run]:
-    """The finished runs that have an accuracy, or were attacked."""
+    """The finished runs that were evaluated, or attacked."""
     runs = map(mlflow.MlflowClient().get_run, dict.fromkeys(run_ids))
     finished = [
         run
         for run in runs
         if run.info.status == "FINISHED"
-        and (ACCURACY.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags)
+        and (LOSS.name in run.data.metrics or ATTACK_INFINITE_TAG in run.data.tags)
     ]
     for run in finished:  # so that tables know how their own metrics are written
-        own_metrics(literal_eval(run.data.params.get(metrics.KEY, "[]")))
+        asked = literal_eval(run.data.params.get(metrics.KEY, "[]"))
+        own_metrics(asked or [name for name in METRICS if name in run.data.metrics])
     if not finished:
         remedy = "no finished run is among them; `kedro study quickstart` makes some"
         raise InputError("runs", "(none)", remedy)

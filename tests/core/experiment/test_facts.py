@@ -79,6 +79,7 @@ CLOCK = {"clock.model": "trained"}
 LIRA = {"attack.method": "lira"}
 HOLDING = {"partition.held_out_by": "devices", "partition.validation_fraction": 0.1}
 SAMPLES = {"topology.weights": "samples"}
+NUMBERS = {"model.name": "linear", "partition.scheme": "iid"}
 MULTIPLIER = {"privacy.calibration": "multiplier"}
 
 # By the key that is refused, and what it does not go with.
@@ -92,6 +93,7 @@ CLEAR_ZONES = "topology.super_nodes.kind: elected, in zones whose devices add no
 SHORTENED = {"training.accumulated_noise": 0.1}
 MOMENTUM = {"training.server.rule": "momentum"}
 OWN_SERVER = "algorithms with a server rule of their own (fedyogi, scaffold)"
+OF_NUMBERS = "labels that are numbers (model.name: linear, model.loss: squared or huber)"
 RAY = "execution.engine: ray"
 ON_RAY = {"execution.engine": "ray"}
 # fmt: off
@@ -235,6 +237,8 @@ CASES = {
     ("partition.held_out_by",
      "training.participation, and estimators of devices that join by chance"):
         {**HOLDING, **CHANCE},
+    ("partition.held_out_by", OF_NUMBERS): {**HOLDING, **NUMBERS},
+    ("partition.scheme", OF_NUMBERS): {**NUMBERS, "partition.scheme": "dirichlet"},
 }
 # fmt: on
 THREE = "pipelines audit (canaries), bound and attack"
@@ -257,6 +261,7 @@ TESTS = {
     ("training.proximal", "pipeline bound"): {"training.proximal": 0.1},
     ("privacy.mechanism", "pipeline bound"): WEIGHTS,
     ("attack.observer", "attack.method: lira"): {**LIRA, "attack.observer": "cloud"},
+    ("model.name", "pipeline attack"): NUMBERS,
     ("algorithm", RECONSTRUCTS): KEEPING,
     ("attack.round", "training.rounds"): {"attack.round": 3},
     ("training.participants", RECONSTRUCTS): {"training.participants": 2},
@@ -266,6 +271,7 @@ TESTS = {
     ("features.map", RECONSTRUCTS): {"features.map": "scattering"},
     ("attack.observer", "a network that trusts the cloud"): {"algorithm": "cdp"},
     ("algorithm", NODES): SPLIT,
+    ("model.name", NODES): NUMBERS,
     ("algorithm", f"{NODES}, of plain steps"): KEEPING,
     ("training.participation", NODES): CHANCE,
     ("training.participants", NODES): {"training.participants": 2},

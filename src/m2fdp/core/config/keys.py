@@ -26,6 +26,7 @@ _DOWNLOADED = ("fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100"
 OF_LABELS = ("npz", "leaf")  # whose classes are those that their records' labels have
 DATASETS = ("digits", *_DOWNLOADED, *OF_LABELS, "table", "synthetic")
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table", "column")
+BY_LABEL = ("labels_per_device", "dirichlet", "table")  # schemes that deal by class
 _FILES = f"dataset.name: {' or '.join(_DOWNLOADED)}"
 _MOMENTUM, _YOGI = "training.server.rule: momentum", "training.server.rule: yogi"
 # Who reads the factor of the papers' noise.
@@ -117,9 +118,9 @@ class ModelConfig(Extensible):
     """What is trained."""
 
     name: str = "softmax"
-    """softmax, logistic, svm, dense (one hidden layer, H's), lenet (with sigmoids, for attacks),
-    cnn2 (G's), cnn12 (J's), resnet (D's), or package.module:function for a torch module of your
-    own."""
+    """softmax, logistic, svm, linear (for labels that are numbers), dense (one hidden layer, H's),
+    lenet (with sigmoids, for attacks), cnn2 (G's), cnn12 (J's), resnet (D's), or
+    package.module:function for a torch module of your own."""
     hinge: Literal["one_vs_rest", "crammer_singer"] = key("one_vs_rest", read_by="model.name: svm")
     """Which multi-class hinge (svm)."""
     channels: (
@@ -133,8 +134,8 @@ class ModelConfig(Extensible):
     """Output channels of cnn12's three convolutions; null = those with M = 7840 parameters in
     all."""
     loss: str | None = key(None, since="0.2.0")
-    """package.module:function for a loss of your own, scores (B, C) and labels (B,) to a loss a
-    record (B,); null = the model's."""
+    """squared or huber, for labels that are numbers, or package.module:function for a loss of your
+    own, scores (B, C) and labels (B,) to a loss a record (B,); null = the model's."""
 
 
 def _less_default(content: Any, given: str, default: str) -> Any:
@@ -250,8 +251,8 @@ class TrainingConfig(Extensible):
         FromText,
     ] = key([], since="0.21.0", no_release=True)
     """What every evaluation takes beside accuracy and loss: balanced_accuracy, auc,
-    average_precision, f1, log_loss, brier, or package.module:NAME for one of your own
-    (docs/metrics.md)."""
+    average_precision, f1, log_loss, brier; of labels that are numbers mae, rmse, r2, which they
+    have by default; or package.module:NAME for one of your own (docs/metrics.md)."""
     evaluate_on: Literal["test", "validation"] = key("test", no_release=True)
     """The records that the model is evaluated on; validation needs
     `partition.validation_fraction`."""

@@ -6,6 +6,7 @@ import numpy as np
 
 # Pixels below it have squares that float32 hardly holds.
 _DARK = 1e-9
+_TENTHS = 10  # of a range of numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,12 +16,14 @@ class Dataset:
     Attributes:
         name: its configuration name.
         images: (N, H, W, C), uint8 or float32.
-        labels: (N,), int64, in 0…n_classes-1.
+        labels: (N,), int64, in 0…n_classes-1; or float32, in [-1, 1], numbers on `label_range`.
         n_train: how many of the N are training records.
         known_scale: whether floats are known to have been scaled by constants.
         doubt: what else epsilon rests on, as a sentence; empty = nothing.
         clients: (N,), the name of the device that each record is of; None where nobody says.
         notes: what became of records that is not as one may think, a line each.
+        label_range: what -1 and 1 stand for, where labels are numbers; n_classes is then 1.
+        metrics: names of what is measured where `training.metrics` names none.
     """
 
     name: str
@@ -32,6 +35,22 @@ class Dataset:
     doubt: str = ""
     clients: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    label_range: tuple[float, float] | None = None
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def n_strata(self) -> int:
+        """How many strata there are."""
+        return self.n_classes if self.label_range is None else _TENTHS
+
+    def strata(self, labels: np.ndarray) -> np.ndarray:
+        """What splits and counts take for labels or answers (n,): int64, the classes, or of numbers
+        the tenth of their range, from 0."""
+        return labels if self.label_range is None else tenths(labels)
+
+    def in_units(self, values: np.ndarray) -> np.ndarray:
+        """Labels or scores as float64 in the units of `label_range`, where there is one."""
+        return values if self.label_range is None else unscaled(values, self.label_range)
 
     @property
     def scaled_by_constants(self) -> bool:
@@ -43,6 +62,17 @@ class Dataset:
         """(C, H, W) of one image, as the models take it."""
         height, width, channels = self.images.shape[1:]
         return channels, height, width
+
+
+def unscaled(values: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """What values (n,), in which -1 and 1 stand for two bounds, stand for: float64 (n,)."""
+    low, high = bounds
+    return low + (high - low) / 2 * (values.astype(np.float64) + 1)
+
+
+def tenths(labels: np.ndarray) -> np.ndarray:
+    """The tenth of [-1, 1] that each label (n,) lies in, int64 from 0."""
+    return (_TENTHS / 2 * (labels + 1)).clip(0, _TENTHS - 1).astype(np.int64)
 
 
 def of_unit_norm(dataset: Dataset) -> Dataset:

@@ -32,12 +32,13 @@ def make_manifest(
 
     Returns:
         One row a record that is used: `dataset, sample, split, label, device`, where device is a
-        number, -1 for the cloud. Sorted by split (train, validation, test), device, sample.
+        number, -1 for the cloud, and label is its stratum. Sorted by split (train, validation,
+        test), device, sample.
 
     Raises:
         InputError: the records can't be dealt as asked.
     """
-    labels, n_train = dataset.labels, dataset.n_train
+    labels, n_train = dataset.strata(dataset.labels), dataset.n_train
     by_devices = config.held_out_by == "devices"
     held_out = np.zeros(len(labels), dtype=bool)
     held_out[:n_train] = _validation_mask(labels[:n_train], config.validation_fraction, seed)
@@ -45,7 +46,7 @@ def make_manifest(
     dealt = np.arange(n_train) if by_devices else np.flatnonzero(~held_out[:n_train])
     holder = np.full(len(labels), CLOUD, dtype=np.int64)
     clients = None if dataset.clients is None else dataset.clients[dealt]
-    of_data = labels[dealt], dataset.n_classes
+    of_data = labels[dealt], dataset.n_strata
     holder[dealt] = partition(*of_data, config, edges, seed, names, clients)
     place = np.where(holder >= 0, 0, -1)  # in SPLITS; -1 = left out
     place[held_out if not by_devices else held_out & (holder >= 0)] = 1

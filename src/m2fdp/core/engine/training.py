@@ -37,7 +37,8 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracy, mean loss, the predicted labels int64 (R,), and the user's own metrics by name."""
+    """Accuracy, mean loss, the predicted labels (R,), and the user's own metrics by name. Of labels
+    that are numbers, float32, the accuracy is NaN."""
 
     accuracy: float
     loss: float
@@ -264,8 +265,10 @@ def evaluate(
     score = partial(_score, model, weights, features, scores)
     fixed = (model, features, scores)
     workers.share("scores", np.ones(len(labels)), score, _RECORDS_AT_A_TIME, fixed)
-    labels, predicted = labels.cpu(), scores.argmax(dim=1)
-    accuracy = float((predicted == labels).double().mean())
+    labels, predicted, accuracy = labels.cpu(), scores[:, 0], math.nan
+    if not labels.is_floating_point():
+        predicted = scores.argmax(dim=1)
+        accuracy = float((predicted == labels).double().mean())
     losses = model.loss(scores, labels)
     loss, own = float(losses.double().mean()), {}
     if metrics and math.isfinite(loss):  # a model that is made of no numbers has none
@@ -301,7 +304,7 @@ def divergence(model: Model, last_loss: float, shares: np.ndarray) -> str | None
     """A warning, if the last loss is far above that of a model that knows only the classes' shares,
     float64 (C,). Many models begin at equal scores, so it must be above their loss too."""
     equal, by_shares = model.loss_of_equal_scores(len(shares)), model.loss_of_shares(shares)
-    if last_loss <= max(equal, _DIVERGED * by_shares):
+    if last_loss <= max(equal, _DIVERGED * by_shares * (len(shares) > 1)):
         return None
     return (
         f"training diverged or drowned in noise: the last loss is {last_loss:.3g}, and scores "

@@ -8,12 +8,13 @@ import numpy as np
 from m2fdp.core import own_code
 from m2fdp.core.algorithms import Plan, build_plan
 from m2fdp.core.config import Config, ThreatConfig
+from m2fdp.core.config.keys import BY_LABEL
 from m2fdp.core.engine.rules import server_rule_of
 from m2fdp.core.errors import BLOCK, InputError
 from m2fdp.core.experiment import facts as a
 from m2fdp.core.experiment.facts import Feature, always, has_plain_steps, noised_later, refuse, told
 from m2fdp.core.experiment.request import OF_EXPERIMENTS, Request, refuse_idle
-from m2fdp.core.models.checks import check_model_name
+from m2fdp.core.models.checks import check_loss_name, check_model_name
 from m2fdp.core.privacy.mechanisms import get_mechanism
 from m2fdp.core.rooms import brought
 from m2fdp.core.schedule.rounds import check_pull
@@ -100,7 +101,10 @@ FEATURES = (
     Feature("threat", always, values=of_threat),
     Feature("partition.held_out_by: devices", _holds_out,
         (a.PRIVATE, a.WHOLE_MODELS, a.OF_RECORDS, a.KNOWN_MODEL, a.CALIBRATED, a.SINGLE_MESSAGES,
-         a.FIXED_SERVERS, a.NOT_BY_CHANCE, a.PLAIN_MEANS), "cloud", "partition.held_out_by"),
+         a.FIXED_SERVERS, a.NOT_BY_CHANCE, a.PLAIN_MEANS, a.OF_CLASSES), "cloud",
+        "partition.held_out_by"),
+    Feature("partition.scheme", lambda run: run.config.partition.scheme in BY_LABEL,
+        (a.OF_CLASSES,), "column, iid or quantity", "partition.scheme"),
     Feature("training.metrics", lambda run: bool(run.training.metrics), (a.HELD_BY_CLOUD,), "[]",
         "training.metrics"),
 )
@@ -124,7 +128,8 @@ def check_config(config: Config, pipelines: frozenset[str] = OF_EXPERIMENTS) -> 
     plan = build_plan(config)
     request = Request(config, plan, pipelines)
     check_model_name(config.model.name)
-    for key in ("model.loss", "partition.scheme", "dataset.name"):
+    check_loss_name(config.model.loss)
+    for key in ("partition.scheme", "dataset.name"):
         name = request.value(key)
         if name is not None and own_code.is_own(name):
             own_code.load(key, name)

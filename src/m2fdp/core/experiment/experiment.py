@@ -106,7 +106,7 @@ class PlainExperiment(Promising):
         n_classes, labels = self.dataset.n_classes, self.dataset.labels[self.held_out]
         of_devices = self.config.partition.held_out_by == "devices"
         shares = np.full(n_classes, 1 / n_classes)
-        if not of_devices:
+        if not of_devices and n_classes > 1:
             shares = np.bincount(labels, minlength=n_classes) / len(labels)
         diverged = divergence(model, float(last["loss"]), shares)
         if diverged is not None:
@@ -129,7 +129,8 @@ class PlainExperiment(Promising):
         return evaluate(self.model, weights, *records, metrics=self.metrics)
 
     def confusion_matrix(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
-        """How many of `held_out` are of each true label (rows) and predicted one (columns)."""
-        labels = self.dataset.labels[self.held_out]
-        predicted = self.evaluate(state_dict).predictions.numpy()
-        return confusion_matrix(labels, predicted, self.dataset.n_classes)
+        """How many of `held_out` are of each true label (rows) and predicted one (columns), or of
+        each tenth of the range of numbers."""
+        dataset, predicted = self.dataset, self.evaluate(state_dict).predictions.numpy()
+        labels = dataset.strata(dataset.labels[self.held_out])
+        return confusion_matrix(labels, dataset.strata(predicted), dataset.n_strata)

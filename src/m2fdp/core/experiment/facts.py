@@ -187,8 +187,9 @@ NO_MULTIPLIER = Fact("noise that follows from an epsilon", "privacy.calibration"
 EQUAL_COUNTS = unless("neighbours with as many records", "privacy.adjacency", "add_remove",
     "zero_out or replace_one")
 
-# --- models --------------------------------------------------------------------------------------
+# --- labels and models --------------------------------------------------------------------------
 
+OF_CLASSES = Fact("labels that are classes")
 KNOWN_MODEL = Fact("a model that is known to judge records one by one", "model.name",
     "one of the list", lambda run: not is_own(run.config.model.name))
 RECORDS_APART = Fact("activations that mix no records of a batch", "model.norm", "group",

@@ -65,11 +65,13 @@ class Parts:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The records."""
+        """The records, if the model is for labels of their kind."""
         if self.given_dataset is not None:
-            given: Dataset = GIVEN["dataset"](self.given_dataset)
-            return given
-        return load_dataset(self.config.dataset, seed=self.config.seed)
+            dataset: Dataset = GIVEN["dataset"](self.given_dataset)
+        else:
+            dataset = load_dataset(self.config.dataset, seed=self.config.seed)
+        GIVEN["labels"](self.config.model, dataset)
+        return dataset
 
     @cached_property
     def inputs(self) -> Dataset:
@@ -213,13 +215,16 @@ class Parts:
 
     @cached_property
     def metrics(self) -> dict[str, Metric]:
-        """The user's own metrics, by the names that the configuration gives.
+        """The user's own metrics, by the names that the configuration gives, or the data set.
 
         Raises:
             InputError: one does not make a finite number of the held-out records.
         """
-        metrics: dict[str, Metric] = GIVEN["metrics"](self.config.training.metrics)
+        names = self.config.training.metrics or self.dataset.metrics
+        metrics: dict[str, Metric] = GIVEN["metrics"](names)
         if metrics:
+            units = self.dataset.in_units
+            metrics = {name: metric.read_in(units) for name, metric in metrics.items()}
             labels = self.dataset.labels[self.evaluated]
             GIVEN["metrics.trial"](metrics, labels, self.dataset.n_classes)
         return metrics

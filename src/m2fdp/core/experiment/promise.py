@@ -100,7 +100,7 @@ class Promising(Assembly):
         dataset, lines = self.dataset, list(self.repeats)
         trained = np.unique(dataset.labels[self.samples.samples])
         absent = np.setdiff1d(np.arange(dataset.n_classes), trained)
-        if len(absent):
+        if len(absent) and dataset.n_classes > 1:
             lines.append(
                 f"{len(absent)} of {dataset.n_classes} classes have no training record, "
                 f"{some_of(absent.tolist())}: models never learn them"

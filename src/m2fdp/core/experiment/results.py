@@ -7,6 +7,7 @@ import pandas as pd
 from torch import Tensor
 
 from m2fdp.core.formatting import counted
+from m2fdp.core.metrics import leading
 from m2fdp.core.privacy.calibration import CalibratedMechanism
 from m2fdp.core.privacy.ledger import Ledger
 
@@ -101,7 +102,8 @@ class Trained:
         return float(self.metrics["epsilon"].iloc[-1])
 
     def __repr__(self) -> str:
+        measure = leading(last := self.metrics.iloc[-1])
         return (
-            f"Trained({counted(self.rounds, 'round')}: accuracy {self.accuracy:.4f}, "
+            f"Trained({counted(self.rounds, 'round')}: {measure.words} {last[measure.name]:.4f}, "
             f"loss {self.loss:.4f}, epsilon {self.epsilon:.4g})"
         )

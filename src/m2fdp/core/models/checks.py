@@ -13,6 +13,8 @@ Shape = tuple[int, int, int]  # of one image: (C, H, W)
 MODELS: Catalogue[Callable[..., Any]] = Catalogue(
     "models", dict.fromkeys(("svm", "softmax", "logistic"), "m2fdp.core.models.registry:linear")
 )
+# Functions from a `Model` to the one with a loss that is known by name.
+LOSSES: Catalogue[Callable[[Any], Any]] = Catalogue("losses", {})
 
 
 def check_model_name(name: str) -> None:
@@ -21,6 +23,14 @@ def check_model_name(name: str) -> None:
         load(KEY, name)
     elif name not in MODELS:
         raise InputError(KEY, name, f"is none of {among(name, [*MODELS, FORM])}")
+
+
+def check_loss_name(name: str | None) -> None:
+    """Raises InputError unless the name is known or names an importable function."""
+    if name is not None and is_own(name):
+        load("model.loss", name)
+    elif name is not None and name not in LOSSES:
+        raise InputError("model.loss", name, f"is none of {among(name, [*LOSSES, FORM])}")
 
 
 def check_pixels(name: str, shape: Shape, fewest: int, need: str) -> None:

@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.models import losses
-from m2fdp.core.models.checks import KEY, MODELS, Shape, check_model_name
+from m2fdp.core.models.checks import KEY, LOSSES, MODELS, Shape, check_model_name
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.own_code import OWN, is_own
 from m2fdp.core.streams import torch_seed
@@ -73,13 +73,16 @@ class Model:
         return unflattened(dict(self.module.named_parameters()), vector)
 
     def loss_of_equal_scores(self, n_classes: int) -> float:
-        """The mean loss over all labels where all scores are zero."""
-        scores, labels = torch.zeros(n_classes, n_classes), torch.arange(n_classes)
-        return float(self.loss(scores, labels).mean())
+        """The mean loss over all labels where all scores are zero; of numbers, over both ends of
+        their range, which is the most."""
+        labels = torch.arange(n_classes) if n_classes > 1 else torch.tensor([-1.0, 1.0])
+        return float(self.loss(torch.zeros(len(labels), n_classes), labels).mean())
 
     def loss_of_shares(self, shares: np.ndarray) -> float:
         """The mean loss where every record's scores are the logarithms of the classes' shares,
-        float64 (C,); for cross-entropy their entropy."""
+        float64 (C,); for cross-entropy their entropy. Of numbers, where they are zero."""
+        if len(shares) == 1:
+            return self.loss_of_equal_scores(len(shares))
         (labels,) = torch.from_numpy(shares).nonzero(as_tuple=True)
         scores = torch.from_numpy(shares).clamp(min=_LEAST_SHARE).log().float()
         losses = self.loss(scores.expand(len(labels), -1).contiguous(), labels)
@@ -123,7 +126,11 @@ def build_model(config: ModelConfig, shape: Shape, n_classes: int, seed: int) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "initialisation"))
         model = _named(config, shape, n_classes)
-    return model if config.loss is None else OWN["model.loss"](model, config.loss, n_classes)
+    if config.loss is None:
+        return model
+    if config.loss in LOSSES:
+        return LOSSES[config.loss](model)
+    return OWN["model.loss"](model, config.loss, n_classes)
 
 
 def _named(config: ModelConfig, shape: Shape, n_classes: int) -> Model:

@@ -5,6 +5,7 @@ What is evaluated may be of an earlier run, so it is checked before anything is 
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,8 +95,10 @@ def check_rounds(
     lacking = [name for name in NUMBERS if name not in round_metrics]
     if lacking or round_metrics.empty:
         raise InputError(file, ", ".join(lacking) or "no row", "is missing; train anew")
+    of_numbers = experiment.dataset.label_range is not None
+    may_be_nan = {EPSILON.name, SCORE.name, *(ACCURACY.name,) * of_numbers}
     for name in (*NUMBERS, *({SCORE.name} & {*round_metrics})):
-        column, may_lack = round_metrics[name], name in (EPSILON.name, SCORE.name)
+        column, may_lack = round_metrics[name], name in may_be_nan
         if not pd.api.types.is_numeric_dtype(column) or (not may_lack and column.isna().any()):
             raise InputError(file, name, "is not a number in every row; train anew")
     last = round_metrics.iloc[-1]
@@ -131,10 +134,14 @@ def _check_summary(summary: Mapping[str, Any], epsilon: float) -> None:
         raise InputError(SUMMARY, f"{name} {promised}", problem)
 
 
-def draw_confusions(counts: pd.DataFrame) -> Drawing:
+def draw_confusions(counts: pd.DataFrame, experiment: Experiment) -> Drawing:
     """The confusion matrix as a figure."""
-    labels = [str(label) for label in counts.index]
-    return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
+    labels, bounds = [str(label) for label in counts.index], experiment.dataset.label_range
+    if bounds is None:
+        return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels)
+    ends = np.linspace(*bounds, len(counts) + 1)
+    labels = [f"{low:g} to {high:g}" for low, high in pairwise(ends)]
+    return Drawing.of(figures.confusion_matrix, counts.to_numpy(), labels, "In the right tenth")
 
 
 def draw_accuracy(
@@ -156,7 +163,7 @@ def summarise(
     last, config = round_metrics.iloc[-1], experiment.config
     summary = {"algorithm": config.algorithm, "seed": config.seed, "rounds": int(last["round"])}
     summary |= of_last(last)
-    of_cloud = config.partition.held_out_by == "cloud"
+    of_cloud = config.partition.held_out_by == "cloud" and ACCURACY.name in summary
     if of_cloud and (answers := one_class_only(counts.to_numpy())) is not None:
         summary["answers"] = answers
     if not math.isnan(score := float(last.get(SCORE.name, math.nan))):
@@ -196,7 +203,7 @@ def create_pipeline() -> Pipeline:
             node(Experiment.confusion_matrix, predicting, counted, "count_confusions"),
             node(tell_clients, predicting, ["metrics_by_client", "metrics_by_client_figure"]),
             node(check_rounds, rounds, "checked_rounds"),
-            node(draw_confusions, "confusion_matrix", "confusion_matrix_figure"),
+            node(draw_confusions, [counted, "experiment"], "confusion_matrix_figure"),
             node(draw_accuracy, ["checked_rounds", "privacy_summary", *run], "accuracy_curve"),
             node(summarise, ["checked_rounds", *others], "run_summary"),
             node(fill_card, card, "card"),
