@@ -113,6 +113,11 @@ def layer(shape, n_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(shape[2], n_classes))
 
 
+def dropping(shape, n_classes):
+    """A module whose masks are of single records."""
+    return nn.Sequential(*layer(shape, n_classes), nn.Dropout(0.5))
+
+
 def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
     """The sum of the persons' clipped sums of row gradients, by the model of a row: (M,)."""
     row, (features, _) = experiment.model.row, experiment.records(experiment.samples.samples)
@@ -132,7 +137,8 @@ def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
 @pytest.mark.parametrize(
     "model", ["softmax", "logistic", "svm", "dense", "tests.sources.test_persons:layer"]
 )
-def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend):
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend, most):
     keys = {
         "model.name": model,
         "training.backend": backend,
@@ -143,7 +149,8 @@ def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend):
         "partition.scheme": "iid",
         "privacy.clipping_norm": 1.5,
     }
-    experiment = Experiment.from_frame(visits(60, 20), PEOPLE, keys)
+    people = CONTENT | {"record": {"column": "patient", "rows": most}}
+    experiment = Experiment.from_frame(visits(60, 20), people, keys)
     (mechanism,) = experiment.calibration.mechanisms
     noise = mechanism.noise
     silent = replace(
@@ -297,6 +304,12 @@ REFUSED = {
     "a model of pictures": (
         lambda: shots({"model.name": "cnn12"}).check(),
         "model.name = 'cnn12': takes no rows of a person (`record` of the schema); valid: softmax",
+    ),
+    "dropout": (
+        lambda: Experiment.from_frame(
+            visits(), PEOPLE, {"model.name": "tests.sources.test_persons:dropping"}
+        ).check(),
+        "takes no rows of a person (`record` of the schema); valid: softmax, logistic, svm, dense",
     ),
     "features": (
         lambda: Experiment.from_frame(visits(), PEOPLE, {"features.map": "patches"}).check(),

@@ -71,13 +71,12 @@ class Persons:
         Raises:
             InputError: a person has rows at several clients, or both to train and to test on.
         """
-        number, _ = pd.factorize(names)
-        kept = pd.Series(number).groupby(number).cumcount().to_numpy() < record.rows
-        rows = pd.DataFrame({"person": number, "label": labels, "row": np.arange(len(number))})
-        votes = rows[kept].groupby(["person", "label"])["row"].agg(["size", "min"]).reset_index()
-        votes = votes.sort_values(["person", "size", "min"], ascending=[True, False, True])
-        label = votes.drop_duplicates("person")["label"].to_numpy()
-        _, first = np.unique(number, return_index=True)
+        number, place = _numbered(names)
+        kept, first = place < record.rows, np.flatnonzero(place == 0)
+        votes = pd.DataFrame({"person": number[kept], "label": labels[kept]})
+        votes["votes"] = votes.groupby(["person", "label"])["label"].transform("size")
+        most = votes.sort_values("votes", ascending=False, kind="stable")
+        label = most.drop_duplicates("person").sort_values("person")["label"].to_numpy()
 
         def of_each(values: np.ndarray | None, where: str, valid: str) -> np.ndarray | None:
             if values is None:
@@ -117,8 +116,7 @@ class Persons:
         """
         names = self.number[rows]
         names[n_train:] = len(self.labels) + np.arange(len(rows) - n_train)
-        bag, _ = pd.factorize(names)
-        place = pd.Series(bag).groupby(bag).cumcount().to_numpy()
+        bag, place = _numbered(names)
         first, n_inputs = rows[place == 0], prod(inputs.shape[1:])
         images = np.zeros((len(first), self.record.rows, n_inputs + _BESIDE, 1), dtype=np.float32)
         images[bag, place, :n_inputs, 0] = features(inputs).reshape(len(rows), n_inputs)
@@ -127,6 +125,12 @@ class Persons:
         n_persons = len(first) - (len(rows) - n_train)
         of_persons = self.labels[self.number[first[:n_persons]]]
         return images, np.concatenate([of_persons, labels[n_train:]]), first, n_persons
+
+
+def _numbered(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers (n,) in the place of names, as they first come, and how often each came before."""
+    number, _ = pd.factorize(names)
+    return number, pd.Series(number).groupby(number).cumcount().to_numpy()
 
 
 def rows_of_unit_norm(dataset: Dataset) -> Dataset:
@@ -153,9 +157,9 @@ def refuse_unfit(run: Parts) -> None:
         problem = "holds out persons, and models are judged by rows; valid: 0, and a test split"
         raise InputError("partition.validation_fraction", fraction, problem)
     row, name = getattr(run.build_model(0), "row", None), config.model.name
-    if row is None or not (row.linear or row.is_own or name in _OF_ROWS):
+    if row is None or row.draws or not (row.linear or row.is_own or name in _OF_ROWS):
         problem = "takes no rows of a person (`record` of the schema)"
-        raise InputError(KEY, name, f"{problem}; valid: {_OF_ROWS}, {FORM}")
+        raise InputError(KEY, name, f"{problem}; valid: {_OF_ROWS}, {FORM} without dropout")
 
 
 class Bag(nn.Module):
@@ -182,8 +186,9 @@ class SummedLoss:
         if scores.dim() == 2:
             return self.loss(scores, labels)
         of_rows, there, said = scores[..., :-_BESIDE], scores[..., -2] > 0, scores[..., -1]
-        if not labels.is_floating_point():
-            said = (said * of_rows.shape[-1]).round().to(labels.dtype)
+        if not labels.is_floating_point():  # in bags that the engine draws for trials they are any
+            n_classes = of_rows.shape[-1]
+            said = (said * n_classes).round().clamp(0, n_classes - 1).to(labels.dtype)
         losses = self.loss(of_rows.flatten(0, 1), said.flatten())
         return torch.where(there, losses.view(there.shape), 0.0).sum(-1)
 

@@ -99,9 +99,9 @@ class Tabled(PlainExperiment):
             refuse_unfit(self)
         super().check_split(sizes)
 
-    def _of_records(self) -> list[str]:
+    def of_records(self) -> list[str]:
         # A person has one label of several: a class that lacks among them may be among rows.
-        return super()._of_records() if _row_of(self.dataset) is None else list(self.repeats)
+        return super().of_records() if _row_of(self.dataset) is None else list(self.repeats)
 
     def by_client(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """What a model is worth on the test records of each client, worst first.

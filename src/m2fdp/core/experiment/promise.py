@@ -78,7 +78,7 @@ class Promising(Assembly):
                 f"training.batch_size = {batch_size:g} is more than any device's records, at most "
                 f"{most}: every step uses all of them, as with null, and sampling protects nobody"
             )
-        lines += self._of_records()
+        lines += self.of_records()
         lines += warnings_of(mechanism, rounds, privacy, self.conditions())
         planned = len(mechanism.ledger.plans)
         if rounds < planned:
@@ -95,7 +95,7 @@ class Promising(Assembly):
             lines += of_room(self)
         return lines
 
-    def _of_records(self) -> list[str]:
+    def of_records(self) -> list[str]:
         """What accuracy, or the protection of records, suffers from."""
         dataset, lines = self.dataset, list(self.repeats)
         trained = np.unique(dataset.labels[self.samples.samples])
