@@ -10,6 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from m2fdp import Experiment, load_config
+from m2fdp.adversaries.tried_runs import Neighbour, neighbouring
 from m2fdp.core.errors import InputError
 from m2fdp.given.loading import parse_block
 from m2fdp.program import main
@@ -133,6 +134,26 @@ def test_noise_and_ledger_know_no_label():
     assert numbers.ledger().equals(classes.ledger())
 
 
+def test_neighbours_of_an_audit_have_the_farthest_labels():
+    shards = Experiment.from_frame(rows_of(), CONTENT, PRIVATE).shards()
+    replaced = Neighbour(0, np.array([2, 5]), "replaced")
+    before, changed = neighbouring(shards, replaced, np.random.default_rng(0))
+    assert set(changed.labels[[2, 5]].tolist()) <= {-1.0, 1.0}
+    assert (before.labels != changed.labels).sum() == 2
+
+
+@pytest.mark.parametrize("client", [(), ("--client=hospital",)])
+def test_a_described_table_trains_with_and_without_clients(tmp_path, monkeypatch, client):
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    rows_of().to_csv("stays.csv", index=False)
+    told = CliRunner().invoke(main, ["data", "describe", "stays.csv", "--label=days", *client])
+    assert told.exit_code == 0, told.output
+    experiment = Experiment.from_config(load_config("conf/stays", {"training.rounds": 2}))
+    assert experiment.summary()["guarantee"] == "conditional"
+    assert set(experiment.train().metrics) >= {"mae", "rmse", "r2"}
+
+
 def test_metrics_by_hand():
     labels, scores = np.array([10.0, 20, 30]), np.array([[11.0], [20], [26]])
     assert MAE.value(labels, scores) == pytest.approx(5 / 3)
@@ -189,7 +210,10 @@ def test_a_label_outside_the_range_is_refused_where_that_is_asked_for():
 def test_models_of_numbers_are_not_for_classes():
     for keys, line in (
         ({"model.name": "linear"}, "linear.*10 classes; use softmax"),
-        ({"model.name": "dense", "model.loss": "huber"}, "huber.*10 classes; use null"),
+        (
+            {"model.name": "dense", "model.loss": "huber"},
+            "dense.*10 classes; use softmax, or model.loss: null",
+        ),
     ):
         iid = {"partition.scheme": "iid"}
         with pytest.raises(InputError, match=line):

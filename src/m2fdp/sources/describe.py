@@ -92,9 +92,7 @@ def describe(
     bounds = _target_range(frame[label])
     classes = _classes(frame[label], label) if bounds is None else []
     columns = tuple(
-        _role(frame[name], name, roles[name], bounds)
-        if name in roles
-        else _column(frame[name], name)
+        _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
         for name in frame.columns
     )
     if not any(column.entry for column in columns):
@@ -113,15 +111,12 @@ def describe(
     tree = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
     entry = {"classes": classes} if bounds is None else {"range": list(bounds)}
     schema = _schema_text(file, {"column": label} | entry, client, groups, columns)
-    of_numbers = bounds is not None
-    return Description(len(frame), columns, schema, tuple(tree), counts, of_numbers)
+    return Description(len(frame), columns, schema, tuple(tree), counts, bounds is not None)
 
 
-def _role(column: pd.Series, name: str, role: str, bounds: tuple[float, float] | None) -> Described:
+def _role(column: pd.Series, name: str, role: str) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
-    is_number = role == "label" and bounds is not None
-    read = "{:g} to {:g}".format(*bounds) if is_number else counted(distinct, "value")
-    return Described(name, role, read, empty, distinct, None)
+    return Described(name, role, counted(distinct, "value"), empty, distinct, None)
 
 
 def _target_range(column: pd.Series) -> tuple[float, float] | None:

@@ -41,8 +41,9 @@ training:
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
 {metrics}"""
 # Model, steps and metrics of classes and of numbers, whose loss bears no longer steps than 2.
-_OF_CLASSES = {"model": "softmax", "rate": "40.0", "metrics": ""}
-_OF_NUMBERS = {"model": "linear", "rate": "1.0", "metrics": "  metrics: [mae, rmse, r2]\n"}
+_OF_CLASSES = {"tree": "", "model": "softmax", "rate": "40.0", "metrics": ""}
+_OF_NUMBERS = {"tree": "partition:\n  scheme: iid\n", "model": "linear", "rate": "1.0"}
+_OF_NUMBERS |= {"metrics": "  metrics: [mae, rmse, r2]\n"}
 
 
 def write_environment(folder: Path, file: str, described: Description, project: Path) -> list[Path]:
@@ -56,17 +57,12 @@ def write_environment(folder: Path, file: str, described: Description, project: 
     Raises:
         InputError: the folder has files of that name, or can't be written to.
     """
-    kind, tree = _OF_CLASSES, ""
-    if described.of_numbers:
-        kind, tree = _OF_NUMBERS, "partition:\n  scheme: iid\n"
+    kind = _OF_NUMBERS if described.of_numbers else _OF_CLASSES
     if described.edges:
-        tree = _TREE.format(edges=_told(folder / EDGES, project))
+        kind = kind | {"tree": _TREE.format(edges=_told(folder / EDGES, project))}
     texts = {
         PARAMETERS: _TEXT.format(
-            root=_told(Path(file), project),
-            schema=_told(folder / SCHEMA, project),
-            tree=tree,
-            **kind,
+            root=_told(Path(file), project), schema=_told(folder / SCHEMA, project), **kind
         ),
         SCHEMA: described.schema,
     }

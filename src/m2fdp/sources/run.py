@@ -95,9 +95,8 @@ class Tabled(PlainExperiment):
             row["loss"] = float(losses.double().mean())
             arrays = labels.numpy(), scores.numpy(), losses.numpy()
             rows.append(row | self._own_values(arrays))
-        table = pd.DataFrame(rows)
-        by = next(name for name in ("accuracy", "mae", "loss") if name in table)
-        rising = by == "accuracy"
+        by = next(name for name in ("accuracy", "mae", "loss") if name in rows[0])
+        table, rising = pd.DataFrame(rows), by == "accuracy"
         return table.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
 
     def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
