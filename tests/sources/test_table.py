@@ -173,7 +173,11 @@ BAD_SCHEMAS = {
         "schema.columns.age",
         "one of range, categories and text",
     ),
-    "an empty range": ({"columns": {"age": {"range": [1, 1]}}}, "schema.columns.age", "low < high"),
+    "an empty range": (
+        {"columns": {"age": {"range": [1, 1]}}},
+        "schema.columns.age.range",
+        "low < high",
+    ),
     "NaN for a bound": (
         {"columns": {"age": {"range": [float("nan"), 1]}}},
         "schema.columns.age.range.0",
