@@ -29,11 +29,13 @@ from m2fdp.core.errors import InputError, chain
 from m2fdp.core.experiment.checks import check_config, surprises
 from m2fdp.core.experiment.request import Request, refuse_idle
 from m2fdp.core.files import check_folders, replacing, shown
+from m2fdp.core.own_code import GIVEN
 from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.given.loading import parse_config
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
 from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
+from m2fdp.pipelines.datasets import rows_of
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
 from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
@@ -42,6 +44,7 @@ from m2fdp.pipelines.tracking import check_store, first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
+from m2fdp.sources.expected import TABLE
 
 # What is there before anything is trained.
 _PLANNING = (data, topology, features, privacy)
@@ -96,6 +99,7 @@ class RunHooks:
         """Hand the nodes the configuration that is checked, so that none checks it again, and what
         they call when they have nothing more to refuse."""
         self._entries = CatalogEntries.of(conf_catalog)
+        GIVEN["catalog"] = partial(rows_of, catalog)
         given = {"config": self._config, "plan": self._plan, "begin_run": self._begin}
         for name, value in given.items():
             catalog[name] = MemoryDataset(value, copy_mode="assign")
@@ -183,8 +187,10 @@ class RunHooks:
             with suppress(UncheckedError, OSError):  # no verdict: what failed is told below
                 settle()
         except DataValidationError as refused:  # it explains whatever has followed
-            self._end_failed(refused)
-            raise refused from None
+            # What reads a table names the line of its file.
+            if not (refused.dataset_name == TABLE and isinstance(error, InputError)):
+                self._end_failed(refused)
+                raise refused from None
         self._end_failed(error)
 
     @hook_impl

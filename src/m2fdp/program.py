@@ -17,7 +17,7 @@ def data() -> None:
 
 @data.command()
 @click.argument("file")
-@click.option("--label", required=True, metavar="COLUMN", help="The column to be learnt.")
+@click.option("--label", metavar="COLUMN", help="The column to be learnt.")
 @click.option("--client", metavar="COLUMN", help="The column whose values are the devices.")
 @click.option(
     "--group",
@@ -26,17 +26,40 @@ def data() -> None:
     multiple=True,
     help="A column of servers above the devices. Given again, of the tier above.",
 )
+@click.option(
+    "--record",
+    metavar="COLUMN",
+    help="The column that names persons, if one may have several rows.",
+)
 @click.option("--env", metavar="NAME", help="What the environment is called; by default as FILE.")
 def describe(
-    file: str, label: str, client: str | None, groups: tuple[str, ...], env: str | None
+    file: str,
+    label: str | None,
+    client: str | None,
+    groups: tuple[str, ...],
+    record: str | None,
+    env: str | None,
 ) -> None:
-    """Read a table, say what is in it, and write an environment to run on it."""
+    """Read a table, say what is in it, and write an environment to run on it.
+
+    FILE is a table, a folder of tables or pictures, catalog:ENTRY or hf:NAME.
+    """
     from m2fdp.reporting.described import print_columns, save_labels
     from m2fdp.sources.describe import describe as look_at
     from m2fdp.sources.environment import write_environment
+    from m2fdp.sources.frames import CATALOG
 
-    described = look_at(file, label, client, groups)
-    name, project = env or Path(file).stem, root()
+    project = root()
+    if file.startswith(CATALOG):
+        from kedro.framework.session import KedroSession
+        from kedro.framework.startup import bootstrap_project
+
+        bootstrap_project(project)
+        session = KedroSession.create(project, save_on_close=False)
+        with session:
+            _ = session.load_context().catalog  # hooks.py hands it over
+    described = look_at(file, label, client, groups, record)
+    name = env or Path(file.rpartition(":")[2]).stem
     written = write_environment(project / "conf" / name, file, described, project)
     print_columns(described)
     written.append(save_labels(described, project / "conf" / name))
@@ -50,15 +73,17 @@ def describe(
 @click.argument("file")
 @click.option("-o", "out", type=click.Path(path_type=Path), help="A CSV file for the answers.")
 def predict(run: str, file: str, out: Path | None) -> None:
-    """Have the model of RUN label the rows of FILE, a table.
+    """Have the model of RUN label the rows of FILE, a table or a folder of pictures.
 
     RUN is a cell, such as `single`, or the id of a run in MLflow.
     """
     from m2fdp.pipelines.logged_models import load
-    from m2fdp.sources.frames import read_parts
+    from m2fdp.sources.frames import folder_of, read_parts
 
     model = load(root(), run)
-    answers = pd.concat([pd.DataFrame(model.predict(part)) for part in read_parts("FILE", file)])
+    beside = {"folder": str(folder_of(file))}
+    parts = read_parts("FILE", file)
+    answers = pd.concat([pd.DataFrame(model.predict(part, beside)) for part in parts])
     text = answers.to_csv(index=False, float_format="%.6g")
     if out is None:
         click.echo(text, nl=False)

@@ -21,6 +21,8 @@ from torch import Tensor
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.registry import Model, build_model
+from m2fdp.features.config import FeaturesConfig
+from m2fdp.features.recipe import input_shape, map_images
 from m2fdp.given.loading import parse_block
 from m2fdp.nets import SPLIT_MODELS
 from m2fdp.sources.rows import RowMap
@@ -38,6 +40,7 @@ class Served:
     weights: Tensor
     shape: Shape
     rows: RowMap | None = None
+    features: FeaturesConfig | None = None
 
     def predict(
         self, data: Any, params: Mapping[str, Any] | None = None
@@ -48,16 +51,18 @@ class Served:
         FedGKT has a model for each client: theirs are in the mean.
 
         Args:
-            data: inputs as the model was trained on, in [0, 1] where they are images: (n, C, H, W),
-                or anything that becomes that, such as a table with a column a number. Of a model
-                of tables rows with the columns of its schema.
-            params: none are known.
+            data: images (n, C, H, W) in [0, 1], or anything that becomes that, such as a table
+                with a column a number. Of a model of tables rows with the columns of its schema.
+            params: `folder`, where files of pictures lie that rows name; the current one without.
         """
-        made = data if self.rows is None else self.rows.inputs(pd.DataFrame(data))
+        folder = Path((params or {}).get("folder", ""))
+        made = data if self.rows is None else self.rows.inputs(pd.DataFrame(data), folder)
         inputs = torch.from_numpy(np.array(made, dtype=np.float32).reshape(-1, *self.shape))
         # Of its records in a row each is scored by the next client.
         clients = self.model.n_clients if isinstance(self.model, TransferModel) else 1
         with torch.inference_mode():
+            if self.features is not None:
+                inputs = map_images(inputs, self.features)
             scores = self.model.scores(self.weights, inputs.repeat_interleave(clients, dim=0))
         mean: np.ndarray = scores.unflatten(0, (len(inputs), clients)).mean(1).numpy()
         return mean if self.rows is None else self.rows.answers(mean)
@@ -70,10 +75,18 @@ def write_model(
     n_classes: int,
     state_dict: Mapping[str, Tensor],
     rows: RowMap | None = None,
+    features: FeaturesConfig | None = None,
 ) -> None:
-    """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there."""
+    """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there.
+
+    Args:
+        shape: of an image or row, (C, H, W).
+        rows: how rows of a table become such; None = they are images.
+        features: what the model is given in their place; None = nothing else.
+    """
     about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
     about |= {"rows": rows.content} if rows is not None else {}
+    about |= {"features": features.model_dump(mode="json")} if features is not None else {}
     (folder / DESCRIPTION).write_text(json.dumps(about, indent=2), encoding="utf-8")
     weights = {name: tensor.detach().cpu().clone() for name, tensor in state_dict.items()}
     torch.save(weights, folder / WEIGHTS)
@@ -95,13 +108,18 @@ def read_model(folder: Path) -> Served:
     channels, height, width = about["shape"]
     shape = (channels, height, width)
     state = torch.load(folder / WEIGHTS, map_location="cpu", weights_only=True)
-    model = _model_of(config, shape, about["n_classes"], state)
+    features = None
+    if "features" in about:
+        features = parse_block(FeaturesConfig, about["features"], "features")
+    of_model = shape if features is None else input_shape(features, shape)
+    model = _model_of(config, of_model, about["n_classes"], state)
     expected = model.unflatten(model.initial_vector())
     for name in expected.keys() | state.keys():
         if name not in state or name not in expected or state[name].shape != expected[name].shape:
             raise ValueError(f"{folder}: {name} does not fit the model that is described")
     rows = RowMap.read(about["rows"]) if "rows" in about else None
-    return Served(model, torch.cat([state[name].flatten() for name in expected]), shape, rows)
+    weights = torch.cat([state[name].flatten() for name in expected])
+    return Served(model, weights, shape, rows, features)
 
 
 def _model_of(config: ModelConfig, shape: Shape, n_classes: int, names: Iterable[str]) -> Model:

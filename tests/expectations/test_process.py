@@ -12,15 +12,19 @@ import pytest
 
 from m2fdp.expectations.process import Checker, UncheckedError, beside, conclude, settle
 
+TABLE = pd.DataFrame({"sample": [0, 1], "split": ["train", "test"]})
 CASE = {
-    "manifest": pd.DataFrame(
-        {"sample": [0, 1], "split": ["train", "test"], "label": [0, 1], "device": [0, -1]}
-    ).assign(dataset="digits"),
-    "min_samples": 1,
-    "n_classes": 10,
-    "columns": ["dataset", "sample", "split", "label", "device"],
-    "splits": ["train", "validation", "test"],
-    "cloud": -1,
+    "table": TABLE,
+    "name": "rows",
+    "rules": [
+        ("no sample twice", "ValuesToBeUnique", {"column": "sample"}, None),
+        (
+            "train first",
+            "ValuesToBeBetween",
+            {"column": "sample", "max_value": 0},
+            ("split", True, "train"),
+        ),
+    ],
 }
 # A process that has started a checker says its number, and goes on until it is stopped.
 PARENT = """
@@ -70,9 +74,9 @@ def test_one_that_dies_leaves_its_question_open_and_the_next_has_another(checker
 
 
 def test_what_it_can_not_check_is_no_verdict_and_it_goes_on(checker):
-    checker.ask("odd", CASE | {"manifest": CASE["manifest"].drop(columns="split")})
+    checker.ask("odd", CASE | {"rules": [("odd", "ToBeOdd", {}, None)]})
     checker.ask("sound", CASE)
-    with pytest.raises(UncheckedError, match="can't check the split: KeyError: 'split'"):
+    with pytest.raises(UncheckedError, match="the split: AttributeError: .*ColumnToBeOdd"):
         checker.verdict("odd")
     first = checker._process.pid
     assert checker.verdict("sound").broken == ()
@@ -86,9 +90,9 @@ def test_nobody_waits_to_ask(checker, tmp_path, monkeypatch):
     """The case is taken while the library loads: here it never has."""
     (tmp_path / "great_expectations.py").write_text("import time; time.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    large = pd.concat([CASE["manifest"]] * 20_000)
+    large = pd.concat([TABLE] * 20_000)
     assert len(pickle.dumps(large)) > 2**20  # far more than a pipe holds
-    checker.ask("large", CASE | {"manifest": large})
+    checker.ask("large", CASE | {"table": large})
     assert checker._process.poll() is None
 
 

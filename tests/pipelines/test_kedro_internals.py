@@ -73,6 +73,7 @@ def test_a_metric_without_a_name_has_its_datasets(options, key):
     described = {
         "accuracy": {"type": "kedro_mlflow.io.metrics.MlflowMetricDataset"} | options,
         "manifest": {"type": "m2fdp.Checked"} | file,
+        "table_rows": {"type": "m2fdp.Checked"} | file,
         "checkpoints": {"type": "m2fdp.Folder", "path": "cell/checkpoints"},
     }
     assert CatalogEntries.of(described).metrics == {"accuracy": key}

@@ -142,12 +142,12 @@ def test_a_model_with_dropout_is_refused_before_anything_is_written(
 ):
     module = types.ModuleType("own_models")
     module.dropping = lambda shape, n_classes: torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, n_classes)
+        torch.nn.Flatten(), torch.nn.AlphaDropout(0.5), torch.nn.Linear(64, n_classes)
     )
     monkeypatch.setitem(sys.modules, "own_models", module)
     result = kedro_run("--params", f"{SMALL},model.name=own_models:dropping", code=2)
     (line,) = [line for line in result.output.splitlines() if "model.name" in line]
-    assert "has Dropout (layer 1)" in line
+    assert "has AlphaDropout (layer 1)" in line
     assert not [path for path in (project / "data").rglob("*.*") if path.name != ".lock"]
 
 

@@ -58,7 +58,7 @@ def _places_of(experiment):
     """The row of the table that each test record was."""
     from m2fdp.sources.encoding import encode
 
-    encoded = encode(rows_of(200), experiment.dataset.schema).inputs
+    encoded = encode(rows_of(200), experiment.dataset.schema).inputs[:, 0, :, 0]
     tested = experiment.dataset.images[experiment.held_out][:, 0, :, 0]
     return [int(np.flatnonzero((encoded == row).all(axis=1))[0]) for row in tested]
 

@@ -51,7 +51,7 @@ def test_rows_become_inputs_by_the_schema_alone():
         }
     )
     encoded = encode(frame, schema_of())
-    assert encoded.inputs.tolist() == [
+    assert encoded.inputs[:, 0, :, 0].tolist() == [
         # age, chol, chol is unknown, Male, Female, other, one
         [-1, 0, 1, 0, 1, 0, 1],
         [0, 0, 0, 1, 0, 0, 1],
@@ -171,7 +171,7 @@ BAD_SCHEMAS = {
     "two kinds": (
         {"columns": {"age": {"range": [0, 1], "text": 64}}},
         "schema.columns.age",
-        "one of range, categories and text",
+        "one of range, categories, text and image",
     ),
     "an empty range": (
         {"columns": {"age": {"range": [1, 1]}}},
@@ -279,7 +279,7 @@ BAD_FILES = {
         "rows.csv",
         "age: 'x' is no number, line 43, in all 1 row",
     ),
-    "an empty folder": (None, "schema.d", "without train"),
+    "an empty folder": (None, "schema.d", "no table and no picture"),
 }
 
 

@@ -21,6 +21,7 @@ from m2fdp.adversaries.views import broadcasts, overhear
 from m2fdp.core.config import essentials
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.training import evaluate
+from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.formatting import EPSILON_NAMES, for_json
 from m2fdp.core.privacy.calibration import CalibratedMechanism
@@ -91,6 +92,9 @@ def attack_run(
     """
     config = assembly.config
     check_attack(config, assembly.plan)
+    if assembly.classified[0] != assembly.input_shape:
+        problem = "is of records of one row; this table's are persons of several (`record`)"
+        raise InputError("attack.method", config.attack.method, problem)
     set_exact_arithmetic()
     really = mechanism or assembly.calibration.mechanism
     attack = _Attack(assembly, really, Kept(folder, _key(assembly, really)), on_done)

@@ -71,7 +71,7 @@ def _back_propagated(
         return (errors.T @ flat).flatten(), errors.square().sum(1) * flat.square().sum(1)
 
     def product(vector: Tensor, image: Tensor, error: Tensor) -> Tensor:
-        return model.scores(vector, image[None])[0] @ error
+        return model.scores(vector, image[None]).flatten() @ error.flatten()
 
     per_record = torch.func.vmap(torch.func.grad(product), in_dims=(None, 0, 0))
     gradients = per_record(weights, features, errors)

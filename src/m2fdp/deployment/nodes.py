@@ -72,6 +72,7 @@ class Device:
             features.device,
             experiment.plan.rules.clip_factor,
         )
+        self._keyed = experiment.model.draws
         lock_step, self._head = mechanism.lock_step, np.array([[node.depth, 0]])
         alone = LockStep(self._head, ONE_ROW, lock_step.weights[j : j + 1])
         self._protection: Protection = replace(mechanism, lock_step=alone)
@@ -133,6 +134,7 @@ class Device:
             place.round,
             [alone] * steps,
             self._first_record,
+            self._keyed,
         )
         return drawn[place.first - 1 : place.last]
 

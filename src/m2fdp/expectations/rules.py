@@ -1,4 +1,4 @@
-"""The rules of a split and the page of their checks, as a program: cases in, verdicts out.
+"""Rules of tables and the page of their checks, as a program: cases in, verdicts out.
 
 It imports Great Expectations and nothing of the project, so that it needs neither torch nor the
 project's path. Cases come as pickles on standard input, answers go as pickles to standard output.
@@ -21,28 +21,29 @@ if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuite, ExpectationSuiteValidationResult
     from great_expectations.render.view import DefaultJinjaPageView
 
+# A sentence, the kind of expectation, its options, and (column, whether equal, value) of its rows.
+Rule = tuple[str, str, dict[str, Any], tuple[str, bool, str] | None]
+
 _TIME = re.compile(r"\d{8}T\d{6}\.\d{6}Z")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def check(manifest: pd.DataFrame, **given: Any) -> tuple[tuple[str, ...], str]:
-    """The rules that are broken, a sentence each, and the page of all checks.
-
-    One pass over one table: each rule is an expectation on a column of the manifest, or on
-    `shard_size`, added for the check: the training records of the row's device.
+def check(table: pd.DataFrame, name: str, rules: list[Rule]) -> tuple[tuple[str, ...], str]:
+    """The rules that are broken, a sentence each, and the page of all checks: one pass over one
+    table, in which each rule is an expectation on a column.
 
     Args:
-        given: what `_rules` takes beside the manifest.
+        name: what the table is called on the page.
+        rules: each as a sentence, the expectation's name after `ExpectColumn`, its options, and the
+            column and value that a row must have for the rule to hold of it; None = of all.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
-    sizes = manifest.loc[manifest["split"] == "train", "device"].value_counts()
-    table = manifest.assign(shard_size=manifest["device"].map(sizes))
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    asset = context.data_sources.pandas_default.read_dataframe(table, "manifest")
-    result = asset.validate(_rules(manifest, sizes, **given))
+    asset = context.data_sources.pandas_default.read_dataframe(table, name)
+    result = asset.validate(_suite(name, rules))
     broken = tuple(_sentence(each) for each in result.results if not each.success)
     return broken, _page(result)
 
@@ -79,71 +80,22 @@ def _receive(cases: queue.SimpleQueue[tuple[str, bytes]]) -> None:
         os._exit(0)
 
 
-def _rules(
-    manifest: pd.DataFrame,
-    sizes: pd.Series,
-    min_samples: int,
-    n_classes: int | None,
-    columns: list[str],
-    splits: list[str],
-    cloud: int | str,
-) -> ExpectationSuite:
-    """Of devices that hold so many training records at least (`min_samples`), and of labels of
-    `n_classes`, None for a user's own data; `cloud` is the device that stands for the cloud."""
+def _suite(name: str, rules: list[Rule]) -> ExpectationSuite:
     import great_expectations as gx
     from great_expectations import expectations as gxe
     from great_expectations.expectations.row_conditions import Column
 
-    by_number = not any(isinstance(value, str) for value in manifest["device"])
-    cloud = cloud if by_number else str(cloud)
-    # Names do not tell how many there are. Bounded by the records, lest one wild number stand
-    # for millions of devices.
-    n_devices = min(sizes.index.max() + 1, sizes.sum()) if by_number and len(sizes) else 0
-    devices = list(range(int(n_devices)))
-    holders = manifest.loc[manifest["split"] == "validation", "device"]
-    devices_hold_out = len(holders) > 0 and bool((holders != cloud).all())
-    is_train, is_validation = Column("split") == "train", Column("split") == "validation"
-    at_cloud = Column("split") == "test" if devices_hold_out else Column("split") != "train"
-    theirs = "" if devices_hold_out else "validation and "
-
-    def expect(kind: str, column: str, **options: Any) -> Any:
-        return getattr(gxe, f"ExpectColumn{kind}")(column=column, **options)
-
-    held, classes = "ValuesToBeInSet", f"one of 0 to {n_classes - 1}" if n_classes else "at least 0"
-    most = n_classes and n_classes - 1
-    rules = {
-        "one data set": expect("UniqueValueCountToBeBetween", "dataset", min_value=1, max_value=1),
-        "no sample twice, so none in two devices or in training and test": (
-            expect("ValuesToBeUnique", "sample")
-        ),
-        f"every split is one of {', '.join(splits)}": expect(held, "split", value_set=splits),
-        "training and test records exist": (
-            expect("DistinctValuesToContainSet", "split", value_set=["train", "test"])
-        ),
-        f"every label is {classes}": (
-            expect("ValuesToBeBetween", "label", min_value=0, max_value=most)
-        ),
-        f"{theirs}test records stay with the cloud (device {cloud})": (
-            expect(held, "device", value_set=[cloud], row_condition=at_cloud)
-        ),
-    }
-    if devices_hold_out and by_number:
-        rules["validation records are held by devices 0 to n-1"] = expect(
-            held, "device", value_set=devices, row_condition=is_validation
-        )
-    kind = "DistinctValuesToEqualSet" if by_number else "ValuesToNotBeInSet"
-    values = devices if by_number else [cloud]
-    rules |= {
-        f"training records are held by devices{' 0 to n-1, all of them' * by_number}": (
-            expect(kind, "device", value_set=values, row_condition=is_train)
-        ),
-        f"every device holds at least {min_samples} training records": expect(
-            "ValuesToBeBetween", "shard_size", min_value=min_samples, row_condition=is_train
-        ),
-    } | {f"no {name} is null": expect("ValuesToNotBeNull", name) for name in columns}
-    for rule, expectation in rules.items():
-        expectation.meta = {"rule": rule}
-    return gx.ExpectationSuite("manifest", expectations=list(rules.values()))
+    expectations = []
+    for sentence, kind, options, condition in rules:
+        of_rows = {}
+        if condition is not None:
+            column, is_equal, value = condition
+            compared = Column(column) == value if is_equal else Column(column) != value
+            of_rows = {"row_condition": compared}
+        expectation = getattr(gxe, f"ExpectColumn{kind}")(**options, **of_rows)
+        expectation.meta = {"rule": sentence}
+        expectations.append(expectation)
+    return gx.ExpectationSuite(name, expectations=expectations)
 
 
 def _sentence(check: Any) -> str:

@@ -233,11 +233,27 @@ def map_records(
     except OSError as error:
         problem = f"can't be written to ({one_line(error)})"
         raise InputError("features.folder", config.folder, problem) from error
-    blocks = torch.from_numpy(mapped).split(recipe.dimensions, dim=1)
+    _weigh(torch.from_numpy(mapped), recipe, weights)
+    return replace(dataset, images=mapped[:, None, None, :])
+
+
+def map_images(images: Tensor, config: FeaturesConfig) -> Tensor:
+    """Images (n, C, H, W) in [0, 1] to features (n, d, 1, 1), of which the disk keeps nothing."""
+    _, channels, height, width = images.shape
+    recipe, folder = recipe_of(config, (channels, height, width)), Path(config.folder).expanduser()
+    fits = _fitted(folder, recipe)
+    chunks = images.split(chunk_of(recipe.shape))
+    mapped = torch.cat([torch.cat([fit(each) for fit in fits], dim=1) for each in chunks])
+    _weigh(mapped, recipe, _weights(folder, recipe, fits))
+    return mapped[:, :, None, None]
+
+
+def _weigh(components: Tensor, recipe: Recipe, weights: list[Tensor]) -> None:
+    """Make features of components (n, d), in place."""
+    blocks = components.split(recipe.dimensions, dim=1)
     for block, weighed in zip(blocks, weights, strict=True):
         # All maps together have length one.
-        whitened(block, weighed).div_(len(fits) ** 0.5)
-    return replace(dataset, images=mapped[:, None, None, :])
+        whitened(block, weighed).div_(len(weights) ** 0.5)
 
 
 def _components(

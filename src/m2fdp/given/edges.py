@@ -105,7 +105,7 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
         raise refuse(roots, "the edges must form one tree with one root, the cloud")
     # By numbers who is who would depend on the order of the rows, and nobody would be told.
     for siblings in children.values():
-        siblings.sort(key=_by_number)
+        siblings.sort(key=by_number)
     layers = [roots]
     parents: list[np.ndarray] = []
     while any(node in children for node in layers[-1]):
@@ -123,7 +123,7 @@ def tree_from_edges(edges: Sequence[tuple[str, str]]) -> Tree:
     return Tree(tuple(parents), tuple(tuple(layer) for layer in layers))
 
 
-def _by_number(name: str) -> tuple[list[tuple[bool, int, str]], str]:
+def by_number(name: str) -> tuple[list[tuple[bool, int, str]], str]:
     """A name's place: numbers in it count by their value, `device-2` before `device-10`."""
     parts = re.findall(r"0*([0-9]+)|([^0-9]+)", name)
     return [(text != "", len(number), number or text) for number, text in parts], name

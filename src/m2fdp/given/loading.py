@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -262,9 +262,18 @@ def _is_key(part: object) -> bool:
 
 
 def _known_keys(block: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """Of the block at a place, of which names in a mapping and numbers in a list are parts, too."""
     for part in location:
-        block = block.model_fields[str(part)].annotation  # type: ignore[assignment]
+        if str(part) in block.model_fields:
+            block = _block_in(block.model_fields[str(part)].annotation) or block
     return sorted(block.model_fields)
+
+
+def _block_in(kind: Any) -> type[BaseModel] | None:
+    """The block that a key holds, or holds several of."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    return next((found for part in get_args(kind) if (found := _block_in(part))), None)
 
 
 def _dotted_keys(block: type[BaseModel], prefix: str) -> Iterator[str]:

@@ -36,7 +36,7 @@ def check_one_by_one(name: str, module: nn.Module, shape: Shape, who: str) -> No
         places = {part: place for place, part in module.named_modules() if place}
         if last not in places:
             raise
-        cells = "; nn.LSTM can be, and nn.GRUCell or nn.RNNCell step by step"
+        cells = "; called without a first state of your own it can be"
         remedy = f"has {layer_in_words(places[last], last)}, and {error.remedy}"
         raise InputError(KEY, name, remedy + cells * isinstance(last, nn.RNNBase)) from error
 

@@ -128,6 +128,14 @@ def is_theirs(file: str) -> bool:
     return not (str(path).startswith(_NOT_THEIRS) or _OF_LIBRARIES.intersection(path.parts))
 
 
+def beginning(thing: Callable[..., Any]) -> str:
+    """Where a function of the user's own begins, in brackets; empty for any other."""
+    code = getattr(inspect.unwrap(thing), "__code__", None)
+    if code is None or code.co_filename.startswith("<") or not is_theirs(code.co_filename):
+        return ""
+    return f" ({Path(code.co_filename).name}, line {code.co_firstlineno})"
+
+
 def _place(error: BaseException) -> str:
     """The last line of the user's own that an error has come through."""
     frames = [

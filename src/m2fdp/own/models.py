@@ -1,8 +1,11 @@
 """What modules and losses of a user's own must be: tried on a few records before anything else."""
 
 import copy
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +15,13 @@ from m2fdp.core.models.checks import KEY, Shape
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model
 from m2fdp.given.modules import layer_in_words, some_records
-from m2fdp.given.own_code import guarded, load
+from m2fdp.given.own_code import beginning, guarded, load
+from m2fdp.own.dropout import KeyedDropout, with_keyed_dropout
 
 _LOSS = "model.loss"
 _FEW = 5  # records that own code is tried on
+# One record after the other is what a private run is for.
+warnings.filterwarnings("ignore", "There is a performance drop because we have not yet")
 # All of torch's layers that drop at a rate `p`; functions of that kind show in what they compute.
 DROPOUTS = (
     nn.Dropout,
@@ -44,30 +50,66 @@ class OneByOne:
 def imported(name: str, shape: Shape, n_classes: int) -> Model:
     """The model of a user's own function `name` of the inputs' shape and the number of classes."""
     function = load(KEY, name)
-    with guarded(KEY, name, f"can't be called with ({shape}, {n_classes})"):
+    with guarded(
+        KEY, name, f"can't be called with shape (C, H, W) = {shape} and {n_classes} classes"
+    ):
         module = function(shape, n_classes)
-    check_module(name, module, shape, n_classes)
-    return Model(name, module, is_own=True)
+    draws = isinstance(module, nn.Module) and with_keyed_dropout(module, shape)
+    check_module(name, module, shape, n_classes, function)
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):
+            part.register_forward_pre_hook(_from_zeros, with_kwargs=True)
+    return Model(name, module, is_own=True, draws=draws)
+
+
+def _from_zeros(
+    layer: nn.RNNBase, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Hand a recurrent layer without a first state the zeros that it starts from. They are made of
+    the record: torch.func.vmap can't write into zeros that all records share."""
+    if len(given) + len(named) != 1 or not isinstance(x := (*given, *named.values())[0], Tensor):
+        return None
+    sequences = x.shape[0 if layer.batch_first else 1] if x.dim() == 3 else None
+    n_states = layer.num_layers * (2 if layer.bidirectional else 1)
+
+    def zeros(size: int) -> Tensor:
+        shape = (n_states, size) if sequences is None else (n_states, sequences, size)
+        return x.new_zeros(shape) + torch.zeros_like(x.reshape(-1)[0])
+
+    state: Any = zeros(layer.proj_size or layer.hidden_size)
+    if isinstance(layer, nn.LSTM):
+        state = (state, zeros(layer.hidden_size))
+    return (x, state), {}
 
 
 def with_own_loss(model: Model, name: str, n_classes: int) -> Model:
     """The model with another loss, whose derivative and curvature nobody has stated."""
     loss = load("model.loss", name)
     check_loss(name, loss, n_classes)
-    return Model(model.name, model.module, OneByOne(loss), model.linear, is_own=model.is_own)
+    own = OneByOne(loss)
+    return Model(
+        model.name, model.module, own, model.linear, is_own=model.is_own, draws=model.draws
+    )
 
 
-def check_module(name: str, module: object, shape: Shape, n_classes: int) -> None:
+def check_module(
+    name: str, module: object, shape: Shape, n_classes: int, made_by: Callable[..., Any]
+) -> None:
     """Refuse what is no module that can be trained. Whether it mixes records is not tried: in a
     private run each passes it alone.
+
+    Args:
+        made_by: the user's function that has made it.
 
     Raises:
         InputError: it is no module, keeps state, fits not images or classes, or draws its scores.
     """
     if not isinstance(module, nn.Module):
-        raise InputError(KEY, name, f"must return a torch.nn.Module, not {type(module).__name__}")
+        made = f"{type(module).__name__}{beginning(made_by)}"
+        raise InputError(KEY, name, f"must return a torch.nn.Module, not {made}")
     _check_stateless(name, module)
-    _check_fits(name, module, shape, n_classes)
+    where = beginning(type(module).forward) or beginning(made_by)
+    _check_fits(name, module, shape, n_classes, where)
     _check_repeatable(name, module, shape)
 
 
@@ -123,7 +165,7 @@ def _check_stateless(name: str, module: nn.Module) -> None:
             )
 
 
-def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> None:
+def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int, where: str) -> None:
     """Send some records through the module, as training will."""
     refuse = partial(InputError, KEY, name)
     parameters = dict(module.named_parameters())
@@ -144,12 +186,15 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int) -> N
             raise refuse(f"starts with the parameter {key} that is not finite; give it numbers")
     records = some_records(shape)
     sent = records.clone()
-    with guarded(KEY, name, f"can't take records of shape {shape}"):
+    given = f"records of shape (C, H, W) = {shape}"
+    with guarded(KEY, name, f"can't take {given}, numbers from 0 to 1"):
         scores = module(sent)
+        if any(isinstance(part, KeyedDropout) for part in module.modules()):  # as in training
+            module(torch.cat([records.flatten(1), torch.ones(len(records), 4)], dim=1))
     if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
         output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         valid = f"valid: one score a class, {(len(records), n_classes)}"
-        raise refuse(f"makes {output} of {len(records)} records; {valid}")
+        raise refuse(f"makes {output} of {len(records)} {given}; {valid}{where}")
     if not scores.isfinite().all():
         raise refuse("makes scores that are not finite of records in [0, 1], before any training")
     if not torch.equal(sent, records):
@@ -166,10 +211,12 @@ def _check_repeatable(name: str, module: nn.Module, shape: Shape) -> None:
     """Refuse modules whose scores are drawn, by no stream of the run, or differ in evaluation."""
     refuse = partial(InputError, KEY, name)
     for place, part in module.named_modules():
-        if isinstance(part, nn.RReLU) or (isinstance(part, DROPOUTS) and part.p > 0):
+        rate = part.p if isinstance(part, DROPOUTS) else getattr(part, "dropout", 0.0)
+        if isinstance(part, nn.RReLU) or (isinstance(rate, float) and rate > 0):
             raise refuse(
-                f"has {layer_in_words(place, part)}, which draws at random in training, so that no "
-                "run repeats; leave it out or set its rate to 0"
+                f"has {layer_in_words(place, part)}, which draws at random in training, by no seed "
+                "of the run's, so that none repeats; leave it out or set its rate to 0: clipping "
+                "and noise keep a model from learning records by heart, too"
             )
     probe = copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]), torch.no_grad():

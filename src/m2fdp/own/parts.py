@@ -13,6 +13,10 @@ from m2fdp.own.rules import OneByOne, OwnRule
 
 _SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is handed"
 _PUBLIC = "holds nothing that was learnt from private records"
+_ALONE = (
+    "; each record passes it alone, so that no layer shows one record anything of another, and "
+    "what dropout draws is not counted on"
+)
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
 # Keys that name own code, what it is for, what is trusted of it, and whether that is enforced.
 _NAMED = (
@@ -43,9 +47,11 @@ def own_parts(config: Config, plan: Plan) -> tuple[OwnPart, ...]:
     named = [
         (KEY, name, "metric", _SHOWN_ONLY, True) for name in config.training.metrics if is_own(name)
     ]
+    clipping = get_mechanism(config.privacy.mechanism).clipping(config.privacy)
     for key, part, trusted, enforced in _NAMED:
         name = attrgetter(key)(config)
         if name is not None and is_own(name):
+            trusted += _ALONE if part == "model" and clipping.record_norm is not None else ""
             named.append((key, name, part, trusted, enforced))
     return (
         *_of_the_plan(config, plan),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from kedro.io import AbstractDataset, DatasetError
+from kedro.io import AbstractDataset, CatalogProtocol, DatasetError
 from kedro.pipeline import Node
 from kedro_datasets.json import JSONDataset
 from kedro_datasets.matplotlib import MatplotlibDataset
@@ -20,7 +20,7 @@ from kedro_datasets.pandas import CSVDataset
 from kedro_datasets.text import TextDataset
 
 from m2fdp.core.data.manifest import DIGEST, FILE
-from m2fdp.core.errors import InputError
+from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.files import replacing, shown
 from m2fdp.reporting.pictures import Drawing
 
@@ -42,6 +42,25 @@ def drawing(draw: Callable[..., Any], inputs: str | list[str], output: str, name
     """A node that leaves a figure to be drawn when it is saved."""
     # Kedro warns of a function without a name.
     return node(update_wrapper(partial(Drawing.of, draw), draw), inputs, output, name)
+
+
+def rows_of(catalog: CatalogProtocol, name: str) -> pd.DataFrame:
+    """The rows of an entry of the catalog: of pandas, or anything with `to_pandas()`.
+
+    Raises:
+        InputError: there is no such entry, or it can't be read as rows.
+    """
+    refuse = partial(InputError, "dataset.root", f"catalog:{name}")
+    if name not in catalog:
+        raise refuse("is no entry of the catalog; valid: one of catalog.yml")
+    try:
+        rows = catalog[name].load()
+    except DatasetError as error:
+        raise refuse(f"can't be loaded ({one_line(error.__cause__ or error)})") from error
+    rows = rows.to_pandas() if hasattr(rows, "to_pandas") else rows
+    if not isinstance(rows, pd.DataFrame):
+        raise refuse(f"is a {type(rows).__name__}; valid: an entry that loads rows")
+    return rows
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import EPSILON_NAMES
 from m2fdp.core.models.checks import Shape
+from m2fdp.features.config import FeaturesConfig
 from m2fdp.pipelines.datasets import FolderDataset
 from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, AnyType, check_alias
 from m2fdp.pipelines.tracking import connect
@@ -49,11 +50,12 @@ class ServableModel:
     """A trained model with what others must know of it."""
 
     config: ModelConfig
-    shape: Shape  # (C, H, W) of one input
+    shape: Shape  # (C, H, W) of one record
     n_classes: int
     state_dict: Mapping[str, Tensor]
     metadata: Mapping[str, Any]  # plain values: what privacy it was bought with
     rows: RowMap | None = None  # of a model of tables
+    features: FeaturesConfig | None = None  # of a model that is given features
 
 
 class ServableModelDataset(FolderDataset):
@@ -115,7 +117,7 @@ def _write(folder: Path, servable: ServableModel) -> None:
     data = folder / "data"
     data.mkdir()
     of_model = servable.config, shape, n_classes, servable.state_dict
-    serving.write_model(data, *of_model, servable.rows)
+    serving.write_model(data, *of_model, servable.rows, servable.features)
     inputs = Schema([TensorSpec(real, (-1, *shape))])
     outputs = Schema([TensorSpec(real, (-1, n_classes))])
     # An input of one value all over: nobody's record.

@@ -164,6 +164,7 @@ class CatalogEntries:
     artifacts: frozenset[str]  # datasets whose files MLflow keeps
     metrics: Mapping[str, str]  # dataset -> the name of the metric that it is in MLflow
     manifest_checks: Path  # the page of the split's checks
+    table_checks: Path  # that of a user's own table, if there is one
 
     @classmethod
     def of(cls, conf_catalog: Mapping[str, Any]) -> CatalogEntries:
@@ -176,7 +177,8 @@ class CatalogEntries:
             files={name: Path(place) for name, place in places.items() if place},
             artifacts=frozenset(n for n in kinds if kinds[n] == "MlflowArtifactDataset"),
             metrics={name: conf_catalog[name].get("key") or name for name in metrics},
-            manifest_checks=Path(conf_catalog["manifest"]["validator"]["options"]["filepath"]),
+            manifest_checks=_page(conf_catalog["manifest"]),
+            table_checks=_page(conf_catalog["table_rows"]),
         )
 
     @property
@@ -194,6 +196,11 @@ class CatalogEntries:
         for file in (self.files.get(name), self.printed(name)):
             if file is not None:
                 file.unlink(missing_ok=True)
+
+
+def _page(entry: Mapping[str, Any]) -> Path:
+    """The page that the validator of an entry of the catalog writes."""
+    return Path(entry["validator"]["options"]["filepath"])
 
 
 class Recorder:
@@ -281,7 +288,8 @@ class Recorder:
             text = described(card, run.info.experiment_id, run.info.run_id, files)
             self._outbox.put(tags={DESCRIPTION: text})
         if self._digest:
-            self._outbox.put(files=[self._entries.manifest_checks])
+            pages = [self._entries.manifest_checks, self._entries.table_checks]
+            self._outbox.put(files=[page for page in pages if page.is_file()])
 
     def _record(self, name: str, data: Any) -> None:
         """Of split, data set and promise, whoever has made them, once a run; keep what a card may

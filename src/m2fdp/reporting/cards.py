@@ -169,6 +169,11 @@ def _below(subject: Mapping[str, Any]) -> str:
     return f" below {counted(n, 'server')}, {trusted:,} of them trusted," if n else ""
 
 
+def _unit(promised: Mapping[str, Any]) -> str:
+    of_record = {"record": promised.get("record", _UNITS["record"])}
+    return (_UNITS | of_record)[promised["unit"]]
+
+
 def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> str:
     rows = [] if reached is None else told(reached)
     if promised["guarantee"] == "none":
@@ -179,7 +184,7 @@ def _numbers(promised: Mapping[str, Any], reached: Mapping[str, Any] | None) -> 
             (f"ε {guarantee}", f"{bound} ({guarantee})"),
             ("ε nominal", nominal(float(promised["epsilon_nominal"]))),
             ("δ", f"{promised['delta']:g}"),
-            ("unit", _UNITS[promised["unit"]]),
+            ("unit", _unit(promised)),
         ]
     return _valued(rows)
 
@@ -204,7 +209,7 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     factor = upper_bound(math.exp(epsilon)) if epsilon < 100 else "e^ε"
     guarantee = _GUARANTEES[promised["guarantee"]]
     says = (
-        f"Whether {_UNITS[promised['unit']]} {_NEIGHBOURS[promised['adjacency']]}, those who are "
+        f"Whether {_unit(promised)} {_NEIGHBOURS[promised['adjacency']]}, those who are "
         f"distrusted ({distrusted}) see whatever they may see: at most {factor} times as likely in "
         f"the one case as in the other, but for a chance of {promised['delta']:g}. "
         f"{guarantee[0].upper()}{guarantee[1:]}."

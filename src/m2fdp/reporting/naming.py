@@ -11,6 +11,7 @@ from pathlib import PurePath as Path
 from typing import Any
 
 from m2fdp.core.config import Config, flatten
+from m2fdp.core.config.keys import OF_LABELS
 
 LONGEST = 60  # characters of a name
 _ALGORITHM, _DATASET = 11, 14  # characters that these have of it, at most
@@ -52,7 +53,7 @@ def run_name(config: Config, typed: Iterable[str] = ()) -> str:
         text, exact = _label(changed[key])
         whole = whole and exact
         parts.append(f"{_short(key)}_{text}")
-    of_file = config.dataset.name == "npz"
+    of_file = config.dataset.name in OF_LABELS
     labels = (
         _label(config.algorithm),
         _label(Path(config.dataset.root).stem if of_file else config.dataset.name),

@@ -28,7 +28,8 @@ CLEAR = (
         "be tested",
         ("manifest", "label_distribution"),
         (
-            *("manifest_checks.html", "manifest_checks.passed", "verdict.json"),
+            *("manifest_checks.html", "manifest_checks.passed", "table_checks.html"),
+            *("table_checks.passed", "verdict.json"),
             *("tag split_sha256", "input digest"),
         ),
     ),

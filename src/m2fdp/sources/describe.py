@@ -1,6 +1,7 @@
 """What a table looks like, and the schema that its rows suggest, for a person to confirm."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import yaml
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.encoding import numbers, texts
-from m2fdp.sources.frames import read_parts
-from m2fdp.sources.schema import MOST_CATEGORIES, nice_range
+from m2fdp.sources.frames import files_of, folder_of, read_parts
+from m2fdp.sources.pictures import FOLDER, NAME, TEST, TRAIN, are_pictures, usual_shape
+from m2fdp.sources.schema import LARGEST_SIDE, MOST_CATEGORIES, nice_range
 from m2fdp.sources.table import tree_of
 
 # So few whole numbers are kinds of something rather than amounts.
@@ -24,7 +26,9 @@ _TEXT_INPUTS = 1024
 _MOST_CLASSES = 100
 _CONFIRM = "  # read off the file"
 _DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+_NAMES_PERSONS = re.compile(r"(?i:(^|[^a-z])id$|patient|person|subject|user)|[a-z]I[Dd]$")
 SCHEMA, EDGES = "schema.yml", "edges.csv"
+SPLIT, RECORD, PICTURES = "split", "record", "pictures"
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Description:
         counts: records by client (index) and class, or of numbers by tenth of their range
             (columns); one row without clients.
         of_numbers: whether the label is a number.
+        channels: those of pictures; None = rows are none.
     """
 
     n_rows: int
@@ -68,33 +73,62 @@ class Description:
     edges: tuple[tuple[str, str], ...]
     counts: pd.DataFrame
     of_numbers: bool = False
+    channels: int | None = None
 
 
 def describe(
-    file: str, label: str, client: str | None = None, groups: tuple[str, ...] = ()
+    file: str,
+    label: str | None = None,
+    client: str | None = None,
+    groups: tuple[str, ...] = (),
+    record: str | None = None,
 ) -> Description:
     """Read a table and propose its schema.
 
     Args:
-        label: the column to be learnt.
+        file: a table, or a folder of tables or pictures, as `dataset.root` takes them.
+        label: the column to be learnt; None = the folders that pictures lie in.
         client: the column whose values are devices.
         groups: columns whose values are servers above them, the lowest first.
+        record: the column that names persons, who may have several rows.
 
     Raises:
         InputError: no such file or column, or one that can't be what it is to be.
     """
-    frame = pd.concat(list(read_parts("FILE", file)))
+    files = files_of(file)
+    parts = [part for each in files.values() for part in read_parts("FILE", each)]
+    frame = pd.concat(parts, ignore_index=True)
+    folders = [name for name in frame.columns if FOLDER.fullmatch(name)]
+    if label is None and len(folders) == 1:
+        (label,) = folders
+    if label is None:
+        if list(frame.columns) == [NAME]:
+            raise InputError("FILE", file, "has pictures in no folders that name their classes")
+        valid = some_of(folders or list(frame.columns))
+        raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
+    named.append(("--record", record))
     for option, name in named:
         if name is not None and name not in frame:
             raise InputError(option, name, f"is no column; valid: {among(name, frame.columns)}")
     roles = {name: option.removeprefix("--") for option, name in named if name is not None}
+    if None in files and _says_split(frame):
+        roles.setdefault(SPLIT, "split")
     bounds = _target_range(frame[label])
     classes = _classes(frame[label], label) if bounds is None else []
     columns = tuple(
-        _role(frame[name], name, roles[name]) if name in roles else _column(frame[name], name)
+        _role(frame[name], name, roles[name], bounds)
+        if name in roles
+        else _column(frame[name], name)
         for name in frame.columns
     )
+    columns = tuple(each if record else _hinted(each, len(frame)) for each in columns)
+    channels, pictures = None, next((each.name for each in columns if each.kind == PICTURES), None)
+    if pictures is not None:
+        folder = folder_of(next(iter(files.values())))
+        shape = usual_shape(frame[pictures], folder, LARGEST_SIDE)
+        columns = tuple(_beside(each, pictures, shape) for each in columns)
+        channels = shape[2]
     if not any(column.entry for column in columns):
         raise InputError("FILE", file, f"has no column but {some_of(list(roles))} to learn from")
     for option, name in named[1:]:
@@ -109,14 +143,41 @@ def describe(
         strata = pd.cut(numbers(frame[label]), edges, labels=classes, include_lowest=True)
     counts = pd.crosstab(devices, strata).reindex(columns=classes, fill_value=0)
     tree = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
+    persons = record and {"column": record, "rows": int(nice_range(0, _most(frame[record]))[1])}
     entry = {"classes": classes} if bounds is None else {"range": list(bounds)}
-    schema = _schema_text(file, {"column": label} | entry, client, groups, columns)
-    return Description(len(frame), columns, schema, tuple(tree), counts, bounds is not None)
+    of_label = {"column": label} | entry
+    schema = _schema_text(file, of_label, client, groups, persons or None, columns)
+    of_numbers = bounds is not None
+    return Description(len(frame), columns, schema, tuple(tree), counts, of_numbers, channels)
 
 
-def _role(column: pd.Series, name: str, role: str) -> Described:
+def _says_split(frame: pd.DataFrame) -> bool:
+    """Whether a column of that name says train and test."""
+    if SPLIT not in frame:
+        return False
+    said = set(texts(frame[SPLIT]).str.lower())
+    return said <= {*TRAIN, *TEST} and not said.isdisjoint(TRAIN) and not said.isdisjoint(TEST)
+
+
+def _beside(column: Described, pictures: str, shape: tuple[int, int, int]) -> Described:
+    """A column of a table of pictures: theirs, or one that no model is given beside them."""
+    if column.name == pictures:
+        height, width, channels = shape
+        read = f"{height} x {width} pixels, {'grey' if channels == 1 else 'coloured'}"
+        return replace(column, read=read, entry={"image": list(shape)})
+    if column.entry is None:
+        return column
+    return replace(column, read="ignored: pictures stand alone", entry=None)
+
+
+def _role(column: pd.Series, name: str, role: str, bounds: tuple[float, float] | None) -> Described:
     distinct, empty = texts(column).nunique(), int(column.isna().sum())
-    return Described(name, role, counted(distinct, "value"), empty, distinct, None)
+    read = counted(distinct, "value")
+    if role == RECORD:
+        read = f"{counted(distinct, 'person')}, at most {counted(_most(column), 'row')} each"
+    if role == "label" and bounds is not None:
+        read = "{:g} to {:g}".format(*bounds)
+    return Described(name, role, read, empty, distinct, None)
 
 
 def _target_range(column: pd.Series) -> tuple[float, float] | None:
@@ -125,6 +186,20 @@ def _target_range(column: pd.Series) -> tuple[float, float] | None:
     if not np.isfinite(values).all() or values.nunique() <= _FEW:
         return None
     return nice_range(float(values.min()), float(values.max()))
+
+
+def _most(column: pd.Series) -> int:
+    """How many rows there are at the most of a value."""
+    return int(texts(column).value_counts().max())
+
+
+def _hinted(column: Described, n_rows: int) -> Described:
+    """The column, with a hint where its values may name persons of several rows."""
+    repeats = n_rows / 2 < column.distinct < n_rows - column.empty
+    if not repeats or not _NAMES_PERSONS.search(column.name):
+        return column
+    hint = f"--record {column.name} if it names persons, for some values repeat"
+    return replace(column, read=f"{column.read}; {hint}")
 
 
 def _classes(column: pd.Series, label: str) -> list[str]:
@@ -148,7 +223,10 @@ def _in_order(text: str) -> tuple[bool, float, str]:
 
 def _column(column: pd.Series, name: str) -> Described:
     """What a column is taken for, by its cells."""
-    spelled, empty = texts(column), int(column.isna().sum())
+    empty = int(column.isna().sum())
+    if are_pictures(column):
+        return Described(name, PICTURES, "", empty, len(column), {})
+    spelled = texts(column)
     known = spelled.dropna()
     distinct = int(known.nunique())
 
@@ -193,6 +271,7 @@ def _schema_text(
     label: dict[str, Any],
     client: str | None,
     groups: tuple[str, ...],
+    record: dict[str, Any] | None,
     columns: tuple[Described, ...],
 ) -> str:
     """The schema as people read it: a line a column, and a mark on what the rows have suggested."""
@@ -209,6 +288,11 @@ def _schema_text(
         named = inline([{"column": group} | doubt for group in groups])
         lines.append(f"groups: {named}{_CONFIRM}")
     roles = {label["column"], client, *groups}
+    roles |= {column.name for column in columns if column.kind in (SPLIT, RECORD)}
+    if record:
+        lines.append(f"record: {inline(record | doubt)}{_CONFIRM}")
+    if SPLIT in roles:
+        lines.append(f"split: {SPLIT}")
     ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
     if ignored:
         lines.append(f"ignore: {inline(ignored)}")

@@ -10,12 +10,14 @@ Means, deviations and vocabularies of the rows never come in: they would be a re
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted, some_of
+from m2fdp.sources.pictures import decoded
 from m2fdp.sources.schema import Column, Schema, text_of
 
 # Kinds of faults, and what would be valid. Of the last two nobody is refused.
@@ -24,6 +26,7 @@ EMPTY = "is empty"
 INFINITE = "is not finite"
 NO_CLASS = "is in no class"
 NO_NAME = "names nobody"
+NO_PICTURE = "is no picture that can be opened"
 NO_TARGET = "is no number to learn"
 OUTSIDE = "is outside the range"
 OTHER = "is in no category"
@@ -33,6 +36,7 @@ _VALID = {
     INFINITE: "a finite number",
     NO_CLASS: "a value that `classes` lists",
     NO_NAME: "a name in each row",
+    NO_PICTURE: "a file, from the table's folder on",
     NO_TARGET: "a finite number in each row",
     OUTSIDE: "a number in the range; on_violation: clamp puts others on its border",
 }
@@ -81,9 +85,9 @@ class Encoded:
     """Some rows as a model takes them.
 
     Attributes:
-        inputs: float32 (n, D).
+        inputs: (n, H, W, C), float32, and uint8 where rows are pictures.
         labels: int64 (n,), -1 where a row has no class; of numbers float32 (n,), in [-1, 1].
-        named: what the client, group and split columns say, by column: (n,) texts.
+        named: what the client, group, split and record columns say, by column: (n,) texts.
         faults: all faults, one for each column and kind.
     """
 
@@ -93,9 +97,16 @@ class Encoded:
     faults: list[Fault]
 
 
-def encode(frame: pd.DataFrame, schema: Schema) -> Encoded:
-    """The rows of a table by its schema; `lacking` has found nothing."""
-    inputs, faults = inputs_of(frame, schema)
+def encode(
+    frame: pd.DataFrame, schema: Schema, folder: Path = Path(), store: Path | None = None
+) -> Encoded:
+    """The rows of a table by its schema; `lacking` has found nothing.
+
+    Args:
+        folder: where files lie that cells name.
+        store: the folder that keeps decoded pictures; None = nowhere.
+    """
+    inputs, faults = inputs_of(frame, schema, folder, store)
     column = schema.label.column
     if schema.label.range is None:
         labels = _labels(frame[column], schema)
@@ -108,22 +119,28 @@ def encode(frame: pd.DataFrame, schema: Schema) -> Encoded:
         faults += noted(frame[column], OUTSIDE, outside)
     named = {}
     for name, role in schema.roles.items():
-        if role in ("client", "group", "split"):
+        if role in ("client", "group", "split", "record"):
             named[name] = texts(frame[name]).to_numpy(dtype=object)
             faults += noted(frame[name], NO_NAME, frame[name].isna().to_numpy())
     return Encoded(inputs, labels, named, faults)
 
 
-def inputs_of(frame: pd.DataFrame, schema: Schema) -> tuple[np.ndarray, list[Fault]]:
-    """A model's inputs, float32 (n, D), and what is wrong with the cells."""
-    inputs = np.zeros((len(frame), schema.n_inputs), dtype=np.float32)
+def inputs_of(
+    frame: pd.DataFrame, schema: Schema, folder: Path = Path(), store: Path | None = None
+) -> tuple[np.ndarray, list[Fault]]:
+    """`Encoded.inputs`, and what is wrong with the cells; see `encode`."""
+    ((only, column), *_) = schema.columns.items()
+    if column.image is not None:
+        pixels, closed = decoded(frame[only], column.image, folder, store)
+        return pixels, noted(frame[only], NO_PICTURE, closed)
+    inputs = np.zeros((len(frame), schema.shape[1]), dtype=np.float32)
     inputs[:, -1] = 1
     faults, start = [], 0
     for name, column in schema.columns.items():
         end = start + column.n_inputs
         faults += _fill(inputs[:, start:end], frame[name], column)
         start = end
-    return inputs, faults
+    return inputs[:, None, :, None], faults
 
 
 def noted(cells: pd.Series, kind: str, wrong: np.ndarray) -> list[Fault]:
@@ -137,10 +154,10 @@ def noted(cells: pd.Series, kind: str, wrong: np.ndarray) -> list[Fault]:
 
 def texts(column: pd.Series) -> pd.Series:
     """Cells as schemas name values; empty ones stay empty."""
-    known = column.dropna()
-    # Few values repeat many times: each is spelled once.
-    spelled = {value: text_of(value) for value in known.unique()}
-    return column.astype(object).map(spelled, na_action="ignore")
+    # Few values repeat many times: each is spelled once. The last place is that of empty cells.
+    places, values = pd.factorize(column)
+    spelled = np.array([*map(text_of, values), None], dtype=object)
+    return pd.Series(spelled[places], index=column.index, name=column.name, dtype=object)
 
 
 def numbers(column: pd.Series) -> pd.Series:
@@ -214,12 +231,12 @@ def _scaled(values: np.ndarray, bounds: tuple[float, float]) -> tuple[np.ndarray
 
 def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     """Write the inputs (n, column.n_inputs) that some cells become; what is wrong with them."""
-    spelled = texts(cells)
-    listed = spelled.isin(column.missing or []).to_numpy()
-    unknown = cells.isna().to_numpy() | listed
+    unknown = cells.isna().to_numpy()
+    if column.missing:
+        unknown = unknown | texts(cells).isin(column.missing).to_numpy()
     faults = noted(cells, EMPTY, unknown) if column.missing is None else []
     if column.text is not None:
-        into[:] = _hashed(spelled.where(~unknown, "").astype(str).tolist(), column.text)
+        into[:] = hashed(texts(cells).where(~unknown, "").astype(str).tolist(), column.text)
     elif column.range is not None:
         values = numbers(cells).to_numpy()
         is_number = ~np.isnan(values)
@@ -234,14 +251,14 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
     else:
         place = {value: number for number, value in enumerate(column.categories or ())}
         other = len(place)
-        places = spelled.map(place).fillna(other).to_numpy(dtype=np.int64, copy=True)
+        places = texts(cells).map(place).fillna(other).to_numpy(dtype=np.int64, copy=True)
         places[unknown] = other
         faults += noted(cells, OTHER, (places == other) & ~unknown)
         into[np.arange(len(places)), places] = 1
     return faults
 
 
-def _hashed(rows: list[str], n_inputs: int) -> np.ndarray:
+def hashed(rows: list[str], n_inputs: int) -> np.ndarray:
     """Words and letters of texts by a fixed hash, of length one: (n, n_inputs)."""
     from sklearn.feature_extraction.text import HashingVectorizer  # takes a second
 

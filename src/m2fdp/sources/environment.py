@@ -7,6 +7,7 @@ import pandas as pd
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.sources.describe import EDGES, SCHEMA, Description, inline
+from m2fdp.sources.frames import CATALOG, HUB
 
 PARAMETERS = "parameters.yml"
 _TREE = """\
@@ -26,6 +27,8 @@ dataset:
   name: table
   root: {root}
   schema: {schema}
+{learning}"""
+_OF_ROWS = """\
   scale: unit_norm  # each row over its own length: clipping then loses little
 {tree}model:
   name: {model}
@@ -41,9 +44,31 @@ training:
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
 {metrics}"""
 # Model, steps and metrics of classes and of numbers, whose loss bears no longer steps than 2.
-_OF_CLASSES = {"tree": "", "model": "softmax", "rate": "40.0", "metrics": ""}
-_OF_NUMBERS = {"tree": "partition:\n  scheme: iid\n", "model": "linear", "rate": "1.0"}
+_OF_CLASSES = {"model": "softmax", "rate": "40.0", "of_pictures": "720.0", "metrics": ""}
+_OF_NUMBERS = {"model": "linear", "rate": "1.0", "of_pictures": "1.0"}
 _OF_NUMBERS |= {"metrics": "  metrics: [mae, rmse, r2]\n"}
+# The settings of fashion_mnist and of cifar10, by channels.
+_FEATURES = {
+    1: "  map: all\n  public: drawings\n  ridge: 0.002\n  weights: invariance\n",
+    3: "  map: both\n  public: photographs\n  ridge: 0.003\n",
+}
+_OF_PICTURES = """\
+{tree}features:  # docs/features.md; `map: pixels` gives models the pixels
+{features}model:
+  name: {model}
+privacy:
+  epsilon: 1.0
+  clipping_norm: 0.3
+training:
+  rounds: 30
+  local_steps: 1
+  local_aggregation: null
+  batch_size: null
+  learning_rate: {of_pictures}
+  accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
+  server: {{rule: momentum}}
+  evaluate_every: 5
+{metrics}"""
 
 
 def write_environment(folder: Path, file: str, described: Description, project: Path) -> list[Path]:
@@ -57,12 +82,19 @@ def write_environment(folder: Path, file: str, described: Description, project: 
     Raises:
         InputError: the folder has files of that name, or can't be written to.
     """
-    kind = _OF_NUMBERS if described.of_numbers else _OF_CLASSES
+    kind, tree = _OF_CLASSES, ""
+    if described.of_numbers:
+        kind, tree = _OF_NUMBERS, "partition:\n  scheme: iid\n"
     if described.edges:
-        kind = kind | {"tree": _TREE.format(edges=_told(folder / EDGES, project))}
+        tree = _TREE.format(edges=_told(folder / EDGES, project))
+    learning = _OF_ROWS.format(tree=tree, **kind)
+    if described.channels is not None:
+        features = _FEATURES[described.channels]
+        learning = _OF_PICTURES.format(tree=tree, features=features, **kind)
+    root = inline(file) if file.startswith((CATALOG, HUB)) else _told(Path(file), project)
     texts = {
         PARAMETERS: _TEXT.format(
-            root=_told(Path(file), project), schema=_told(folder / SCHEMA, project), **kind
+            root=root, schema=_told(folder / SCHEMA, project), learning=learning
         ),
         SCHEMA: described.schema,
     }

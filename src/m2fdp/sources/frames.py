@@ -1,22 +1,61 @@
-"""Tables in files, as pandas, Excel and databases write them, a part at a time."""
+"""Tables as people have them, a part at a time: files of pandas, Excel and databases, folders of
+pictures, entries of Kedro's catalog, data sets of Hugging Face."""
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from m2fdp.core.errors import InputError, one_line
+from m2fdp.core.own_code import GIVEN
+from m2fdp.sources.pictures import TEST, TRAIN, listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".feather")
+# What a root begins with that is no path.
+CATALOG, HUB = "catalog:", "hf:"
+LISTING = "metadata.csv"  # of a folder of pictures, beside them
 _AT_A_TIME = 250_000  # rows
 _SEPARATORS = ",;\t|"
 _EXCEL = (".xls", ".xlsx", ".xlsm", ".ods")
 # By what a file begins with. Windows' own encoding reads any other bytes.
 _ENCODINGS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+
+
+def files_of(root: str) -> dict[str | None, str]:
+    """What `read_parts` reads, by what it is for: train, test, or None where rows say it, or it is
+    drawn.
+
+    Args:
+        root: a table, a folder of them or of pictures, `catalog:ENTRY` or `hf:NAME`.
+    """
+    path = Path(root).expanduser()
+    if root.startswith(HUB):
+        of_hub = _hub(root)
+        named = {"train": _first_of(TRAIN, of_hub), "test": _first_of(TEST, of_hub)}
+        if all(named.values()):
+            return {split: f"{root}#{name}" for split, name in named.items()}
+        return {None: f"{root}#{next(iter(of_hub))}"}
+    if root.startswith(CATALOG) or not path.is_dir():
+        return {None: root}
+    found: dict[str | None, str] = {}
+    for split, names in (("train", TRAIN), ("test", TEST)):
+        for name in names:
+            for file in (*path.glob(f"{name}.*"), path / name / LISTING):
+                if file.is_file() and file.suffix.lower() in SUFFIXES:
+                    found.setdefault(split, str(file))
+    if len(found) == 2:
+        return found
+    return {None: str(path / LISTING) if (path / LISTING).is_file() else root}
+
+
+def folder_of(file: str) -> Path:
+    """Where files lie that the cells of a table name."""
+    path = Path(file).expanduser()
+    return path if path.is_dir() else path.parent
 
 
 def read_parts(key: str, file: str) -> Iterator[pd.DataFrame]:
@@ -30,17 +69,17 @@ def read_parts(key: str, file: str) -> Iterator[pd.DataFrame]:
         InputError: no such file, no table, or no row.
     """
     path, refuse = Path(file).expanduser(), partial(InputError, key, file)
-    if not path.is_file():
+    if not (path.is_file() or path.is_dir() or file.startswith((CATALOG, HUB))):
         if path.with_name(f"{path.name}.dvc").is_file():
             raise refuse("is not fetched yet; `dvc pull` fetches it")
         raise refuse(f"no such file; valid: a table ({', '.join(SUFFIXES)})")
     if path.suffix.lower() in _EXCEL:
         raise refuse("is a workbook; save its sheet as CSV (UTF-8) and give that file")
-    if path.suffix.lower() not in SUFFIXES:
+    if path.is_file() and path.suffix.lower() not in SUFFIXES:
         raise refuse(f"is of another kind; valid: {', '.join(SUFFIXES)}")
     start = 0
     try:
-        for part in _parts(path):
+        for part in _parts(file, path):
             columns = [str(name).strip() for name in part.columns]
             if twice := [name for name in columns if columns.count(name) > 1]:
                 raise refuse(f"has two columns {twice[0]}; valid: each name once")
@@ -58,7 +97,7 @@ def read_parts(key: str, file: str) -> Iterator[pd.DataFrame]:
 def line_of(file: str, row: int) -> str:
     """Where a row of a table, counted from 0, stands in its file, in words."""
     path = Path(file).expanduser()
-    if path.suffix.lower() not in (".csv", ".tsv"):
+    if path.suffix.lower() not in (".csv", ".tsv") or not path.is_file():
         return f"row {row + 1}"
     with path.open(newline="", encoding=_encoding(path), errors="replace") as text:
         rows = csv.reader(text, delimiter=_separator(path))
@@ -66,7 +105,27 @@ def line_of(file: str, row: int) -> str:
         return f"line {next((line for n, line in enumerate(filled) if n == row + 1), row + 2)}"
 
 
-def _parts(path: Path) -> Iterator[pd.DataFrame]:
+def _parts(file: str, path: Path) -> Iterator[pd.DataFrame]:
+    if file.startswith(CATALOG):
+        if "catalog" not in GIVEN:
+            valid = "valid: a file, or an entry of the catalog within `kedro run`"
+            raise InputError("dataset.root", file, f"there is no catalog here; {valid}")
+        yield GIVEN["catalog"](file.removeprefix(CATALOG))
+        return
+    if file.startswith(HUB):
+        name, _, split = file.partition("#")
+        rows = _hub(name)[split]
+        names = {each: getattr(kind, "names", None) for each, kind in rows.features.items()}
+        for batch in rows.with_format("arrow").iter(_AT_A_TIME):
+            frame = batch.to_pandas()
+            for column, classes in names.items():
+                if classes:  # whole numbers stand for names
+                    frame[column] = frame[column].map(dict(enumerate(classes)))
+            yield frame
+        return
+    if path.is_dir():
+        yield listed(path)
+        return
     match path.suffix.lower():
         case ".parquet":
             from pyarrow import parquet  # takes longer than to read most tables
@@ -88,6 +147,24 @@ def _parts(path: Path) -> Iterator[pd.DataFrame]:
             with suppress(pd.errors.EmptyDataError):  # there is no row
                 for part in pd.read_csv(path, **options, skiprows=1, chunksize=_AT_A_TIME):
                     yield part.set_axis(names, axis=1)
+
+
+def _first_of(names: Iterable[str], there: Container[str]) -> str | None:
+    return next((name for name in names if name in there), None)
+
+
+@cache
+def _hub(root: str) -> Any:
+    """The splits by name of a data set of Hugging Face's, from its cache or the hub."""
+    refuse = partial(InputError, "dataset.root", root)
+    try:
+        import datasets  # of the extra
+    except ImportError:
+        raise refuse("needs Hugging Face's datasets: pip install -r requirements-hf.lock") from None
+    try:
+        return datasets.load_dataset(root.removeprefix(HUB))
+    except Exception as error:  # the library's own, its loaders' and the network's
+        raise refuse(f"can't be loaded by Hugging Face's datasets ({one_line(error)})") from error
 
 
 def _encoding(path: Path) -> str:

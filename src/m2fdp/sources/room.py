@@ -10,6 +10,7 @@ ROOM = Room(
             ("mnist", "fashion_mnist", "emnist_letters", "cifar10", "cifar100"),
             "m2fdp.sources.torchvision:read_torchvision",
         ),
+        "leaf": "m2fdp.sources.leaf:read_leaf",
         "npz": "m2fdp.sources.arrays:read_npz",
         "synthetic": "m2fdp.sources.synthetic:make_synthetic",
         "table": "m2fdp.sources.table:read_table",
@@ -32,5 +33,6 @@ ROOM = Room(
         "clients": "m2fdp.sources.table:holders",
         "labels": "m2fdp.sources.regression:check_labels",
     },
+    promised=("m2fdp.sources.run:promised",),
     warned=("m2fdp.sources.run:notes",),
 )

@@ -3,16 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from scipy.special import softmax
 
-from m2fdp.core.data.dataset import Dataset, of_unit_norm, unscaled
+from m2fdp.core.data.dataset import Dataset, features, of_unit_norm, unscaled
 from m2fdp.core.errors import InputError
 from m2fdp.given.loading import parse_block
 from m2fdp.sources.encoding import check, inputs_of, lacking
+from m2fdp.sources.pictures import nobodys
 from m2fdp.sources.schema import Column, Schema
 from m2fdp.sources.table import Table
 
@@ -48,8 +50,11 @@ class RowMap:
         """All of it, for JSON."""
         return {"schema": self.schema.model_dump(mode="json"), "scale": self.scale}
 
-    def inputs(self, rows: pd.DataFrame) -> np.ndarray:
-        """Inputs (n, 1, 1, D), float32, of rows with the schema's columns, in any order.
+    def inputs(self, rows: pd.DataFrame, folder: Path = Path()) -> np.ndarray:
+        """Inputs (n, C, H, W), float32, of rows with the schema's columns, in any order.
+
+        Args:
+            folder: where files lie that cells name.
 
         Raises:
             InputError: a column is not there, or a cell can't be read.
@@ -60,13 +65,12 @@ class RowMap:
         named = rows.rename(columns=lambda name: str(name).strip())
         if named.index.dtype.kind != "i":
             named = named.reset_index(drop=True)
-        inputs, faults = inputs_of(named, self.schema)
+        inputs, faults = inputs_of(named, self.schema, folder)
         check(faults, self.schema, refuse, "row {}".format)
-        images = inputs[:, None, :, None]
         if self.scale == "unit_norm":
-            nobodys = np.zeros(len(images), dtype=np.int64)
-            images = of_unit_norm(Dataset("rows", images, nobodys, 0, 1)).images
-        return images.transpose(0, 3, 1, 2)
+            nobodys = np.zeros(len(inputs), dtype=np.int64)
+            inputs = of_unit_norm(Dataset("rows", inputs, nobodys, 0, 1)).images
+        return features(inputs)
 
     def answers(self, scores: np.ndarray) -> pd.DataFrame:
         """A row a row: the likeliest class's name, and each class's chance by its name; or the
@@ -91,4 +95,6 @@ class RowMap:
 def _middle(column: Column) -> Any:
     if column.range is not None:
         return sum(column.range) / 2
+    if column.image is not None:
+        return nobodys(column.image)
     return (column.categories or ["a text"])[0]

@@ -1,6 +1,6 @@
 """A run on a DataFrame, and what to know of a run on a table."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import nan
 from pathlib import Path
@@ -12,13 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
+from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.experiment import PlainExperiment
 from m2fdp.core.experiment.parts import records_of
+from m2fdp.core.models.checks import Shape
+from m2fdp.core.models.registry import Model
 from m2fdp.core.own_code import GIVEN
+from m2fdp.core.privacy.summary import Promised
 from m2fdp.given.loading import load_config, parse_block
+from m2fdp.sources.persons import PersonModel, refuse_unfit, rows_of_unit_norm
 from m2fdp.sources.regression import LINEAR
 from m2fdp.sources.schema import Schema, read_schema
 from m2fdp.sources.table import Table, table_of
@@ -71,6 +76,33 @@ class Tabled(PlainExperiment):
                 given["training.local_aggregation"] = None
         return cls.from_config(load_config(given, *sources, **overrides), table)
 
+    @property
+    def classified(self) -> tuple[Shape, int]:
+        """Of persons: a model is for their rows."""
+        shape, n_classes = super().classified
+        return _row_of(self.dataset) or shape, n_classes
+
+    def build_model(self, seed: int) -> Model:
+        model, row = super().build_model(seed), _row_of(self.dataset)
+        return model if row is None else PersonModel.of(model, row)
+
+    def inputs_of(
+        self, dataset: Dataset, on_chunk: Callable[[int, int], None] = lambda done, total: None
+    ) -> Dataset:
+        if _row_of(dataset) is None or self.config.dataset.scale != "unit_norm":
+            return super().inputs_of(dataset, on_chunk)
+        return rows_of_unit_norm(dataset)
+
+    def check_split(self, sizes: np.ndarray) -> None:
+        """Also refuse what is not defined for persons of several rows."""
+        if _row_of(self.dataset) is not None:
+            refuse_unfit(self)
+        super().check_split(sizes)
+
+    def _of_records(self) -> list[str]:
+        # A person has one label of several: a class that lacks among them may be among rows.
+        return super()._of_records() if _row_of(self.dataset) is None else list(self.repeats)
+
     def by_client(self, state_dict: Mapping[str, Tensor]) -> pd.DataFrame:
         """What a model is worth on the test records of each client, worst first.
 
@@ -84,10 +116,10 @@ class Tabled(PlainExperiment):
             return pd.DataFrame()
         set_exact_arithmetic()
         weights, rows = parameters_to_vector(state_dict.values()), []
-        for client in sorted(set(clients[samples])):
+        for client in sorted(set(clients[samples]) - {""}):
             features, labels = records_of(self.inputs, samples[clients[samples] == client], "cpu")
             with torch.no_grad():
-                scores = self.model.scores(weights, features)
+                scores = self.model.answers(weights, features)
                 losses = self.model.loss(scores, labels)
             row = {"client": client, "records": len(labels)}
             if self.dataset.label_range is None:
@@ -95,8 +127,11 @@ class Tabled(PlainExperiment):
             row["loss"] = float(losses.double().mean())
             arrays = labels.numpy(), scores.numpy(), losses.numpy()
             rows.append(row | self._own_values(arrays))
-        by = next(name for name in ("accuracy", "mae", "loss") if name in rows[0])
-        table, rising = pd.DataFrame(rows), by == "accuracy"
+        table = pd.DataFrame(rows)
+        if not rows:
+            return table
+        by = next(name for name in ("accuracy", "mae", "loss") if name in table)
+        rising = by == "accuracy"
         return table.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
 
     def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
@@ -110,6 +145,28 @@ class Tabled(PlainExperiment):
         return values
 
 
+def _row_of(dataset: Dataset) -> Shape | None:
+    """(C, H, W) of a row where records are persons of several; else None."""
+    schema = dataset.schema if isinstance(dataset, Table) else None
+    if schema is None or schema.record is None:
+        return None
+    height, width, channels = schema.shape
+    return channels, height, width
+
+
+def promised(assembly: Assembly) -> Promised:
+    """Who a record is, if that is no single row."""
+    schema = assembly.dataset.schema if isinstance(assembly.dataset, Table) else None
+    if schema is None or schema.record is None:
+        return Promised()
+    column, most = schema.record.column, schema.record.rows
+    sentence = (
+        f"the column {column} names persons: a record is a person, whose rows, at most {most}, "
+        "have their gradients summed before the sum is clipped"
+    )
+    return Promised((sentence,), {"record": f"one person ({column}), of at most {most} rows"})
+
+
 def notes(assembly: Assembly) -> list[str]:
-    """What became of cells that a schema does not foresee."""
-    return list(assembly.dataset.notes) if isinstance(assembly.dataset, Table) else []
+    """What became of records that is not as one may think."""
+    return list(assembly.dataset.notes)

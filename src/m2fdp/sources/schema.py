@@ -21,6 +21,7 @@ from m2fdp.given.loading import parse_block
 from m2fdp.given.yaml_files import read_block
 
 MOST_CATEGORIES = 1_000
+LARGEST_SIDE = 128  # of a picture
 _WHOLE = re.compile(r"[-+]?[0-9]+\.0+")
 
 
@@ -48,6 +49,7 @@ def _ordered(bounds: tuple[float, float]) -> tuple[float, float]:
     return bounds
 
 
+Side = Annotated[int, Number, Field(ge=1, le=LARGEST_SIDE)]
 Bound = Annotated[float, Number, Field(ge=-1e300, le=1e300)]  # so that widths are finite
 Range = Annotated[tuple[Bound, Bound], AfterValidator(_ordered)]
 Values = Annotated[list[Value], Field(max_length=MOST_CATEGORIES), AfterValidator(_distinct)]
@@ -94,7 +96,7 @@ class Label(Entry):
 
 
 class Column(Entry):
-    """What may stand in a column: numbers in a range, one of some categories, or a text."""
+    """What may stand in a column: numbers in a range, one of some categories, a text, a picture."""
 
     range: Range | None = None
     """The least and the greatest number. What lies outside is put on the border."""
@@ -102,14 +104,18 @@ class Column(Entry):
     """Each becomes an input, and one more stands for every other value."""
     text: Annotated[int, Number, Field(ge=8, le=2**16)] | None = None
     """How many inputs the words and letters of a text are hashed to."""
+    image: tuple[Side, Side, Literal[1, 3]] | None = None
+    """Height, width and channels (1 or 3) to which pictures are brought."""
     missing: Values | None = None
     """Values that mean "unknown", besides empty cells. Without this key no cell may be empty."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        kinds = [self.range, self.categories, self.text]
+        kinds = [self.range, self.categories, self.text, self.image]
         if sum(kind is not None for kind in kinds) != 1:
-            raise ValueError("valid: one of range, categories and text")
+            raise ValueError("valid: one of range, categories, text and image")
+        if self.image is not None and self.missing is not None:
+            raise ValueError("no picture may be missing; valid: image without missing")
         if self.categories is not None and not self.categories:
             raise ValueError("valid: one category or more")
         return self
@@ -119,6 +125,8 @@ class Column(Entry):
         """How many inputs of a model the column becomes."""
         if self.range is not None:
             return 1 + (self.missing is not None)
+        if self.image is not None:
+            return math.prod(self.image)
         return self.text if self.text is not None else len(self.categories or ()) + 1
 
 
@@ -126,6 +134,14 @@ class Nodes(Entry):
     """A column whose values are devices, or the servers of one tier: who they are is public."""
 
     column: Value
+
+
+class Record(Entry):
+    """Whose rows are one record: a person's, in the place of each by itself."""
+
+    column: Value
+    rows: Count
+    """The most rows of a person that are kept, the first in the file. It must be public."""
 
 
 Named = Annotated[Nodes, BeforeValidator(_column_alone)]
@@ -139,6 +155,8 @@ class Schema(Block):
     """The column whose values are the devices."""
     groups: list[Named] = []
     """Columns whose values are servers above the devices, the lowest tier first."""
+    record: Record | None = None
+    """The column that names persons, if one may have several rows."""
     split: Value | None = None
     """The column that says train or test."""
     test_fraction: Annotated[float, Number, Field(gt=0, lt=1)] = 0.2
@@ -158,7 +176,19 @@ class Schema(Block):
         for name in self.roles:
             if name in self.columns:
                 raise ValueError(f"{name} has another part already; valid: not in columns, too")
+        if self.record and self.label.range is not None:
+            raise ValueError("record goes with label.classes; valid: one of record and label.range")
+        if len(self.columns) > 1 and any(column.image for column in self.columns.values()):
+            raise ValueError("a column of pictures stands alone in columns; valid: ignore others")
         return self
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of what a row becomes; rows of no picture end with an input that is always one,
+        in the place of a bias."""
+        (first, *_) = self.columns.values()
+        n_inputs = sum(column.n_inputs for column in self.columns.values()) + 1
+        return first.image or (1, n_inputs, 1)
 
     @property
     def roles(self) -> dict[str, str]:
@@ -167,17 +197,13 @@ class Schema(Block):
         named |= {group.column: "group" for group in self.groups}
         named |= {self.client.column: "client"} if self.client else {}
         named |= {self.split: "split"} if self.split else {}
+        named |= {self.record.column: "record"} if self.record else {}
         return named | dict.fromkeys(self.ignore, "ignored")
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes' names; none where the label is a number."""
         return tuple(self.label.values)
-
-    @property
-    def n_inputs(self) -> int:
-        """How many inputs a row becomes; the last is always one and stands for a bias."""
-        return sum(column.n_inputs for column in self.columns.values()) + 1
 
     @property
     def unconfirmed(self) -> list[str]:
@@ -187,6 +213,7 @@ class Schema(Block):
     def _entries(self) -> Iterator[tuple[str, Entry]]:
         yield "label", self.label
         yield from (("client", self.client),) if self.client else ()
+        yield from (("record", self.record),) if self.record else ()
         yield from ((f"groups.{n}", group) for n, group in enumerate(self.groups))
         yield from ((f"columns.{name}", column) for name, column in self.columns.items())
 

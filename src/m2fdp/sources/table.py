@@ -1,7 +1,7 @@
 """A table as a data set: who is a client, what is tested on, what a row becomes."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,18 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.core.config import DatasetConfig
-from m2fdp.core.data.dataset import Dataset
+from m2fdp.core.data.dataset import Dataset, tenths
 from m2fdp.core.data.partitioners import Names, stratified_position
 from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
+from m2fdp.given.edges import by_number
 from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
-from m2fdp.sources.frames import SUFFIXES, line_of, read_parts
+from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
+from m2fdp.sources.persons import Persons
+from m2fdp.sources.pictures import TEST, TRAIN
 from m2fdp.sources.regression import MEASURES
 from m2fdp.sources.schema import Schema, read_schema
-
-_TRAIN, _TEST = ("train", "training"), ("test", "testing", "val", "validation", "dev", "eval")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +29,10 @@ class Table(Dataset):
     """A data set that a schema has made of a table.
 
     Attributes:
-        notes: what became of cells that the schema does not foresee, and of small clients.
         schema: the table's schema.
         groups: (N, tiers), the servers above each record's client, the lowest first.
     """
 
-    notes: tuple[str, ...] = ()
     schema: Schema | None = None
     groups: np.ndarray | None = None
 
@@ -75,21 +74,21 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     if schema_file is None:
         remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
         raise InputError("dataset.schema", None, remedy)
-    schema, split = read_schema(schema_file), []
+    schema = read_schema(schema_file)
     parts: list[Encoded] = []
+    split: list[np.ndarray] = []
     faults: list[Fault] = []
-    for of, file in _files(config.root).items():
-        refuse = partial(InputError, "dataset.root", file)
-        of_file = []
+    for of, file in files_of(config.root).items():
+        refuse, before = partial(InputError, "dataset.root", file), len(parts)
         for frame in read_parts("dataset.root", file):
             if problem := lacking(frame.columns, schema):
                 raise refuse(problem)
-            of_file.append(encode(frame, schema))
-            split += [of] * len(frame)
-        found = added(fault for part in of_file for fault in part.faults)
+            parts.append(encode(frame, schema, folder_of(file), unpack_root))
+            split += [np.full(len(frame), of, dtype=object)] * (of is not None)
+        found = added(fault for part in parts[before:] for fault in part.faults)
         check(found, schema, refuse, partial(line_of, file))
-        parts, faults = parts + of_file, faults + found
-    told = None if split[0] is None else np.array(split, dtype=object)
+        faults += found
+    told = np.concatenate(split) if split else None
     return assembled(parts, schema, seed, added(faults), config.root, told)
 
 
@@ -111,7 +110,7 @@ def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
 
 
 def assembled(
-    parts: Sequence[Encoded],
+    parts: list[Encoded],
     schema: Schema,
     seed: int,
     faults: Iterable[Fault],
@@ -121,11 +120,11 @@ def assembled(
     """The data set of a table's encoded rows, training records first.
 
     Args:
+        parts: the rows; emptied, since there is hardly memory for a large table twice.
         faults: those that nobody is refused for.
         split: what each row is for, if its file says so: (n,).
     """
     refuse = partial(InputError, "dataset.root", name)
-    inputs = np.concatenate([part.inputs for part in parts])
     labels = np.concatenate([part.labels for part in parts])
 
     def said(column: str) -> np.ndarray:
@@ -135,14 +134,23 @@ def assembled(
     split = said(schema.split) if split is None and schema.split else split
     of_groups = [said(group.column) for group in schema.groups]
     notes = [fault.note for fault in faults]
-    kept = np.ones(len(labels), dtype=bool)
-    if clients is not None:
-        sizes = pd.Series(clients).map(pd.Series(clients).value_counts()).to_numpy()
-        kept = sizes >= schema.min_records
-        if small := sorted(set(clients[~kept])):
-            rows = f"{counted(len(small), 'client')} with fewer than {schema.min_records} rows"
-            notes.append(f"{rows} left out: {some_of(small)}")
-    is_test = _tested(labels, clients, split, schema, seed, refuse)
+    of_records, unit, persons = (labels, clients, split), "rows", None
+    if schema.record is not None:
+        named = said(schema.record.column)
+        persons = Persons.of(named, schema.record, labels, clients, split, refuse)
+        of_records, unit = (persons.labels, persons.clients, persons.split), "persons"
+        notes.append(persons.note)
+    of_labels, of_clients, _ = of_records
+    kept = np.ones(len(of_labels), dtype=bool)
+    if of_clients is not None:
+        places, names = pd.factorize(of_clients)
+        kept = (np.bincount(places) >= schema.min_records)[places]
+        if small := sorted(set(of_clients[~kept])):
+            few = f"{counted(len(small), 'client')} with fewer than {schema.min_records} {unit}"
+            notes.append(f"{few} left out: {some_of(small)}")
+    is_test = _tested(*of_records, schema, seed, refuse)
+    if persons is not None:
+        kept, is_test = kept[persons.number] & persons.kept, is_test[persons.number]
     order = np.flatnonzero(kept)[np.argsort(is_test[kept], kind="stable")]
     n_train = int((~is_test[kept]).sum())
     trained = set(labels[order[:n_train]].tolist())
@@ -152,14 +160,26 @@ def assembled(
         tested_only = sorted(set(clients[order[n_train:]]) - set(clients[order[:n_train]]))
         if tested_only:
             raise refuse(f"the client {tested_only[0]} has test records only; valid: both")
+    place = np.full(len(labels), -1)
+    place[order] = np.arange(len(order))
+    inputs = np.empty((len(order), *schema.shape), dtype=parts[0].inputs.dtype)
+    for end in np.cumsum([len(part.labels) for part in parts]).tolist():
+        part = parts.pop(0).inputs
+        to = place[end - len(part) : end]
+        inputs[to[to >= 0]] = part[to >= 0]
+    labels, who = labels[order], order
+    if persons is not None:
+        of_rows = inputs, labels, order, n_train
+        inputs, labels, order, n_train = persons.bags(*of_rows, len(schema.classes))
+        who = persons.number[order]
     return Table(
         "table",
-        inputs[order][:, None, :, None],
-        labels[order],
+        inputs,
+        labels,
         n_train,
         len(schema.classes) or 1,
         known_scale=True,
-        clients=None if clients is None else clients[order].astype(str),
+        clients=None if clients is None else names.astype(str)[places[who]],
         notes=tuple(notes),
         doubt=_doubt(schema),
         label_range=schema.label.range,
@@ -170,14 +190,24 @@ def assembled(
 
 
 def holders(clients: np.ndarray | None, names: Names) -> np.ndarray:
-    """The numbers (n,) of the devices of the names that records have.
+    """The numbers (n,) of the devices of the names that records have. Where nobody has named the
+    devices, the clients are these in the order of their names.
 
     Raises:
-        InputError: there are none, or a name is no device's.
+        InputError: there are none, a name is no device's, or there are more or fewer than devices.
     """
     refuse = partial(InputError, "partition.scheme", "column")
     if clients is None:
         raise refuse("the data set names no clients; valid: another scheme, or a table's `client`")
+    if not names.given:
+        known = sorted(set(clients.tolist()), key=by_number)
+        if (n := len(known)) != len(names.devices):
+            found = f"records are of {counted(n, 'client')}, and topology has"
+            valid = (
+                f"valid: topology.fanouts={n} below the cloud, or topology.edges with their names"
+            )
+            raise refuse(f"{found} {counted(len(names.devices), 'device')}; {valid}")
+        names = replace(names, devices=tuple(known))
     device = names.numbers(clients.tolist(), by_name_alone=True)
     if (device < 0).any():
         unknown = clients[int(np.argmax(device < 0))]
@@ -206,30 +236,14 @@ def _tested(
         groups = np.zeros(len(labels), dtype=np.int64)
         if clients is not None:
             groups = pd.factorize(clients, sort=True)[0]
-        position = stratified_position(groups, labels, generator(seed, "table-test"))
+        strata = labels if schema.label.range is None else tenths(labels)
+        position = stratified_position(groups, strata, generator(seed, "table-test"))
         return position < np.round(schema.test_fraction * np.bincount(groups)[groups])
     spelled = np.array([str(value).lower() for value in split])
-    strange = sorted(set(spelled) - {*_TRAIN, *_TEST})
+    strange = sorted(set(spelled) - {*TRAIN, *TEST})
     if strange:
-        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*_TRAIN, *_TEST])}")
-    is_test = np.isin(spelled, _TEST)
+        raise refuse(f"its split has {strange[0]!r}; valid: {some_of([*TRAIN, *TEST])}")
+    is_test = np.isin(spelled, TEST)
     if is_test.all() or not is_test.any():
         raise refuse(f"its split is {spelled[0]} everywhere; valid: train and test")
     return is_test
-
-
-def _files(root: str) -> dict[str | None, str]:
-    """The files of a table by what they are for; None = the split is in the rows, or drawn."""
-    path = Path(root).expanduser()
-    if not path.is_dir():
-        return {None: root}
-    files = {file.stem.lower(): str(file) for file in sorted(path.iterdir())}
-    found: dict[str | None, str] = {}
-    for split, names in (("train", _TRAIN), ("test", _TEST)):
-        for name in names:
-            if name in files and Path(files[name]).suffix.lower() in SUFFIXES:
-                found.setdefault(split, files[name])
-    if len(found) < 2:
-        valid = "valid: a table, or a folder with train.csv and test.csv"
-        raise InputError("dataset.root", root, f"is a folder without train.* and test.*; {valid}")
-    return found

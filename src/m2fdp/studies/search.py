@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from m2fdp.core.config import Config, DatasetConfig
+from m2fdp.core.config.keys import OF_LABELS
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
@@ -257,7 +258,7 @@ def _may_share(one: DatasetConfig, other: DatasetConfig) -> bool:
     names = {one.name, other.name}
     if len(names) == 1 or "synthetic" in names:
         return len(names) == 1
-    return any(name == "npz" or is_own(name) for name in names)
+    return any(name in OF_LABELS or is_own(name) for name in names)
 
 
 def _text(values: Mapping[str, Any]) -> str:

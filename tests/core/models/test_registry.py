@@ -99,14 +99,26 @@ def dropping(rate):
 
 
 RANDOM = {
-    "dropout": (lambda: dropping(0.5), r"has Dropout \(layer 1\)"),
-    "dropout of maps": (lambda: nn.Sequential(nn.Dropout2d(0.1), dropping(0)), "has Dropout2d"),
+    "dropout of another kind": (
+        lambda: nn.Sequential(nn.AlphaDropout(0.5), dropping(0)),
+        r"has AlphaDropout \(layer 0\)",
+    ),
+    "dropout between layers": (
+        lambda: Rows(nn.LSTM(8, 3, num_layers=2, dropout=0.5, batch_first=True)),
+        r"has LSTM \(layer rows\), which draws at random in training",
+    ),
     "pool": (
         lambda: nn.Sequential(nn.FractionalMaxPool2d(2, 5), nn.Flatten(), nn.Linear(25, 10)),
         "draws at random",
     ),
     "slopes": (lambda: nn.Sequential(dropping(0), nn.RReLU()), "has RReLU"),
     "drawn": (lambda: Restless("drawn"), "draws at random"),
+    "dropout of places first": (
+        lambda: nn.Sequential(
+            nn.Flatten(0), nn.Dropout(0.5), nn.Unflatten(0, (-1, 64)), dropping(0)
+        ),
+        r"can't take .*dropout of \(192,\), where 3 records must come first",
+    ),
     "functional": (lambda: Restless("functional"), "draws at random"),
     "trained": (lambda: Restless("trained"), "other scores in training than in evaluation"),
 }
@@ -158,9 +170,26 @@ def failing(shape, n_classes):
             r"has BatchNorm2d \(layer 0\), whose buffer running_mean is state that no aggregation "
             "averages and no noise covers; use nn.GroupNorm or nn.LayerNorm$",
         ),
-        (lambda *shape: "nothing", "must return a torch.nn.Module"),
+        (
+            lambda *shape: "nothing",
+            r"must return a torch.nn.Module, not str \(test_registry.py, line",
+        ),
+        (lambda *shape: nn.Flatten(), "has no parameters to train"),
+        (
+            lambda shape, n: own_model(shape, n + 1),
+            r"makes \(3, 11\) of 3 records of shape \(C, H, W\) = \(1, 8, 8\); valid: one "
+            r"score a class, \(3, 10\) \(test_registry.py, line",
+        ),
+        (
+            lambda shape, n: own_model((1, 8, 7), n),
+            r"can't take records of shape \(C, H, W\) = \(1, 8, 8\), numbers from 0 to 1: Runtime",
+        ),
         (unused, "no use of the parameter unused.weight"),
-        (failing, r"KeyError: \(1, 8, 8\) \(test_registry.py, line "),
+        (
+            failing,
+            r"can't be called with shape \(C, H, W\) = \(1, 8, 8\) and 10 classes: KeyError: "
+            r"\(1, 8, 8\) \(test_registry.py, line ",
+        ),
         *((lambda *shape, make=make: make(), words) for make, words in RANDOM.values()),
     ],
 )
@@ -241,16 +270,26 @@ def test_layers_that_torch_trains_are_trained_and_with_privacy_where_records_pas
     model = {"model.name": "own_models:made", "training": {"rounds": 1, "local_aggregation": None}}
     assert experiment_of(model, {"algorithm": "hfl"}).train().metrics["loss"].notna().all()
     private = experiment_of(model, {"algorithm": "m2fdp"})
-    if kind == "GRU":
-        with pytest.raises(InputError, match="by torch.func.vmap, which privacy,") as refusal:
-            private.check()
-        assert "has GRU (layer rows), and can't be vectorised over" in str(refusal.value)
-        assert "batch norm" not in str(refusal.value)
-        measured = experiment_of(model, {"algorithm": "hfl"})
-        with pytest.raises(InputError, match="vmap, which what is measured needs"):
-            measured.measure()
-    else:
-        assert private.train().metrics["loss"].notna().all()
+    assert private.train().metrics["loss"].notna().all()
+
+
+def test_a_layer_through_which_no_record_passes_alone_is_named(build_own):
+    """A first state that all records share; what torch needs, and what can be done."""
+
+    class Begun(Rows):
+        def forward(self, features):
+            rows, begin = features[:, 0], torch.zeros(1, len(features), 3)
+            return self.last(self.rows(rows, begin)[0].flatten(1))
+
+    build_own(lambda *shape: Begun(SEQUENCES["GRU"]()))
+    model = {"model.name": "own_models:made", "training": {"rounds": 1, "local_aggregation": None}}
+    with pytest.raises(InputError, match="by torch.func.vmap, which privacy,") as refusal:
+        experiment_of(model, {"algorithm": "m2fdp"}).check()
+    assert "has GRU (layer rows), and can't be vectorised over" in str(refusal.value)
+    assert str(refusal.value).endswith("; called without a first state of your own it can be")
+    measured = experiment_of(model, {"algorithm": "hfl"})
+    with pytest.raises(InputError, match="vmap, which what is measured needs"):
+        measured.measure()
 
 
 def test_cnn12_has_twelve_layers_with_the_softmax_of_its_loss():

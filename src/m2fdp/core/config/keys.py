@@ -23,7 +23,8 @@ from m2fdp.core.blocks import (
 )
 
 _DOWNLOADED = ("fashion_mnist", "mnist", "emnist_letters", "cifar10", "cifar100")
-DATASETS = ("digits", *_DOWNLOADED, "npz", "table", "synthetic")
+OF_LABELS = ("npz", "leaf")  # whose classes are those that their records' labels have
+DATASETS = ("digits", *_DOWNLOADED, *OF_LABELS, "table", "synthetic")
 SCHEMES = ("labels_per_device", "dirichlet", "quantity", "iid", "table", "column")
 BY_LABEL = ("labels_per_device", "dirichlet", "table")  # schemes that deal by class
 _FILES = f"dataset.name: {' or '.join(_DOWNLOADED)}"
@@ -42,10 +43,11 @@ class DatasetConfig(Extensible):
     file = "data"
 
     name: Annotated[str, *one_of(*DATASETS)] = "digits"
-    """digits is embedded, npz a file of arrays, table one of rows, synthetic random images
-    whose class is what generates them; package.module:function makes a data set of your own."""
-    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz or table", no_release=True)
-    """The folder of torchvision's layout; for npz and table the file itself."""
+    """digits is embedded, npz a file of arrays, table one of rows, leaf the folder of LEAF's JSON,
+    synthetic random images whose class is what generates them; package.module:function makes a data
+    set of your own."""
+    root: Name = key("data/01_raw", read_by=f"{_FILES} or npz or leaf or table", no_release=True)
+    """The folder of torchvision's layout, or of LEAF's; for npz and table the file itself."""
     download: bool = key(False, read_by=_FILES, no_release=True)
     """Whether missing files may be fetched over the network."""
     scale: Literal["pixels", "unit_norm"] = key(

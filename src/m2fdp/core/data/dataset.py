@@ -21,6 +21,7 @@ class Dataset:
         known_scale: whether floats are known to have been scaled by constants.
         doubt: what else epsilon rests on, as a sentence; empty = nothing.
         clients: (N,), the name of the device that each record is of; None where nobody says.
+        notes: what became of records that is not as one may think, a line each.
         label_range: what -1 and 1 stand for, where labels are numbers; n_classes is then 1.
         metrics: names of what is measured where `training.metrics` names none.
     """
@@ -33,6 +34,7 @@ class Dataset:
     known_scale: bool = False
     doubt: str = ""
     clients: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
     label_range: tuple[float, float] | None = None
     metrics: tuple[str, ...] = ()
 
@@ -44,9 +46,7 @@ class Dataset:
     def strata(self, labels: np.ndarray) -> np.ndarray:
         """What splits and counts take for labels or answers (n,): int64, the classes, or of numbers
         the tenth of their range, from 0."""
-        if self.label_range is None:
-            return labels
-        return (_TENTHS / 2 * (labels + 1)).clip(0, _TENTHS - 1).astype(np.int64)
+        return labels if self.label_range is None else tenths(labels)
 
     def in_units(self, values: np.ndarray) -> np.ndarray:
         """Labels or scores as float64 in the units of `label_range`, where there is one."""
@@ -68,6 +68,11 @@ def unscaled(values: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
     """What values (n,), in which -1 and 1 stand for two bounds, stand for: float64 (n,)."""
     low, high = bounds
     return low + (high - low) / 2 * (values.astype(np.float64) + 1)
+
+
+def tenths(labels: np.ndarray) -> np.ndarray:
+    """The tenth of [-1, 1] that each label (n,) lies in, int64 from 0."""
+    return (_TENTHS / 2 * (labels + 1)).clip(0, _TENTHS - 1).astype(np.int64)
 
 
 def of_unit_norm(dataset: Dataset) -> Dataset:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pandas as pd
 
 from m2fdp.core.config import PartitionConfig
 from m2fdp.core.errors import InputError
@@ -144,11 +143,22 @@ def stratified_position(
     apportioned to the labels by the method of Webster and Sainte-Laguë.
     """
     order = np.argsort(rng.permutation(len(group)))
-    records = pd.DataFrame({"group": group, "label": label}).iloc[order]
-    alike = records.groupby(["group", "label"])["label"]
-    quotients = (alike.cumcount() + 0.5) / alike.transform("size")
-    places = records.loc[quotients.sort_values(kind="stable").index].groupby("group").cumcount()
-    return places.sort_index().to_numpy()
+    group, label = group[order], label[order]
+    alike = group * (label.max(initial=0) + 1) + label
+    quotients = (_count_within(alike) + 0.5) / np.bincount(alike)[alike]
+    by_quotient = np.argsort(quotients, kind="stable")
+    places = np.empty(len(group), dtype=np.int64)
+    places[order[by_quotient]] = _count_within(group[by_quotient])
+    return places
+
+
+def _count_within(keys: np.ndarray) -> np.ndarray:
+    """How many equal keys come before each, int64 (n,)."""
+    sizes = np.bincount(keys)
+    counts = np.empty(len(keys), dtype=np.int64)
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    counts[np.argsort(keys, kind="stable")] = np.arange(len(keys)) - starts
+    return counts
 
 
 def _label_count(config: PartitionConfig, n_classes: int) -> int:

@@ -19,6 +19,8 @@ from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.streams import Streams
 from m2fdp.core.topology.network import Network
 
+# A model that draws gets numbers as float32, exact up to so many bits.
+_BITS = 24
 # Of all records, some: a range, or their places int64 (b,).
 Rows = slice | Tensor
 
@@ -74,6 +76,9 @@ class Minibatches:
     weights: np.ndarray  # (m + 1,), of these records in their units' sums; the last is zero
     offsets: np.ndarray  # int64 (n + 1,); unit i uses positions[offsets[i]:offsets[i + 1]]
     consecutive: bool  # whether the positions of every unit follow one another
+    # Of 48 bits, for a model that draws of each record; None: it draws nothing.
+    key: int | None = None
+    first: int = 0  # the number of the first record among all processes'
 
     @property
     def counts(self) -> np.ndarray:
@@ -88,13 +93,18 @@ class Minibatches:
         self, unit: int, skip: int = 0, buffer: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Features (b, C, H, W), labels (b,) and weights (b,) of a unit's records after the first
-        `skip`. Scattered features are written into a buffer (at least b, C, H, W)."""
+        `skip`. Scattered features are written into a buffer (at least b, C, H, W).
+
+        With a key features are (b, C * H * W + 4): behind them the key's halves, then the halves of
+        the record's number among all.
+        """
         weights = self._on_device(self.weights[self._places(unit, skip)])
         rows = self.rows(unit, skip)
+        numbers = self.positions[self._places(unit, skip)]
         if isinstance(rows, slice):
-            return self.features[rows], self.labels[rows], weights
+            return self._keyed(self.features[rows], numbers), self.labels[rows], weights
         room = None if buffer is None else buffer[: len(rows)]
-        features = torch.index_select(self.features, 0, rows, out=room)
+        features = self._keyed(torch.index_select(self.features, 0, rows, out=room), numbers)
         return features, self.labels.index_select(0, rows), weights
 
     def rows(self, unit: int, skip: int = 0) -> Rows:
@@ -116,15 +126,26 @@ class Minibatches:
         """
         ends = self.offsets[1:, None]
         places = self.offsets[:-1, None] + np.arange(width)
-        chosen = self._on_device(self.positions[np.minimum(places, ends - 1).ravel()])
+        numbers = self.positions[np.minimum(places, ends - 1).ravel()]
+        chosen = self._on_device(numbers)
         np.putmask(places, places >= ends, len(self.positions) - 1)
         room = None if buffer is None else buffer[: len(chosen)]
         # `index_select` is several times faster than indexing.
-        features = torch.index_select(self.features, 0, chosen, out=room).unflatten(0, places.shape)
+        features = self._keyed(torch.index_select(self.features, 0, chosen, out=room), numbers)
+        features = features.unflatten(0, places.shape)
         for unit in np.flatnonzero(self.counts == 0).tolist():
             features[unit].zero_()
         labels = self.labels.index_select(0, chosen).view(places.shape)
         return features, labels, self._on_device(self.weights[places]), chosen.view(places.shape)
+
+    def _keyed(self, features: Tensor, positions: np.ndarray) -> Tensor:
+        if self.key is None:
+            return features
+        numbers = positions + self.first
+        columns = [np.full_like(numbers, self.key), numbers]
+        halves = [half for each in columns for half in (each % 2**_BITS, each >> _BITS)]
+        behind = self._on_device(np.stack(halves, axis=1)).to(features.dtype)
+        return torch.cat([features.flatten(1), behind], dim=1)
 
     def _places(self, unit: int, skip: int) -> slice:
         return slice(int(self.offsets[unit]) + skip, int(self.offsets[unit + 1]))
@@ -212,14 +233,20 @@ def draw_minibatches(
     round_: int,
     taking_part: Sequence[np.ndarray],
     first_record: int = 0,
+    keyed: bool = False,
 ) -> tuple[Minibatches, ...]:
     """The records that every unit uses in local steps k = 1…K, weighed so that their gradients sum
-    up to the unit's. In each step some devices are `taking_part`, bool (N_L,)."""
+    up to the unit's. In each step some devices are `taking_part`, bool (N_L,). A model that draws
+    of records needs them `keyed`."""
     n_devices = len(shards.sizes)
     owners = np.repeat(np.arange(n_devices), shards.sizes)
     in_order = bool((np.diff(learners.unit_of_device[learners.present]) >= 0).all())
     whole = bool((shards.rates == 1).all())
     dtype = np.float64 if shards.features.dtype == torch.float64 else np.float32
+
+    def key(step: int) -> int | None:
+        stream = streams.generator("model", round_, step) if keyed else None
+        return None if stream is None else int(stream.integers(2 ** (2 * _BITS)))
 
     def minibatches(step: int) -> Minibatches:
         counting = taking_part[step - 1]
@@ -243,10 +270,17 @@ def draw_minibatches(
             np.concatenate([[0], np.cumsum(counts)]),
             # Devices of one learner are neighbours, and so are their whole shards.
             consecutive=whole and bool(counting.all()) and shards.absent is None,
+            key=key(step),
+            first=first_record,
         )
 
     if whole and all(devices is taking_part[0] for devices in taking_part):
-        return (minibatches(1),) * len(taking_part)
+        every = (minibatches(1),) * len(taking_part)
+        return (
+            tuple(replace(of, key=key(step)) for step, of in enumerate(every, 1))
+            if keyed
+            else every
+        )
     return tuple(minibatches(step) for step in range(1, len(taking_part) + 1))
 
 

@@ -86,10 +86,10 @@ class Seams:
 
     def minibatches(self) -> tuple[Minibatches, ...]:
         """The records of each local step."""
-        drawn, shards = self.drawn, self.simulation.shards
+        drawn, shards, draws = self.drawn, self.simulation.shards, self.simulation.model.draws
         streams, first_record = self.simulation.randomness.sampling, self.means.place.first_record
         who, counting = (self.learners, self.mechanism), [step.devices for step in drawn.steps]
-        return draw_minibatches(*who, shards, streams, drawn.number, counting, first_record)
+        return draw_minibatches(*who, shards, streams, drawn.number, counting, first_record, draws)
 
     @cached_property
     def clip(self) -> Clip:

@@ -260,7 +260,7 @@ def evaluate(
         InputError: one of the user's own metrics fails, or makes no finite number.
     """
     workers = workers or Alone()
-    n_classes = model.scores(weights, features[:1]).shape[1]
+    n_classes = model.answers(weights, features[:1]).shape[1]
     scores = workers.room("scores", len(labels), n_classes, weights.dtype)
     score = partial(_score, model, weights, features, scores)
     fixed = (model, features, scores)
@@ -280,7 +280,7 @@ def evaluate(
 def _score(model: Model, weights: Tensor, features: Tensor, scores: Tensor, part: range) -> None:
     for start in range(part.start, part.stop, _RECORDS_AT_A_TIME):
         rows = slice(start, min(start + _RECORDS_AT_A_TIME, part.stop))
-        scores[rows] = model.scores(weights, features[rows])
+        scores[rows] = model.answers(weights, features[rows])
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, n_classes: int) -> pd.DataFrame:

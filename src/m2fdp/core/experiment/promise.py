@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp.core.config.keys import OF_LABELS
 from m2fdp.core.data.manifest import held_by_cloud, held_out
 from m2fdp.core.experiment.assembly import Assembly
 from m2fdp.core.experiment.results import Calibration
@@ -51,7 +52,7 @@ class Promising(Assembly):
         held = {split: len(held_by_cloud(self.dealt, split)) for split in ("validation", "test")}
         by_devices = len(held_out(self.dealt, "validation")[0]) - held["validation"]
         rounded = self.rounding.least_move < inf and not self.begins_too_long
-        others = [ENFORCED] * rounded + [CLASSES] * (config.dataset.name == "npz")
+        others = [ENFORCED] * rounded + [CLASSES] * (config.dataset.name in OF_LABELS)
         for of_room in brought("promised"):
             added = of_room(self)
             others += added.assumptions

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -14,21 +15,26 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 def one_vs_rest_logistic(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum over the classes c of log(1 + exp(-y_c s_c)), y_c = 1 for the label, -1 elsewhere."""
-    signs = 2.0 * nn.functional.one_hot(labels, scores.shape[-1]).to(scores.dtype) - 1.0
+    signs = 2.0 * _is_label(scores, labels).to(scores.dtype) - 1.0
     return nn.functional.softplus(-signs * scores).sum(-1)
 
 
 def one_vs_rest_hinge(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum over the classes c of max(0, 1 - y_c s_c), y_c = 1 for the label and -1 elsewhere."""
-    signs = 2.0 * nn.functional.one_hot(labels, scores.shape[-1]).to(scores.dtype) - 1.0
+    signs = 2.0 * _is_label(scores, labels).to(scores.dtype) - 1.0
     return nn.functional.relu(1.0 - signs * scores).sum(-1)
 
 
 def crammer_singer_hinge(scores: Tensor, labels: Tensor) -> Tensor:
     """max(0, 1 + max of s_c over the other classes - s_label)."""
-    is_label = nn.functional.one_hot(labels, scores.shape[-1]).bool()
+    is_label = _is_label(scores, labels)
     rival = scores.masked_fill(is_label, float("-inf")).amax(-1)
     return nn.functional.relu(1.0 + rival - scores.masked_fill(~is_label, 0.0).sum(-1))
+
+
+def _is_label(scores: Tensor, labels: Tensor) -> Tensor:
+    """bool (B, C); `one_hot` can't be vectorised."""
+    return labels[..., None] == torch.arange(scores.shape[-1], device=labels.device)
 
 
 # The derivatives take and give scores as (..., C, b), for labels (..., b): products of weights and

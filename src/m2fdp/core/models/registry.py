@@ -43,6 +43,8 @@ class Model:
     curvature_sum: float | None = None
     # Whether the module is a user's own, through which records to be clipped pass one at a time.
     is_own: bool = False
+    # Whether it draws of records that come with a key (`Minibatches.records`), and of no others.
+    draws: bool = False
 
     @property
     def n_parameters(self) -> int:
@@ -97,6 +99,10 @@ class Model:
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
         return torch.func.functional_call(self.module, self.unflatten(vector), (features,))
+
+    def answers(self, vector: Tensor, features: Tensor) -> Tensor:
+        """What records that are not trained on are judged by: their scores, as the loss takes."""
+        return self.scores(vector, features)
 
 
 def unflattened(tensors: Mapping[str, Tensor], vector: Tensor) -> dict[str, Tensor]:

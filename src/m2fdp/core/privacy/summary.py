@@ -42,7 +42,7 @@ _OF_RUN = (
 )
 CLASSES = (
     "which classes there are is public, and none has a single training record: a model has a "
-    "score for each class among the labels of dataset.name: npz"
+    "score for each class among the labels in dataset.root"
 )
 
 

@@ -17,14 +17,20 @@ from m2fdp.pipelines.datasets import node
 from m2fdp.progress import so_far, telling
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
+from m2fdp.sources.expected import Rows, expected
 
 _ASSEMBLED = ["config", "plan", "dataset", "manifest", "known"]
 
 logger = logging.getLogger(__name__)
 
 
-def load(config: Config) -> Dataset:
-    """The configured data set."""
+def look(config: Config) -> Rows:
+    """Rows of a user's own table, which the catalog has checked by the schema."""
+    return expected(config.dataset)
+
+
+def load(config: Config, rows: Rows) -> Dataset:
+    """The configured data set, once `rows` of its table lie with whoever checks them."""
     reading = f"reading and checking {config.dataset.name}"
     with telling(logger.info, partial(so_far, reading)):
         return load_dataset(config.dataset, seed=config.seed)
@@ -76,5 +82,9 @@ def create_pipeline() -> Pipeline:
 def from_disk() -> Pipeline:
     """The same and a manifest, which may be the user's own, to the experiment."""
     return Pipeline(
-        [node(load, "config", "dataset", "load_dataset"), node(assemble, _ASSEMBLED, "experiment")]
+        [
+            node(look, "config", "table_rows", "look_at_table"),
+            node(load, ["config", "table_rows"], "dataset", "load_dataset"),
+            node(assemble, _ASSEMBLED, "experiment"),
+        ]
     )

@@ -167,14 +167,15 @@ def package_model(
         "algorithm": config.algorithm,
         "model": config.model.name,
         "dataset": config.dataset.name,
-        "input": "pixels in [0, 1]" if config.features.map == PIXELS else config.features.map,
+        "input": "pixels in [0, 1]",
     }
-    n_classes = experiment.dataset.n_classes
+    shape, n_classes = experiment.classified
     rows = RowMap.of(experiment.dataset, config.dataset.scale)
     if rows is not None:
         metadata["input"] = "rows of a table"
-    shape = experiment.input_shape
-    return ServableModel(config.model, shape, n_classes, state_dict, metadata, rows)
+    features = None if config.features.map == PIXELS else config.features
+    shape = shape if features is None else experiment.dataset.shape
+    return ServableModel(config.model, shape, n_classes, state_dict, metadata, rows, features)
 
 
 def _reached(folder: Path, experiment: Experiment) -> Checkpoint:
