@@ -10,8 +10,12 @@ import yaml
 from click.testing import CliRunner
 
 from m2fdp import Experiment, load_config
+from m2fdp.adversaries.tried_runs import Neighbour, neighbouring
+from m2fdp.cli import study
 from m2fdp.core.errors import InputError
+from m2fdp.core.metrics import leading, of_last
 from m2fdp.given.loading import parse_block
+from m2fdp.own.metrics import own_metrics
 from m2fdp.program import main
 from m2fdp.sources.encoding import encode
 from m2fdp.sources.regression import MAE, R2, RMSE, linear, with_huber, with_squared
@@ -133,6 +137,33 @@ def test_noise_and_ledger_know_no_label():
     assert numbers.ledger().equals(classes.ledger())
 
 
+def test_neighbours_of_an_audit_have_the_farthest_labels():
+    shards = Experiment.from_frame(rows_of(), CONTENT, PRIVATE).shards()
+    replaced = Neighbour(0, np.array([2, 5]), "replaced")
+    before, changed = neighbouring(shards, replaced, np.random.default_rng(0))
+    assert set(changed.labels[[2, 5]].tolist()) <= {-1.0, 1.0}
+    assert (before.labels != changed.labels).sum() == 2
+
+
+@pytest.mark.parametrize("client", [(), ("--client=hospital",)])
+def test_a_described_table_trains_with_and_without_clients(tmp_path, monkeypatch, client):
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    rows_of().to_csv("stays.csv", index=False)
+    told = CliRunner().invoke(main, ["data", "describe", "stays.csv", "--label=days", *client])
+    assert told.exit_code == 0, told.output
+    experiment = Experiment.from_config(load_config("conf/stays", {"training.rounds": 2}))
+    assert experiment.summary()["guarantee"] == "conditional"
+    assert set(experiment.train().metrics) >= {"mae", "rmse", "r2"}
+
+
+def test_a_round_without_accuracy_is_judged_by_its_first_metric():
+    own_metrics(["mae", "r2"])
+    reached = {"accuracy": np.nan, "loss": 0.1, "mae": 2.0, "r2": 0.5}
+    assert leading(reached) is MAE and leading({"accuracy": 0.5, "mae": 2.0}).name == "accuracy"
+    assert of_last(reached) == {"loss": 0.1, "mae": 2.0, "r2": 0.5}
+
+
 def test_metrics_by_hand():
     labels, scores = np.array([10.0, 20, 30]), np.array([[11.0], [20], [26]])
     assert MAE.value(labels, scores) == pytest.approx(5 / 3)
@@ -189,7 +220,10 @@ def test_a_label_outside_the_range_is_refused_where_that_is_asked_for():
 def test_models_of_numbers_are_not_for_classes():
     for keys, line in (
         ({"model.name": "linear"}, "linear.*10 classes; use softmax"),
-        ({"model.name": "dense", "model.loss": "huber"}, "huber.*10 classes; use null"),
+        (
+            {"model.name": "dense", "model.loss": "huber"},
+            "dense.*10 classes; use softmax, or model.loss: null",
+        ),
     ):
         iid = {"partition.scheme": "iid"}
         with pytest.raises(InputError, match=line):
@@ -233,3 +267,36 @@ def test_two_commands_lead_from_a_file_to_a_run_and_to_values(described, kedro_r
     monkeypatch.chdir(described)
     told = CliRunner().invoke(main, ["predict", "single", "stays.csv"])
     assert told.output.splitlines()[0] == "label" and len(told.output.split()) == 301
+
+
+STUDY = """
+title: Days
+parameters:
+  training.rounds: 2
+grid:
+  algorithm: [hfl, m2fdp]
+  seed: [0, 1]
+"""
+SEARCH = """
+versions:
+  a:
+    search: {seeds: [7], validation_fraction: 0.1, spaces: {one: {grids: [{training.rounds: [1]}]}}}
+arms:
+  one: {label: one, space: one}
+"""
+
+
+def test_a_study_compares_errors_and_chooses_nothing_by_accuracy(described):
+    studies, keys = described / "conf" / "base" / "studies", described / "conf" / "stays"
+    own = yaml.safe_load((keys / "parameters.yml").read_text())
+    own["training"] |= {"rounds": 2, "metrics": []}  # those that numbers have by default
+    content = yaml.safe_load(STUDY) | {"parameters": own}
+    (studies / "days.yml").write_text(yaml.safe_dump(content))
+    told = CliRunner().invoke(study, ["days", "--workers=1"])
+    assert told.exit_code == 0, told.output
+    table = pd.read_csv(described / "data" / "08_reporting" / "days" / "comparison.csv")
+    assert table["accuracy_mean"].isna().all() and (table["mae_mean"] > 0).all()
+    content["grid"] = {"seed": [0]}
+    (studies / "days.yml").write_text(yaml.safe_dump(content | yaml.safe_load(SEARCH)))
+    told = CliRunner().invoke(study, ["days", "--workers=1"])
+    assert told.exit_code == 2 and "labels that are numbers have none of" in told.output

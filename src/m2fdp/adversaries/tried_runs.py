@@ -53,8 +53,9 @@ def neighbouring(
     bright = stream.random((len(rows), *features.shape[1:])) < stream.choice([0.0, 0.5, 1.0])
     features[rows] = torch.as_tensor(np.where(bright, high, low)).to(features)
     if not neighbour.labels_stay:
-        drawn = stream.integers(int(labels.max()) + 1, size=len(rows))
-        labels[rows] = torch.as_tensor(drawn, device=labels.device)
+        # Of numbers an end of their range, which is farthest from the others.
+        ends = [-1.0, 1.0] if labels.is_floating_point() else int(labels.max()) + 1
+        labels[rows] = torch.as_tensor(stream.choice(ends, size=len(rows))).to(labels)
     changed = replace(shards, features=features, labels=labels)
     if neighbour.how == "replaced":
         return shards, changed

@@ -31,8 +31,9 @@ class Metric:
     Attributes:
         name: name of the column in tables and of the tracked metric.
         value: function from the labels int64 (R,) and the model's scores (R, C) of the held-out
-            records to one number; it may take the records' `losses` (R,) by that name. Arrays are
-            NumPy's and can't be written to. None = the number comes from the engine.
+            records to one number; of labels that are numbers, both are in their units. It may take
+            the records' `losses` (R,) by that name. Arrays are NumPy's and can't be written to.
+            None = the number comes from the engine.
         label: text on axes and in tables, with the unit; the name where it is left out.
         unit: empty = none.
         digits: digits after the decimal point of a mean over seeds; None = three in all.

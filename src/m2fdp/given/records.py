@@ -35,8 +35,8 @@ def checked(dataset: Dataset) -> Dataset:
     least = -1 if dataset.known_scale else 0
     check_images(images, "images", refuse, least)
     if dataset.label_range is not None:
-        check_numbers(labels, images, refuse)
-        return dataset
+        check_numbers(dataset, refuse)
+        return replace(dataset, images=plain(images, labels, least)[0])
     check_labels("labels", labels, images, refuse)
     low, high = labels.min(), labels.max()
     if not is_whole(n_classes) or low < 0 or high >= n_classes:
@@ -103,11 +103,14 @@ def check_images(x: np.ndarray, called: str, refuse: Refuse, least: float = 0) -
         raise refuse(f"{called} ranges from {low:.9g} to {high:.9g}; {valid}")
 
 
-def check_numbers(y: np.ndarray, x: np.ndarray, refuse: Refuse) -> None:
+def check_numbers(dataset: Dataset, refuse: Refuse) -> None:
     """Refuse labels that are no numbers in [-1, 1], one an image."""
-    if y.shape != x.shape[:1] or y.dtype != np.float32 or not (np.abs(y) <= 1).all():
-        valid = f"valid: float32 from -1 to 1, of shape {x.shape[:1]}"
+    y, shape = dataset.labels, dataset.images.shape[:1]
+    if y.shape != shape or y.dtype != np.float32 or not (np.abs(y) <= 1).all():
+        valid = f"valid: float32 from -1 to 1, of shape {shape}"
         raise refuse(f"has a label_range and labels of {y.dtype} and shape {y.shape}; {valid}")
+    if dataset.n_classes != 1:
+        raise refuse(f"has a label_range and n_classes = {dataset.n_classes!r}; valid: 1")
 
 
 def check_labels(called: str, y: np.ndarray, x: np.ndarray, refuse: Refuse) -> None:

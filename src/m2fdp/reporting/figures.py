@@ -116,8 +116,8 @@ def label_distribution(counts: pd.DataFrame) -> Figure:
 
 
 def comparison(history: pd.DataFrame) -> Figure:
-    """Accuracy over rounds and over energy, mean and one standard deviation over the seeds; below
-    it what it ends with, as dots.
+    """Accuracy, or the first metric of numbers, over rounds and over energy, mean and one standard
+    deviation over the seeds; below it what it ends with, as dots.
 
     Args:
         history: one row per run and evaluated round with `HISTORY_COLUMNS`; every other
@@ -129,7 +129,7 @@ def comparison(history: pd.DataFrame) -> Figure:
     """
     if history.empty:
         raise InputError("history", "(none)", "there is nothing to compare yet")
-    lines = list(_lines(history))
+    lines, measure = list(_lines(history)), leading(history.iloc[-1])
     heights = [_LINES_HEIGHT, panel_figures.row_height(1.3 * len(lines))]
     figure = style.new_figure(WIDTH, sum(heights))
     grid = figure.add_gridspec(2, 2, height_ratios=heights)
@@ -138,17 +138,19 @@ def comparison(history: pd.DataFrame) -> Figure:
     by_energy.tick_params(labelleft=False)
     dots = []
     for number, (label, look, runs) in enumerate(lines):
-        means, name = panel_figures.over_seeds(runs), f"{label} (n = {runs['seed'].nunique()})"
+        means = panel_figures.over_seeds(runs, measure.name)
+        name = f"{label} (n = {runs['seed'].nunique()})"
         panel_figures.draw_band(by_round, means["round"], means, look, number, name)
         panel_figures.draw_band(by_energy, means[ENERGY.name], means, look, number, name)
         last = runs.sort_values(["seed", "round"]).drop_duplicates("seed", keep="last")
-        dots.append(panel_figures.Dot(number, label, summarise(last["accuracy"].to_numpy()), look))
-    style.tidy(by_round, "round", "accuracy (mean ± std)", whole_x=True)
+        ended = summarise(last[measure.name].to_numpy())
+        dots.append(panel_figures.Dot(number, label, ended, look))
+    style.tidy(by_round, "round", f"{measure.label} (mean ± std)", whole_x=True)
     style.tidy(by_energy, "energy so far (J)", "")
     ends = figure.add_subplot(grid[1, :])
     style.tidy(ends, "", "")
-    panel_figures.draw_dots(ends, dots, [label for label, _, _ in lines], "accuracy")
-    ends.set_xlabel(f"accuracy in the end ({panel_figures.INTERVAL})")
+    panel_figures.draw_dots(ends, dots, [label for label, _, _ in lines], measure.name)
+    ends.set_xlabel(f"{measure.label} in the end ({panel_figures.INTERVAL})")
     panel_figures.legend_below(figure, *by_round.get_legend_handles_labels())
     return figure
 

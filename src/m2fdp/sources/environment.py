@@ -44,8 +44,9 @@ training:
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
 {metrics}"""
 # Model, steps and metrics of classes and of numbers, whose loss bears no longer steps than 2.
-_OF_CLASSES = {"model": "softmax", "rate": "40.0", "metrics": ""}
-_OF_NUMBERS = {"model": "linear", "rate": "1.0", "metrics": "  metrics: [mae, rmse, r2]\n"}
+_OF_CLASSES = {"model": "softmax", "rate": "40.0", "of_pictures": "720.0", "metrics": ""}
+_OF_NUMBERS = {"model": "linear", "rate": "1.0", "of_pictures": "1.0"}
+_OF_NUMBERS |= {"metrics": "  metrics: [mae, rmse, r2]\n"}
 # The settings of fashion_mnist and of cifar10, by channels.
 _FEATURES = {
     1: "  map: all\n  public: drawings\n  ridge: 0.002\n  weights: invariance\n",
@@ -63,7 +64,7 @@ training:
   local_steps: 1
   local_aggregation: null
   batch_size: null
-  learning_rate: 720.0
+  learning_rate: {of_pictures}
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
   server: {{rule: momentum}}
   evaluate_every: 5

@@ -19,7 +19,6 @@ from m2fdp.core.config import ModelConfig
 from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.facts import OF_CLASSES
-from m2fdp.core.experiment.request import Request
 from m2fdp.core.metrics import Metric
 from m2fdp.core.models.checks import KEY, Shape
 
@@ -40,24 +39,20 @@ def check_labels(config: ModelConfig, dataset: Dataset) -> None:
     """Refuse a model of classes where labels are numbers, and the other way round.
 
     Raises:
-        InputError: it names the model, or the loss.
+        InputError: it names the model.
     """
-    if of_numbers(config) == (dataset.label_range is not None):
-        return
-    if not of_numbers(config):
-        text = "is for classes, and the labels are numbers; use linear, or model.loss: squared"
+    text = "is for classes, and the labels are numbers; use linear, or model.loss: squared"
+    if of_numbers(config):
+        text = f"is for numbers, and the labels are {dataset.n_classes} classes; use softmax"
+        text += ", or model.loss: null" if config.loss in LOSSES else ""
+    if of_numbers(config) != (dataset.label_range is not None):
         raise InputError(KEY, config.name, text)
-    by_name = config.name == LINEAR
-    key, value, use = (KEY, LINEAR, "softmax") if by_name else ("model.loss", config.loss, "null")
-    text = f"is for numbers, and the labels are {dataset.n_classes} classes; use {use}"
-    raise InputError(key, value, text)
 
 
-def _tells_classes(run: Request) -> bool:
-    return not of_numbers(run.config.model)
-
-
-FACTS = (replace(OF_CLASSES, key=KEY, remedy="one such as softmax", holds=_tells_classes),)
+# fmt: off
+FACTS = (replace(OF_CLASSES, key=KEY, remedy="one such as softmax",
+    holds=lambda run: not of_numbers(run.config.model)),)
+# fmt: on
 
 
 # Losses take scores (B, 1) and labels (B,), derivatives scores (..., 1, b) and labels (..., b).
@@ -87,9 +82,8 @@ def huber_gradient(scores: "Tensor", labels: "Tensor") -> "Tensor":
 
 def with_squared(model: "Model") -> "Model":
     """The model with the squared loss, whose second derivative in the score is 1."""
-    by = 1.0 if model.linear else None
-    of_loss = replace(model, loss=squared, loss_gradient=squared_gradient)
-    return replace(of_loss, curvature=by, curvature_sum=by)
+    by, slope = 1.0 if model.linear else None, squared_gradient
+    return replace(model, loss=squared, loss_gradient=slope, curvature=by, curvature_sum=by)
 
 
 def with_huber(model: "Model") -> "Model":

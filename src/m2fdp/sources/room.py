@@ -16,10 +16,7 @@ ROOM = Room(
         "table": "m2fdp.sources.table:read_table",
     },
     models={"linear": "m2fdp.sources.regression:linear"},
-    losses={
-        "squared": "m2fdp.sources.regression:with_squared",
-        "huber": "m2fdp.sources.regression:with_huber",
-    },
+    losses={name: f"m2fdp.sources.regression:with_{name}" for name in ("squared", "huber")},
     facts=("m2fdp.sources.regression:FACTS",),
     metrics={
         "mae": "m2fdp.sources.regression:MAE",

@@ -70,10 +70,10 @@ def measures_of(study: Study) -> list[str]:
     return [name for name in MEASURES if name in names and name not in RUN_COLUMNS]
 
 
-def curves_of(study: Study) -> set[str]:
+def curves_of(study: Study, history: pd.DataFrame) -> set[str]:
     """What the study's figure shows over a run, of `m2fdp.claims.declared.curves`."""
     if study.figure is None:
-        return {ACCURACY.name}
+        return {ACCURACY.name if history.empty else metrics.leading(history.iloc[-1]).name}
     return {panel.y for panel in study.figure.panels if panel.x in OVER_A_RUN}
 
 
@@ -116,7 +116,7 @@ def tracked_record(
             str(row.get(ARM, "")): mlflow.artifacts.load_dict(f"runs:/{run_id}/attack.json")
             for run_id, row in one_run_an_arm(study.board, runs).iterrows()
         }
-    curves = curves_of(study)
+    curves = curves_of(study, history)
     rounds = history.assign(run_id=history["run_id"].map(names))
     unseen = [name for name in (LOSS.name, *OWN) if name not in curves]
     rounds = rounds.drop(columns=unseen) if curves else pd.DataFrame()
