@@ -71,7 +71,7 @@ def test_every_environment_is_valid_and_says_which_files_it_misses(project, data
     config = load_config(project / "conf" / (dataset + suffix))
     check_config(config)
     with pytest.raises(InputError, match="dataset.root = 'data/01_raw': "):
-        data.load(config, data.look(config))
+        data.load(config)
 
 
 def test_reading_a_large_data_set_says_so_while_it_lasts(monkeypatch, caplog):
@@ -83,5 +83,5 @@ def test_reading_a_large_data_set_says_so_while_it_lasts(monkeypatch, caplog):
     caplog.set_level("INFO", "m2fdp")
     monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.001)
     monkeypatch.setattr(data, "load_dataset", read)
-    assert data.load(Config(), data.look(Config())) == "dataset"
+    assert data.load(Config()) == "dataset"
     assert caplog.messages[0] == "reading and checking digits: 0 s so far"

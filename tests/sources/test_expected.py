@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from kedro.validation.exceptions import DataValidationError
-from tests.sources.test_table import rows_of, schema_of
+from tests.sources.test_table import CONTENT, rows_of, schema_of
 
 from m2fdp.sources.encoding import OTHER, OUTSIDE, encode
 from m2fdp.sources.expected import Rows
@@ -44,3 +45,16 @@ def test_the_page_of_an_earlier_table_is_removed(tmp_path):
     (tmp_path / "checks.html").touch()
     TableValidator(str(tmp_path / "checks.html")).validate(Rows(pd.DataFrame(), []))
     assert not (tmp_path / "checks.html").exists()
+
+
+def test_a_table_that_is_refused_has_its_page(project, kedro_run):
+    (project / "schema.yml").write_text(yaml.safe_dump(CONTENT), encoding="utf-8")
+    frame = rows_of()
+    frame.assign(age=frame["age"].astype(object).where(frame.index != 5, "old")).to_csv(
+        project / "rows.csv", index=False
+    )
+    keys = "dataset.name=table,dataset.root=rows.csv,dataset.schema=schema.yml"
+    told = kedro_run("--pipelines=data", f"--params={keys}", code=2).output
+    assert "age: 'old' is no number, line 7, in all 1 row" in " ".join(told.split())
+    page = project / "data" / "08_reporting" / "single" / "table_checks.html"
+    assert "old" in page.read_text(encoding="utf-8")
