@@ -249,6 +249,20 @@ def test_the_same_attack_tells_on_rows_that_are_clipped_one_by_one(attacked):
     assert shown(*play(by_row=True)) > 2 * promised
 
 
+def test_labels_may_be_numbers():
+    content = PEOPLE | {"label": {"column": "chol", "range": [100, 600]}}
+    content["columns"] = {"age": {"range": [20, 100]}}
+    content["ignore"] = ["sex", "ill"]
+    experiment = Experiment.from_frame(visits(), content, {"training.rounds": 1})
+    model, (bags, labels) = experiment.model, experiment.records(experiment.samples.samples[:2])
+    weights = torch.tensor([0.3, -0.1])
+    rows = [bag[0, bag[0, :, 2] == 1] for bag in bags]
+    expected = [model.row.loss((row[:, :2] @ weights)[:, None], row[:, 3]).sum() for row in rows]
+    losses = model.loss(model.scores(weights, bags), labels)
+    assert torch.allclose(losses, torch.stack(expected), rtol=1e-5)
+    assert "mae" in experiment.by_client(experiment.train().state_dict)
+
+
 def shots(keys) -> Experiment:
     """Colour pictures of persons, of whom each has three."""
     rng, cells = np.random.default_rng(2), []
@@ -309,7 +323,7 @@ REFUSED = {
         lambda: Experiment.from_frame(
             visits(), PEOPLE, {"model.name": "tests.sources.test_persons:dropping"}
         ).check(),
-        "takes no rows of a person (`record` of the schema); valid: softmax, logistic, svm, dense",
+        "takes no rows of a person (`record` of the schema); valid: softmax, logistic, svm, linear",
     ),
     "features": (
         lambda: Experiment.from_frame(visits(), PEOPLE, {"features.map": "patches"}).check(),

@@ -32,7 +32,7 @@ from m2fdp.core.own_code import FORM
 from m2fdp.sources.schema import Record
 
 _BESIDE = 2  # numbers of a line beside the row's: there is a row, and its label
-_OF_ROWS = "softmax, logistic, svm, dense"
+_OF_ROWS = "softmax, logistic, svm, linear, dense"
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,8 +178,6 @@ class Schema(Block):
         for name in self.roles:
             if name in self.columns:
                 raise ValueError(f"{name} has another part already; valid: not in columns, too")
-        if self.record and self.label.range is not None:
-            raise ValueError("record goes with label.classes; valid: one of record and label.range")
         if len(self.columns) > 1 and any(column.image for column in self.columns.values()):
             raise ValueError("a column of pictures stands alone in columns; valid: ignore others")
         return self

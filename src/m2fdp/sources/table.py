@@ -172,17 +172,17 @@ def assembled(
         part = parts.pop(0).inputs
         to = place[end - len(part) : end]
         inputs[to[to >= 0]] = part[to >= 0]
-    labels, who = labels[order], order
+    labels, who, n_classes = labels[order], order, len(schema.classes) or 1
     if persons is not None:
         of_rows = inputs, labels, order, n_train
-        inputs, labels, order, n_train = persons.bags(*of_rows, len(schema.classes))
+        inputs, labels, order, n_train = persons.bags(*of_rows, n_classes)
         who = persons.number[order]
     return Table(
         "table",
         inputs,
         labels,
         n_train,
-        len(schema.classes) or 1,
+        n_classes,
         known_scale=True,
         clients=None if clients is None else names.astype(str)[places[who]],
         notes=tuple(notes),
