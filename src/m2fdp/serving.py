@@ -80,9 +80,12 @@ def write_model(
     """Write what `_load_pyfunc` reads, parameters by name, into a folder that is there.
 
     Args:
-        shape: of an image or row, (C, H, W).
-        rows: how rows of a table become such; None = they are images.
-        features: what the model is given in their place; None = nothing else.
+        config: the block `model`.
+        shape: (C, H, W) of an image, or of a row.
+        n_classes: how many scores the model gives.
+        state_dict: the parameters by name.
+        rows: how rows of a table become inputs; None = records are images.
+        features: what the model is given in the place of images; None = the images.
     """
     about = {"model": config.model_dump(mode="json"), "shape": list(shape), "n_classes": n_classes}
     about |= {"rows": rows.content} if rows is not None else {}

@@ -138,7 +138,7 @@ def _rules(
     Args:
         sizes: training records by device.
         min_samples: how many a device must hold at least.
-        n_classes: of labels; None for a user's own data.
+        n_classes: how many labels there are; None for a user's own data.
     """
     by_number = not any(isinstance(value, str) for value in manifest["device"])
     cloud: int | str = CLOUD if by_number else str(CLOUD)

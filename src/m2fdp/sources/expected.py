@@ -23,9 +23,9 @@ class Rows:
     """Rows to be checked.
 
     Attributes:
-        table: as they are compared: cells that a schema calls numbers are numbers, others texts,
-            and those that mean "unknown" are empty.
-        rules: as `m2fdp.expectations.rules.check` takes them; none where there is no table.
+        table: the rows as they are compared: cells that a schema calls numbers are numbers,
+            others texts, and those that mean "unknown" are empty.
+        rules: the schema's rules, for `m2fdp.expectations.rules.check`; none without a table.
         name: the table's.
     """
 

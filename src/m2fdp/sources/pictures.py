@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from PIL import Image
+from PIL.Image import open as open_image
 from rich.console import Console
 from rich.progress import track
 
@@ -127,7 +128,7 @@ def decoded(
 def _opened(cell: Any, folder: Path) -> Any:
     """PIL's picture of a cell, its pixels read; None where it is none."""
     try:
-        with Image.open(_stream(cell, folder)) as picture:
+        with open_image(_stream(cell, folder)) as picture:
             picture.load()
             return picture.copy()
     # A damaged file ends in any of these, by its format.
