@@ -23,7 +23,7 @@ __version__ = version("m2fdp")
 
 _ROOMS = (
     "costs adversaries control zones global_dp tiers scaffold chance secure_aggregation "
-    "convergence features nets own sources given processes checkpoints deployment reporting"
+    "convergence features nets own tables sources given processes checkpoints deployment reporting"
 )
 list_rooms(*(f"m2fdp.{room}" for room in _ROOMS.split()))
 sys.meta_path.append(Moved)

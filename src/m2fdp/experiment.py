@@ -6,7 +6,7 @@ from m2fdp.convergence.run import Bounded
 from m2fdp.costs.run import Billed
 from m2fdp.features.run import Mapped
 from m2fdp.selection.scores import Scored
-from m2fdp.sources.run import Tabled
+from m2fdp.tables.run import Tabled
 from m2fdp.tiers.run import Tiered
 from m2fdp.zones.offices import Zoned
 

@@ -44,7 +44,7 @@ from m2fdp.pipelines.tracking import check_store, first_line, locked, reason
 from m2fdp.processes.sites import check_execution
 from m2fdp.reporting.naming import run_name
 from m2fdp.reporting.pictures import Drawing, write_pdf
-from m2fdp.sources.expected import TABLE
+from m2fdp.tables.expected import TABLE
 
 # What is there before anything is trained.
 _PLANNING = (data, topology, features, privacy)

@@ -45,9 +45,9 @@ def describe(
     FILE is a table, a folder of tables or pictures, catalog:ENTRY or hf:NAME.
     """
     from m2fdp.reporting.described import print_columns, save_labels
-    from m2fdp.sources.describe import describe as look_at
-    from m2fdp.sources.environment import write_environment
-    from m2fdp.sources.frames import CATALOG
+    from m2fdp.tables.describe import describe as look_at
+    from m2fdp.tables.environment import write_environment
+    from m2fdp.tables.frames import CATALOG
 
     project = root()
     if file.startswith(CATALOG):
@@ -78,7 +78,7 @@ def predict(run: str, file: str, out: Path | None) -> None:
     RUN is a cell, such as `single`, or the id of a run in MLflow.
     """
     from m2fdp.pipelines.logged_models import load
-    from m2fdp.sources.frames import folder_of, read_parts
+    from m2fdp.tables.frames import folder_of, read_parts
 
     model = load(root(), run)
     beside = {"folder": str(folder_of(file))}

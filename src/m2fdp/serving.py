@@ -25,7 +25,7 @@ from m2fdp.features.config import FeaturesConfig
 from m2fdp.features.recipe import input_shape, map_images
 from m2fdp.given.loading import parse_block
 from m2fdp.nets import SPLIT_MODELS
-from m2fdp.sources.rows import RowMap
+from m2fdp.tables.rows import RowMap
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.transfer import TransferModel, build_transfer_model
 

@@ -17,7 +17,7 @@ from m2fdp.core.data.sources import N_CLASSES
 from m2fdp.core.files import replacing
 from m2fdp.expectations.process import CHECKER, PASSED, PROGRAM, conclude
 from m2fdp.expectations.rules import Rule
-from m2fdp.sources.expected import TABLE, Rows
+from m2fdp.tables.expected import TABLE, Rows
 
 
 class _Validator:

@@ -9,7 +9,7 @@ from m2fdp import Experiment, load_config
 from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
-from m2fdp.sources.encoding import hashed
+from m2fdp.tables.encoding import hashed
 
 RNG = np.random.default_rng(0)
 

@@ -36,7 +36,7 @@ from m2fdp.features.config import FeaturesConfig
 from m2fdp.pipelines.datasets import FolderDataset
 from m2fdp.pipelines.mlflow_internals import IMPOSSIBLE, UNKNOWN, AnyType, check_alias
 from m2fdp.pipelines.tracking import connect
-from m2fdp.sources.rows import LABEL, RowMap
+from m2fdp.tables.rows import LABEL, RowMap
 
 NAME = "model"  # runs:/<run id>/model
 _LIBRARIES = ("m2fdp", "numpy", "torch", "mlflow")

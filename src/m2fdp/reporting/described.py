@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from m2fdp.reporting import figures
-from m2fdp.sources.describe import Description
+from m2fdp.tables.describe import Description
 
 PICTURE = "labels.png"
 

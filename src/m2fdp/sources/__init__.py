@@ -1,1 +1,1 @@
-"""Records from elsewhere: arrays in a file, torchvision's data sets, and a synthetic one."""
+"""Records from elsewhere: arrays in a file, LEAF, torchvision's data sets, and a synthetic one."""

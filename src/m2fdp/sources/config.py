@@ -1,11 +1,10 @@
-"""Keys that only some data sets read."""
+"""Keys that only synthetic images read."""
 
-import warnings
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from m2fdp.core.blocks import Block, FromText, Name, Number, key
+from m2fdp.core.blocks import Block, FromText, Number, key
 
 _SYNTHETIC = "dataset.name: synthetic"
 
@@ -16,12 +15,8 @@ def _grey_or_coloured(shape: list[int]) -> list[int]:
     return shape
 
 
-# pydantic's models had a method of that name once.
-warnings.filterwarnings("ignore", message='Field name "schema"', category=UserWarning)
-
-
 class SourceKeys(Block):
-    """What synthetic images are like, and what a table may hold."""
+    """What synthetic images are like."""
 
     shape: Annotated[
         list[Annotated[int, Number, Field(ge=1, le=128)]],
@@ -34,6 +29,3 @@ class SourceKeys(Block):
         60_000, since="0.11.0", read_by=_SYNTHETIC
     )
     """Synthetic training records; there are a sixth as many test records."""
-    schema: Name | None = key(None, since="0.22.0", read_by="dataset.name: table")  # type: ignore[assignment]
-    """The file that says what may stand in the table, docs/own-data.md; `m2fdp data describe TABLE`
-    writes it."""

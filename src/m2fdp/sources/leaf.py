@@ -16,7 +16,7 @@ from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.given.records import Refuse, check_images, plain
 from m2fdp.sources.arrays import numbering, plain_values
-from m2fdp.sources.encoding import hashed
+from m2fdp.sources.texts import hashed
 
 _TEXT = (1, 1024, 1)  # the shape of a text's hashes
 _TEST_SHARE = 0.2  # of each user's classes, where one file holds all records

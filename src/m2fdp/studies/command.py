@@ -23,7 +23,6 @@ from m2fdp.processes.sites import check_execution
 from m2fdp.processes.tasks import OPTION
 from m2fdp.progress import so_far, telling
 from m2fdp.selection.accounting import Targets
-from m2fdp.sources.regression import of_numbers
 from m2fdp.studies import grid, search
 from m2fdp.studies import report as reports
 from m2fdp.studies.launcher import Launcher, search_runs
@@ -34,6 +33,7 @@ from m2fdp.studies.search_report import whole_table
 from m2fdp.studies.study import Study
 from m2fdp.studies.tracked_runs import Record, load_costs, tracked_record
 from m2fdp.studies.worker import PARENT_TAG
+from m2fdp.tables.regression import of_numbers
 
 
 def study(

@@ -17,8 +17,8 @@ from m2fdp.pipelines.datasets import node
 from m2fdp.progress import so_far, telling
 from m2fdp.reporting import figures
 from m2fdp.reporting.pictures import Drawing
-from m2fdp.sources.expected import Rows, expected
-from m2fdp.sources.table import strata_names
+from m2fdp.tables.expected import Rows, expected
+from m2fdp.tables.table import strata_names
 
 _ASSEMBLED = ["config", "plan", "dataset", "manifest", "known"]
 

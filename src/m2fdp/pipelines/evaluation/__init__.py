@@ -28,7 +28,7 @@ from m2fdp.reporting.cards import FIGURES, Card, privacy_card, subject_of
 from m2fdp.reporting.naming import command
 from m2fdp.reporting.pictures import Drawing
 from m2fdp.reporting.tables import print_result
-from m2fdp.sources.table import strata_names
+from m2fdp.tables.table import strata_names
 
 MODEL = "model.pt"
 # A model and its promise stay the same whatever these say, and whatever audits and attacks ask.

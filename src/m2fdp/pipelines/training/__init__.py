@@ -34,7 +34,7 @@ from m2fdp.pipelines.provenance import computed_by, own_code
 from m2fdp.pipelines.recording import Outbox
 from m2fdp.processes.sites import sites_of
 from m2fdp.progress import progress_bar
-from m2fdp.sources.rows import RowMap
+from m2fdp.tables.rows import RowMap
 
 # One commit a point is far slower than one a batch, and nobody looks more often than this.
 _SECONDS_BETWEEN_WRITES = 2.0

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from m2fdp.core.config import DatasetConfig
-from m2fdp.sources.encoding import lacking, numbers, texts
-from m2fdp.sources.frames import files_of, read_parts
-from m2fdp.sources.schema import Schema, read_schema
+from m2fdp.tables.encoding import lacking, numbers, texts
+from m2fdp.tables.frames import files_of, read_parts
+from m2fdp.tables.schema import Schema, read_schema
 
 TABLE = "table"  # what it is called on the page
 _PARTS = 4  # of a file, a million rows; all are checked when they are read to be learnt from

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from tests.finished import REPOSITORY
-from tests.sources.test_table import CONTENT, rows_of
+from tests.tables.test_table import CONTENT, rows_of
 
 from m2fdp import Experiment
 from m2fdp.pipelines.logged_models import ServableModelDataset
@@ -56,7 +56,7 @@ def test_raw_rows_get_what_the_run_says_of_them(project, monkeypatch):
 
 def _places_of(experiment):
     """The row of the table that each test record was."""
-    from m2fdp.sources.encoding import encode
+    from m2fdp.tables.encoding import encode
 
     encoded = encode(rows_of(200), experiment.dataset.schema).inputs[:, 0, :, 0]
     tested = experiment.dataset.images[experiment.held_out][:, 0, :, 0]

@@ -23,10 +23,10 @@ from m2fdp.core.models.registry import Model
 from m2fdp.core.own_code import GIVEN
 from m2fdp.core.privacy.summary import Promised
 from m2fdp.given.loading import load_config, parse_block
-from m2fdp.sources.persons import PersonModel, refuse_unfit, rows_of_unit_norm
-from m2fdp.sources.regression import LINEAR
-from m2fdp.sources.schema import Schema, read_schema
-from m2fdp.sources.table import Table, table_of
+from m2fdp.tables.persons import PersonModel, refuse_unfit, rows_of_unit_norm
+from m2fdp.tables.regression import LINEAR
+from m2fdp.tables.schema import Schema, read_schema
+from m2fdp.tables.table import Table, table_of
 
 
 class Tabled(PlainExperiment):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.sources.test_table import CONTENT, rows_of
+from tests.tables.test_table import CONTENT, rows_of
 
 from m2fdp import Experiment, load_config
 from m2fdp.core.errors import InputError

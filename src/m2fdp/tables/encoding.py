@@ -17,8 +17,9 @@ import pandas as pd
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted, some_of
-from m2fdp.sources.pictures import decoded
-from m2fdp.sources.schema import Column, Schema, text_of
+from m2fdp.sources.texts import hashed
+from m2fdp.tables.pictures import decoded
+from m2fdp.tables.schema import Column, Schema, text_of
 
 # Kinds of faults, and what would be valid. Of the last two nobody is refused.
 NO_NUMBER = "is no number"
@@ -256,14 +257,3 @@ def _fill(into: np.ndarray, cells: pd.Series, column: Column) -> list[Fault]:
         faults += noted(cells, OTHER, (places == other) & ~unknown)
         into[np.arange(len(places)), places] = 1
     return faults
-
-
-def hashed(rows: list[str], n_inputs: int) -> np.ndarray:
-    """Words and letters of texts by a fixed hash, of length one: (n, n_inputs)."""
-    from sklearn.feature_extraction.text import HashingVectorizer  # takes a second
-
-    half = n_inputs // 2
-    words = HashingVectorizer(n_features=half, ngram_range=(1, 2))
-    letters = HashingVectorizer(n_features=n_inputs - half, analyzer="char_wb", ngram_range=(3, 5))
-    both = [each.transform(rows).toarray() for each in (words, letters)]
-    return np.concatenate(both, axis=1) / np.sqrt(2)

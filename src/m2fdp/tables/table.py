@@ -17,12 +17,12 @@ from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.given.edges import by_number
-from m2fdp.sources.encoding import Encoded, Fault, added, check, encode, lacking
-from m2fdp.sources.frames import files_of, folder_of, line_of, read_parts
-from m2fdp.sources.persons import Persons
-from m2fdp.sources.pictures import TEST, TRAIN
-from m2fdp.sources.regression import MEASURES
-from m2fdp.sources.schema import Schema, read_schema
+from m2fdp.tables.encoding import Encoded, Fault, added, check, encode, lacking
+from m2fdp.tables.frames import files_of, folder_of, line_of, read_parts
+from m2fdp.tables.persons import Persons
+from m2fdp.tables.pictures import TEST, TRAIN
+from m2fdp.tables.regression import MEASURES
+from m2fdp.tables.schema import Schema, read_schema
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ import pandas as pd
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
-from m2fdp.sources.describe import EDGES, SCHEMA, Description, inline
-from m2fdp.sources.frames import CATALOG, HUB
+from m2fdp.tables.describe import EDGES, SCHEMA, Description, inline
+from m2fdp.tables.frames import CATALOG, HUB
 
 PARAMETERS = "parameters.yml"
 _TREE = """\

@@ -9,9 +9,9 @@ from m2fdp.core.config import DatasetConfig
 from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
 from m2fdp.given.loading import parse_block
-from m2fdp.sources.encoding import encode
-from m2fdp.sources.schema import Schema
-from m2fdp.sources.table import table_of
+from m2fdp.tables.encoding import encode
+from m2fdp.tables.schema import Schema
+from m2fdp.tables.table import table_of
 
 CONTENT = {
     "label": {"column": "ill", "classes": {"healthy": [0], "ill": [1, 2]}},

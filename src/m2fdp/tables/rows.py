@@ -13,10 +13,10 @@ from scipy.special import softmax
 from m2fdp.core.data.dataset import Dataset, features, of_unit_norm, unscaled
 from m2fdp.core.errors import InputError
 from m2fdp.given.loading import parse_block
-from m2fdp.sources.encoding import check, inputs_of, lacking
-from m2fdp.sources.pictures import nobodys
-from m2fdp.sources.schema import Column, Schema
-from m2fdp.sources.table import Table
+from m2fdp.tables.encoding import check, inputs_of, lacking
+from m2fdp.tables.pictures import nobodys
+from m2fdp.tables.schema import Column, Schema
+from m2fdp.tables.table import Table
 
 LABEL = "label"  # of an answer; beside it a column a class, its chance
 

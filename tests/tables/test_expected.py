@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 import yaml
 from kedro.validation.exceptions import DataValidationError
-from tests.sources.test_table import CONTENT, rows_of, schema_of
+from tests.tables.test_table import CONTENT, rows_of, schema_of
 
-from m2fdp.sources.encoding import OTHER, OUTSIDE, encode
-from m2fdp.sources.expected import Rows
-from m2fdp.sources.expected import rows_of as rows_and_rules
+from m2fdp.tables.encoding import OTHER, OUTSIDE, encode
+from m2fdp.tables.expected import Rows
+from m2fdp.tables.expected import rows_of as rows_and_rules
 from m2fdp.validation import TableValidator
 
 CHANGES = {

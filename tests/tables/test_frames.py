@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from kedro.io import DataCatalog, MemoryDataset
-from tests.sources.test_table import rows_of
+from tests.tables.test_table import rows_of
 
 from m2fdp.core.errors import InputError
 from m2fdp.core.own_code import GIVEN
 from m2fdp.pipelines.datasets import rows_of as rows_of_entry
-from m2fdp.sources import frames
-from m2fdp.sources.describe import describe
-from m2fdp.sources.frames import files_of, read_parts
+from m2fdp.tables import frames
+from m2fdp.tables.describe import describe
+from m2fdp.tables.frames import files_of, read_parts
 
 
 @pytest.fixture

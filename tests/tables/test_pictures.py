@@ -16,8 +16,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.pipelines.logged_models import ServableModelDataset
 from m2fdp.pipelines.training import package_model
 from m2fdp.program import main
-from m2fdp.sources import pictures
-from m2fdp.sources.pictures import decoded, listed
+from m2fdp.tables import pictures
+from m2fdp.tables.pictures import decoded, listed
 
 
 def pixels_of(number: int, side: int = 8) -> np.ndarray:

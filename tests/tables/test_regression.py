@@ -17,10 +17,10 @@ from m2fdp.core.metrics import leading, of_last
 from m2fdp.given.loading import parse_block
 from m2fdp.own.metrics import own_metrics
 from m2fdp.program import main
-from m2fdp.sources.encoding import encode
-from m2fdp.sources.regression import MAE, R2, RMSE, linear, with_huber, with_squared
-from m2fdp.sources.schema import Schema
-from m2fdp.sources.table import table_of
+from m2fdp.tables.encoding import encode
+from m2fdp.tables.regression import MAE, R2, RMSE, linear, with_huber, with_squared
+from m2fdp.tables.schema import Schema
+from m2fdp.tables.table import table_of
 
 CONTENT = {
     "label": {"column": "days", "range": [0, 60]},

@@ -29,7 +29,7 @@ from m2fdp.core.models.checks import KEY, Shape
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.own_code import FORM
-from m2fdp.sources.schema import Record
+from m2fdp.tables.schema import Record
 
 _BESIDE = 2  # numbers of a line beside the row's: there is a row, and its label
 _OF_ROWS = "softmax, logistic, svm, linear, dense"

@@ -11,7 +11,7 @@ import torch
 import yaml
 from click.testing import CliRunner
 from PIL import Image
-from tests.sources.test_table import CONTENT, rows_of, schema_of
+from tests.tables.test_table import CONTENT, rows_of, schema_of
 from torch import nn
 
 from m2fdp import Experiment
@@ -23,9 +23,9 @@ from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
 from m2fdp.program import main
 from m2fdp.reporting.cards import privacy_card, subject_of
-from m2fdp.sources.describe import describe
-from m2fdp.sources.encoding import encode
-from m2fdp.sources.table import table_of
+from m2fdp.tables.describe import describe
+from m2fdp.tables.encoding import encode
+from m2fdp.tables.table import table_of
 
 RECORD = {"record": {"column": "patient", "rows": 3}}
 PEOPLE = CONTENT | RECORD
@@ -135,7 +135,7 @@ def by_hand(experiment, vector: torch.Tensor, norm: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("backend", ["reference", "sequential", "stacked"])
 @pytest.mark.parametrize(
-    "model", ["softmax", "logistic", "svm", "dense", "tests.sources.test_persons:layer"]
+    "model", ["softmax", "logistic", "svm", "dense", "tests.tables.test_persons:layer"]
 )
 @pytest.mark.parametrize("most", [1, 3])
 def test_the_engine_clips_the_sum_of_a_persons_rows(model, backend, most):
@@ -321,7 +321,7 @@ REFUSED = {
     ),
     "dropout": (
         lambda: Experiment.from_frame(
-            visits(), PEOPLE, {"model.name": "tests.sources.test_persons:dropping"}
+            visits(), PEOPLE, {"model.name": "tests.tables.test_persons:dropping"}
         ).check(),
         "takes no rows of a person (`record` of the schema); valid: softmax, logistic, svm, linear",
     ),
@@ -351,7 +351,7 @@ def test_a_persons_rows_may_lie_in_any_parts_of_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "schema.yml").write_text(yaml.safe_dump(PEOPLE))
     visits().to_csv("rows.csv", index=False)
-    monkeypatch.setattr("m2fdp.sources.frames._AT_A_TIME", 7)
+    monkeypatch.setattr("m2fdp.tables.frames._AT_A_TIME", 7)
     table = load_dataset(DatasetConfig(name="table", root="rows.csv", schema="schema.yml"))
     whole = table_of(visits(), schema_of(**RECORD), seed=0)
     assert np.array_equal(table.images, whole.images) and table.notes == whole.notes

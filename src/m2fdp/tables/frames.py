@@ -12,7 +12,7 @@ import pandas as pd
 
 from m2fdp.core.errors import InputError, one_line
 from m2fdp.core.own_code import GIVEN
-from m2fdp.sources.pictures import TEST, TRAIN, listed
+from m2fdp.tables.pictures import TEST, TRAIN, listed
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".feather")
 # What a root begins with that is no path.

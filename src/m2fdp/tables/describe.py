@@ -12,11 +12,11 @@ import yaml
 
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.formatting import counted, some_of
-from m2fdp.sources.encoding import numbers, texts
-from m2fdp.sources.frames import files_of, folder_of, read_parts
-from m2fdp.sources.pictures import FOLDER, NAME, TEST, TRAIN, are_pictures, usual_shape
-from m2fdp.sources.schema import LARGEST_SIDE, MOST_CATEGORIES, nice_range
-from m2fdp.sources.table import tree_of
+from m2fdp.tables.encoding import numbers, texts
+from m2fdp.tables.frames import files_of, folder_of, read_parts
+from m2fdp.tables.pictures import FOLDER, NAME, TEST, TRAIN, are_pictures, usual_shape
+from m2fdp.tables.schema import LARGEST_SIDE, MOST_CATEGORIES, nice_range
+from m2fdp.tables.table import tree_of
 
 # So few whole numbers are kinds of something rather than amounts.
 _FEW = 10

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.sources.test_table import rows_of
+from tests.tables.test_table import rows_of
 
 from m2fdp import load_config
 from m2fdp.experiment import Experiment
 from m2fdp.given.loading import parse_block
 from m2fdp.program import main
-from m2fdp.sources.describe import describe
-from m2fdp.sources.schema import Schema
+from m2fdp.tables.describe import describe
+from m2fdp.tables.schema import Schema
 
 
 @pytest.fixture
