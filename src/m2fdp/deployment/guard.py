@@ -34,13 +34,15 @@ class Below:
     def __init__(self, node: NodePlan, state: State) -> None:
         self._node = node
         self._log, self._waiting = Log(state.folder / "statements.log"), list[Said]()
-        lines = (read(entry["said"]) for entry in self._log.entries)
+        lines = [read(entry["said"]) for entry in self._log.entries]
         self._latest = {line.content["node"]: line for line in lines}
+        self._known = {line.digest for line in lines}
 
     def check(
         self, child: str, certificate: bytes, question: Question, answer: Answer
     ) -> str | None:
-        """What is wrong with a child's line; None = nothing, and it is taken up."""
+        """What is wrong with a child's line; None = nothing, and it is taken up. A server that died
+        after it had taken up lines, and before it answered, hears all of them again."""
         try:
             line = read(answer.statement.decode())
         except ValueError:
@@ -48,15 +50,16 @@ class Below:
         added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return wrong
-        former = self._latest.get(child)
-        if former is not None and line.digest == former.digest:
+        if line.digest in self._known:
             return None
+        former = self._latest.get(child)
         if former is not None and line.number <= former.number:
             return (
                 f"is its number {line.number}, and number {former.number} is known: two processes "
                 "of its name, or one with an older state"
             )
         self._latest[child] = line
+        self._known.add(line.digest)
         self._waiting.append(line)
         return None
 
@@ -128,6 +131,7 @@ class Guard(Keeper):
         return self.state.kept(self._book(round_), what)
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
+        self.seal()  # what children have said, before what follows from it
         self.state.keep(self._book(round_), what, content, waits)
 
     def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
@@ -152,7 +156,6 @@ class Guard(Keeper):
             if place.gives:
                 self._start(question, line)
         content = self._computed(question, compute)
-        self.seal()
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, answer.packed())
         self._note(question, answer)

@@ -230,6 +230,9 @@ class Keeper:
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
 
+    def seal(self) -> None:
+        """Make safe what children have said so far."""
+
     def entropy(self, round_: int, name: str, waits: bool = True) -> bytes:
         """256 bits of a name in a round: those that were kept, or new ones, which then are."""
         seed = self.kept(round_, name)

@@ -192,7 +192,6 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
             trained = run_rounds(server, guard.begin, folder, listener)
-            guard.seal()
             write_run(node, trained, out)
             ended, as_planned = f"the run is over: {trained.rounds} rounds", True
         except ChildrenError as error:
@@ -230,6 +229,7 @@ class TreeOfNodes(TreeProcess):
         model = self.server.broadcast(asked)
         rule, slots = self.simulation.rules.server, state.slots
         weights, server = rule.step(state.weights, model[0], slots.server)
+        self.server.keeper.seal()  # before the round is kept, and asked no more
         return Reached(number, weights, replace(slots, server=server))
 
 

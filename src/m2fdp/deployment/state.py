@@ -98,7 +98,7 @@ class State:
             self._check_owner(folder / "node.json", node)
             self.budget, self.places = Log(folder / "budget.log"), Log(folder / "places.log")
             self._check_age()
-        except InputError:
+        except BaseException:
             self.close()
             raise
 
@@ -159,7 +159,7 @@ class State:
             if name != node:
                 problem = f"is that of {name}, not of {node}"
                 raise InputError("--state", shown(self.folder), problem)
-        elif any(each.name != "lock" for each in self.folder.iterdir()):
+        elif any(each.name[0] != "." and each.name != "lock" for each in self.folder.iterdir()):
             raise InputError("state", shown(file), "is missing from a state that was begun")
         else:
             with replacing(file) as unfinished:
