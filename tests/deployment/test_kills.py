@@ -1,4 +1,4 @@
-"""Every node, killed at every write of its state: nothing is lost, and nothing is answered twice."""
+"""Every node, killed at every write of its state: nothing is lost, or answered twice."""
 
 import os
 import shutil
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.deployment.trees import REHEARSAL, Nodes, identity, planned
-
 from torch.nn.utils import parameters_to_vector
 
 from m2fdp.core.engine.training import SILENT
