@@ -3,6 +3,9 @@
 import socket
 import ssl
 import threading
+import time
+from itertools import repeat
+from queue import SimpleQueue
 
 import pytest
 import torch
@@ -12,11 +15,12 @@ from tests.deployment.trees import authority, identity
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, _Seat
+from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks, _Seat, grpc
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 
-PLAN = bytes(range(31)) + b"2"  # so that a plan of less is one without a version
+PLAN = bytes(range(31)) + b"3"  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
+MOST = 4 * 100_000
 PLACE = Place(1, 1, 4, "model")
 
 
@@ -46,6 +50,7 @@ class Parent:
             identity(self.folder, "parent"),
             PLAN,
             self.settings,
+            MOST,
             lambda child, certificate, question, answer: (
                 None if answer.statement == child.encode() else "is another's"
             ),
@@ -69,7 +74,7 @@ class Parent:
             return Answer(to_bytes(vector), name.encode())
 
         link = GrpcLink(
-            "parent", self.address, own or identity(self.folder, name), plan, self.settings
+            "parent", self.address, own or identity(self.folder, name), plan, self.settings, MOST
         )
         ended = []
 
@@ -125,17 +130,71 @@ def test_messages_are_hardly_larger_than_what_they_hold(parent):
         assert 4 * size < link.traffic.received < 1.05 * 4 * size
 
 
-@pytest.mark.parametrize(
-    ("reply", "line"),
-    [
-        (Refusal("a", "no, thank you"), "a refuses: no, thank you"),
-        (Answer(question().content, b"not a"), "a refuses: its statement is another's"),
-    ],
-    ids=["a refusal", "a wrong statement"],
-)
-def test_a_refusal_is_one_line_at_the_parent(parent, reply, line):
-    parent.child("a", lambda asked: reply)
-    assert str(next(parent.ask(question()))) == line
+def test_a_refusal_is_one_line_at_the_parent(parent):
+    parent.child("a", lambda asked: Refusal("a", "no,\n\x1b[31mthank you" + 5000 * "!"))
+    line = str(next(parent.ask(question())))
+    assert line.startswith("a refuses: no,\\n\\x1b[31mthank you!!!") and len(line) < 500
+
+
+class Hostile:
+    """Who has a child's certificate, and sends what it likes to each question, a part a time."""
+
+    def __init__(self, parent, name, parts, pause=0.0):
+        self.parts, self.pause, self.ended, self.sent = parts, pause, [], 0
+        own = identity(parent.folder, name)
+        link = GrpcLink("parent", parent.address, own, PLAN, parent.settings, MOST)
+        self.outgoing = SimpleQueue()
+        self.call = link._join(iter(self.outgoing.get, None), metadata=((_HELLO, PLAN + b"3"),))
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        try:
+            for part in self.call:
+                for each in self.parts(part) if part[:1] == b"Q" else ():
+                    time.sleep(self.pause)
+                    self.sent += len(each)
+                    self.outgoing.put(each)
+                    wait_for(lambda: self.outgoing.empty() or self.call.done())
+                    if self.call.done():
+                        break
+        except grpc.RpcError as error:
+            self.ended.append(error.details())
+
+
+def no_answer(digest):
+    return lambda part: [b"A" + digest + bytes(4)]
+
+
+BAD = {
+    "another question's": (no_answer(bytes(32)), "what is no answer to this question"),
+    "empty": (lambda part: [b""], "what is no answer"),
+    "unknown": (lambda part: [b"Z" + bytes(80)], "what is no answer"),
+    "too short": (lambda part: [b"A"], "what is no answer"),
+    "not signed by it": (no_answer(question().digest), "is another's"),
+    "endless": (lambda part: repeat(b"C" + bytes(60_000)), "more than the 404096 bytes"),
+}
+
+
+@pytest.mark.parametrize("mode", ["wait", "skip", "stop"])
+@pytest.mark.parametrize(("parts", "words"), BAD.values(), ids=BAD)
+def test_a_child_that_sends_what_is_no_answer_is_missing_by_itself(tmp_path, mode, parts, words):
+    parent = Parent(tmp_path, on_missing=mode)
+    hostile = Hostile(parent, "a", parts)
+    parent.child("b")
+    parent.child("c")
+    parent.wait_for("a")
+    replies = parent.ask(question())
+    if mode == "wait":
+        threading.Thread(target=lambda: (wait_for(lambda: parent.told), parent.child("a"))).start()
+        assert values(replies) == [1.0, 2.0, 3.0]
+        assert parent.told[0].startswith("a is sent away: ") and words in parent.told[0]
+    else:
+        first, *others = replies
+        assert isinstance(first, Refusal) and words in first.reason and values(others) == [2, 3]
+        wait_for(lambda: hostile.ended)
+        assert words in hostile.ended[0]
+    assert hostile.sent < 2 * MOST, "of what is endless"
+    parent.links.end("over")
 
 
 def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
@@ -208,8 +267,8 @@ def test_the_former_process_is_sent_away_before_its_place_is_taken():
     ("name", "plan", "words"),
     [
         ("stranger", PLAN, "stranger is no child of this node in its plan"),
-        ("a", bytes(32), "it has another plan than this node"),
-        ("a", PLAN[:-1], "it has another version of m2fdp than this node"),
+        ("a", bytes(32), "a has another plan than this node"),
+        ("a", PLAN[:-1], "a has another version of m2fdp than this node"),
     ],
 )
 def test_strangers_and_other_plans_are_turned_away(parent, name, plan, words):
@@ -218,19 +277,30 @@ def test_strangers_and_other_plans_are_turned_away(parent, name, plan, words):
     assert words in ended[0]
 
 
-def test_an_answer_to_another_question_is_a_refusal(parent, monkeypatch):
-    reply = GrpcLink._reply
-    monkeypatch.setattr(GrpcLink, "_reply", lambda link, said, _: reply(link, said, bytes(32)))
-    parent.child("a")
-    assert "is no answer to this question" in str(next(parent.ask(question())))
+FALSE = {
+    "empty": (b"", "what is no question"),
+    "short": (b"Qgarbage", "what is no question"),
+    "of a bad kind": (b"Q" + PLAN + bytes(12) + b"\xff" + bytes(8), "what is no question"),
+    "unknown": (b"Z" + question(size=1).head() + bytes(4), "what is no question"),
+    "cut": (b"Q" + question(size=2).head() + bytes(4), "what is no whole question"),
+    "endless": (
+        b"C" + PLAN + bytes(13) + (2**50).to_bytes(8, "little"),
+        "a question of 11258999",
+    ),
+}
 
 
-def test_what_is_no_question_ends_a_child_in_a_line(parent):
-    _, ended, _ = parent.child("a")
+@pytest.mark.parametrize(("part", "words"), FALSE.values(), ids=FALSE)
+def test_what_is_no_question_closes_a_stream_in_a_line_and_ends_no_child(parent, part, words):
+    told = []
+    thread, ended, link = parent.child("a", told=told)
     parent.wait_for("a")
-    parent.links._seats["a"].ask(1, [b"Qgarbage"])
-    wait_for(lambda: ended)
-    assert ended == ["--as = 'parent': has sent no question"]
+    for _ in range(2):
+        parent.links._seats["a"].ask(1, [part])
+        wait_for(lambda: told)
+    assert told == [f"parent has sent {words}"] or words in told[0] and len(told) == 1
+    assert thread.is_alive() and not ended and link.traffic.received < 1000
+    assert values([next(parent.ask(question()))]) == [1.0] and "parent is back" in told
 
 
 def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
@@ -248,7 +318,7 @@ def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
 
 
 def test_a_parent_of_another_name_is_not_talked_to(parent, tmp_path):
-    link = GrpcLink("aunt", parent.address, identity(tmp_path, "a"), PLAN, settings())
+    link = GrpcLink("aunt", parent.address, identity(tmp_path, "a"), PLAN, settings(), MOST)
     with pytest.raises(InputError, match="shows no certificate of that name"):
         link.serve(lambda asked: Refusal("a", "never asked"), lambda line: None)
     link.close()

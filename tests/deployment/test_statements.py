@@ -14,6 +14,7 @@ from m2fdp.deployment.state import Log, State
 ADDED = 0.5
 QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))
 CONTENT = b"twelve bytes"
+WHOLE = bytes(4 * 640)  # a model's
 
 
 @pytest.fixture
@@ -72,8 +73,8 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
         place = Place(content["round"], content["first"], content["last"], "model")
         question = replace(QUESTION, plan=nodes.plan.digest, place=place)
         former = Said(content["number"] - 1, "", {})
-        again = said(own, question, CONTENT, content["added"], former)
-        told.append((own.certificate, question, Answer(CONTENT, again.encode())))
+        again = said(own, question, WHOLE, content["added"], former)
+        told.append((own.certificate, question, Answer(WHOLE, again.encode())))
         return below.check("device-0", *told[-1])
 
     assert checked(lines[1]) is None

@@ -184,7 +184,7 @@ class Nodes:
             return reply
         own = identity(self.folder, name).certificate
         wrong = wire.below.check(name, own, question, reply)
-        return reply if wrong is None else Refusal(name, f"its statement {wrong}")
+        return reply if wrong is None else Refusal(name, wrong)
 
     def again(self, name: str) -> None:
         """The process was killed, and is started again."""

@@ -24,6 +24,7 @@ from m2fdp.core.formatting import for_json
 from m2fdp.deployment import keys
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
+from m2fdp.deployment.masked_messages import NoMessage, check_answer
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
 
@@ -41,22 +42,24 @@ class Below:
     def check(
         self, child: str, certificate: bytes, question: Question, answer: Answer
     ) -> str | None:
-        """What is wrong with a child's line; None = nothing, and it is taken up. A server that died
-        after it had taken up lines, and before it answered, hears all of them again."""
+        """What is wrong with a child's answer and its line; None = nothing, and it is taken up. A
+        server that died after it had taken up lines, and before it answered, hears all again."""
+        n_parameters = self._node.recomputed.experiment.model.n_parameters
         try:
-            line = read(answer.statement.decode())
-        except ValueError:
-            return "is none"
+            check_answer(question.place.kind, answer.content, n_parameters)
+            line = read(answer.statement.decode(errors="replace"))
+        except (NoMessage, ValueError) as error:
+            return f"it has sent {error}"
         added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
-            return wrong
+            return f"its statement {wrong}"
         if line.digest in self._known:
             return None
         former = self._latest.get(child)
         if former is not None and line.number <= former.number:
             return (
-                f"is its number {line.number}, and number {former.number} is known: two processes "
-                "of its name, or one with an older state"
+                f"its statement is its number {line.number}, and number {former.number} is known: "
+                "two processes of its name, or one with an older state"
             )
         self._latest[child] = line
         self._known.add(line.digest)
@@ -336,9 +339,12 @@ def read(line: str) -> Said:
     """A line, whoever has signed it; a `ValueError` where it is none."""
     try:
         content = json.loads(line.rpartition("  ")[0])
-        return Said(int(content["number"]), line, content)
-    except (KeyError, TypeError):
-        raise ValueError("no statement") from None
+        number = content["number"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("what is no statement") from None
+    if not isinstance(number, int):
+        raise ValueError("what is no statement")
+    return Said(number, line, content)
 
 
 def fault(
@@ -357,6 +363,7 @@ def fault(
     for name, value in (expected | {"answer": sha256(answer).hexdigest()}).items():
         if said.content.get(name) != value:
             return f"says {name} {said.content.get(name)}, not {value}"
-    if not said.content.get("added", 0.0) >= added:
-        return f"says that it added {said.content.get('added')}, and the plan has {added:.6g}"
+    own = said.content.get("added")
+    if not isinstance(own, int | float) or not own >= added:
+        return f"says that it added {own}, and the plan has {added:.6g}"
     return None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -113,7 +113,7 @@ def fault(certificate: bytes, authority: bytes, name: str) -> str | None:
     try:
         shown_one = x509.load_pem_x509_certificate(certificate)
         shown_one.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         return "is not signed by this node's authority"
     if name_of(certificate) != name:
         return f"is the certificate of {name_of(certificate)}, not of {name}"

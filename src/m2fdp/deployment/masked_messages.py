@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from m2fdp.deployment.links import Kind
 from m2fdp.secure_aggregation.keys import KEY_BYTES
 from m2fdp.secure_aggregation.messages import (
     MaskedVector,
@@ -89,6 +90,21 @@ def unpack_request(content: bytes) -> UnmaskRequest:
         tuple(u for u, state in states.items() if state == which) for which in (_SURVIVED, _SILENT)
     )
     return UnmaskRequest(survivors, silent)
+
+
+def check_answer(kind: Kind, content: bytes, n_parameters: int) -> None:
+    """Raise `NoMessage` where a child's answer has not the form of its kind."""
+    match kind:
+        case "keys":
+            unpack_keys(0, content)
+        case "shares" | "unmasking":
+            unpack(content, "shares")
+        case "survivors":
+            return
+        case _:
+            numbers = np.frombuffer(content, "<f4") if len(content) == 4 * n_parameters else None
+            if numbers is None or (kind != "masked" and not np.isfinite(numbers).all()):
+                raise NoMessage(f"model of {n_parameters} finite numbers")
 
 
 def pack_unmasking(shares: UnmaskShares) -> bytes:

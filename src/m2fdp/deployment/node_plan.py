@@ -22,9 +22,11 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams, Randomness
-from m2fdp.deployment.links import STEPS, Kind, Place, Question
+from m2fdp.deployment.links import STEPS, Kind, Missing, Place, Question, Refusal
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 
+# Bytes of a sender in a step of a sum: its keys, a signature, a certificate, or what it has sealed.
+_OF_SENDER = 2**12
 # The row of the one model that a node has.
 ONE_ROW = np.zeros(1, dtype=np.int64)
 
@@ -94,6 +96,22 @@ class NodePlan:
     def adds_masked(self) -> bool:
         """Whether it reads its children's models as a sum only."""
         return self.layer + 1 in self.recomputed.network.sums.layers
+
+    def most_bytes(self, layer: int, senders: np.ndarray) -> int:
+        """What a question or an answer between siblings of a layer and their parent holds at most:
+        a model, or of each sender what a step of their sum needs."""
+        model = 4 * self.recomputed.experiment.model.n_parameters
+        sums = self.recomputed.network.sums.layers
+        return max(model, len(senders) * _OF_SENDER if layer in sums else 0)
+
+    def without(self, reply: Refusal | Missing) -> str:
+        """Who is done without, and why; a `ChildrenError` where the plan does without nobody who
+        refuses."""
+        if isinstance(reply, Missing):
+            return reply.node
+        if self.recomputed.settings.on_missing != "skip":
+            raise ChildrenError(str(reply))
+        return f"{reply.node} ({reply.reason})"
 
     @property
     def mechanism(self) -> Protection:

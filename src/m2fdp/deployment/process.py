@@ -130,6 +130,7 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
         opened.identity,
         opened.node.plan.digest,
         settings.model_copy(update=patience),
+        node.most_bytes(node.layer + 1, node.members),
         below.check,
         opened.tell,
     )
@@ -164,7 +165,8 @@ def _serve(
 
     plan, parent = node.plan, str(node.parent)
     address, settings = plan.facts.addresses[parent], node.recomputed.settings
-    link = GrpcLink(parent, address, opened.identity, plan.digest, settings)
+    most = node.most_bytes(node.layer, node.siblings)
+    link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most)
     try:
         return link.serve(answer, opened.tell), refused
     finally:
