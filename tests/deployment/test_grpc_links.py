@@ -197,6 +197,64 @@ def test_a_child_that_sends_what_is_no_answer_is_missing_by_itself(tmp_path, mod
     parent.links.end("over")
 
 
+def test_a_deadline_is_of_the_whole_answer_and_takes_nobody_else_s_turn(tmp_path):
+    """A part each tenth of a second held a parent of 2 s patience for 25 s and more."""
+    parent = Parent(tmp_path, on_missing="skip", patience_s=0.6)
+    dripping = Hostile(parent, "a", lambda part: repeat(b"C" + bytes(10)), pause=0.1)
+    for name in ("b", "c"):
+        parent.child(name)
+    parent.wait_for(*CHILDREN)
+    asked = time.monotonic()
+    first, *others = parent.ask(question())
+    assert first == Missing("a") and values(others) == [2.0, 3.0], "of several parts each"
+    assert 0.6 <= time.monotonic() - asked < 1.2
+    asked = time.monotonic()
+    first, *others = parent.ask(question(2.0))
+    assert first == Missing("a") and values(others) == [3.0, 4.0]
+    assert time.monotonic() - asked < 0.4, "who owes an answer is not waited for again"
+    dripping.call.cancel()
+    parent.links.end("over")
+
+
+def test_who_is_gone_is_done_without_at_once_until_it_is_back(tmp_path):
+    parent = Parent(tmp_path, on_missing="skip", patience_s=0.5)
+    for name in ("b", "c"):
+        parent.child(name)
+    parent.wait_for("b", "c")
+    took = []
+    for value in (1.0, 2.0, 3.0):
+        asked = time.monotonic()
+        first, *others = parent.ask(question(value))
+        assert first == Missing("a") and values(others) == [value + 1, value + 2]
+        took.append(time.monotonic() - asked)
+    assert took[0] >= 0.5 and max(took[1:]) < 0.25
+    parent.child("a")
+    wait_for(lambda: parent.links._seats["a"].idle)
+    assert values(parent.ask(question(4.0))) == [4.0, 5.0, 6.0]
+    parent.links.end("over")
+
+
+def test_streams_that_send_nothing_keep_no_child_out(parent):
+    """Children and four more, of a node outside the plan, kept all children out."""
+    strangers = []
+    for name in ("stranger", "stranger", "a", "a"):
+        own = identity(parent.folder, name)
+        link = GrpcLink("parent", parent.address, own, PLAN, parent.settings, MOST)
+        for _ in range(20):
+            hello = ((_HELLO, PLAN + b"3"),) if len(strangers) % 2 else ()
+            strangers.append(link._join(iter(SimpleQueue().get, None), metadata=hello))
+    wait_for(lambda: sum(call.done() for call in strangers) >= len(strangers) - 1)
+    for name in CHILDREN:
+        parent.child(name)
+    assert values(parent.ask(question())) == [1.0, 2.0, 3.0]
+    assert (
+        parent.told.count("stranger is no child of this node in its plan; it is not taken in") == 1
+    )
+    assert (
+        parent.told.count("a has another version of m2fdp than this node; it is not taken in") == 1
+    )
+
+
 def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
     skipping = Parent(tmp_path, on_missing="skip", patience_s=0.5)
     skipping.child("b")
