@@ -116,7 +116,7 @@ def test_whatever_a_parent_sends_a_child_says_so_and_lives(tmp_path, parts):
     link._join = lambda outgoing, metadata: Call(parts)
     try:
         for ended in link._session(lambda question: Refusal("a", "no")):
-            assert ended is None or ended.isprintable()
+            assert ended is None or ended.reason.isprintable()
     except _BadMessageError as error:
         assert str(error).isprintable()
     finally:

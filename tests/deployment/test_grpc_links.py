@@ -16,7 +16,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks, _Seat, grpc
-from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.links import Answer, End, Missing, Place, Question, Refusal, to_bytes
 
 PLAN = bytes(range(31)) + b"3"  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
@@ -81,7 +81,7 @@ class Parent:
         def serve():
             try:
                 tell = (told if told is not None else []).append
-                ended.append(link.serve(answer or plus, tell))
+                ended.append(link.serve(answer or plus, tell).reason)
             except InputError as error:
                 ended.append(str(error))
             link.close()
@@ -95,7 +95,7 @@ class Parent:
 def parent(tmp_path):
     made = Parent(tmp_path)
     yield made
-    made.links.end("the test is over")
+    made.links.end(End("the test is over", True))
 
 
 def values(replies):
@@ -115,7 +115,7 @@ def test_answers_come_whole_and_in_the_tree_s_order_whoever_is_first(parent):
     got = list(replies)
     assert values(got) == [5.0, 6.0, 7.0] and all(g.vector.shape == (1, 3000) for g in got)
     assert values(parent.ask(question(0.0, size=2))) == [0.0, 1.0, 2.0]
-    parent.links.end("over")
+    parent.links.end(End("over", True))
     for thread, ended, _ in threads:
         thread.join(20)
         assert ended == ["over"]
@@ -194,7 +194,7 @@ def test_a_child_that_sends_what_is_no_answer_is_missing_by_itself(tmp_path, mod
         wait_for(lambda: hostile.ended)
         assert words in hostile.ended[0]
     assert hostile.sent < 2 * MOST, "of what is endless"
-    parent.links.end("over")
+    parent.links.end(End("over", True))
 
 
 def test_a_deadline_is_of_the_whole_answer_and_takes_nobody_else_s_turn(tmp_path):
@@ -213,7 +213,7 @@ def test_a_deadline_is_of_the_whole_answer_and_takes_nobody_else_s_turn(tmp_path
     assert first == Missing("a") and values(others) == [3.0, 4.0]
     assert time.monotonic() - asked < 0.4, "who owes an answer is not waited for again"
     dripping.call.cancel()
-    parent.links.end("over")
+    parent.links.end(End("over", True))
 
 
 def test_who_is_gone_is_done_without_at_once_until_it_is_back(tmp_path):
@@ -231,7 +231,7 @@ def test_who_is_gone_is_done_without_at_once_until_it_is_back(tmp_path):
     parent.child("a")
     wait_for(lambda: parent.links._seats["a"].idle)
     assert values(parent.ask(question(4.0))) == [4.0, 5.0, 6.0]
-    parent.links.end("over")
+    parent.links.end(End("over", True))
 
 
 def test_streams_that_send_nothing_keep_no_child_out(parent):
@@ -262,16 +262,16 @@ def test_who_does_not_answer_is_waited_for_skipped_or_ends_the_run(tmp_path):
     skipping.wait_for("b", "c")
     first, *others = skipping.ask(question())
     assert first == Missing("a") and values(others) == [2.0, 3.0]
-    skipping.links.end("over")
+    skipping.links.end(End("over", True))
     stopping = Parent(tmp_path, on_missing="stop", patience_s=0.5)
     reply = next(stopping.ask(question()))
     assert isinstance(reply, Refusal) and "a is not there after 0.5 s" in reply.reason
-    stopping.links.end("over")
+    stopping.links.end(End("over", True))
     waiting = Parent(tmp_path, on_missing="wait", patience_s=0.5)
     threading.Timer(1.3, waiting.child, ["a"]).start()
     assert values([next(waiting.ask(question()))]) == [1.0]
     assert waiting.told[0] == "a is not there after 0.5 s; waiting"
-    waiting.links.end("over")
+    waiting.links.end(End("over", True))
 
 
 def test_a_parent_that_comes_back_asks_again(parent):

@@ -10,7 +10,7 @@ has the letter, those before it have C. No message is longer than the plan has i
 | Q | parent | a question: its head and its content |
 | A | child | SHA-256 of the question, the length of a statement, the statement, the answer |
 | R | child | SHA-256 of the question, the reason why it is not answered |
-| E | parent | that the run is over, and why |
+| E, S | parent | that the run is over, or stopped, and why |
 """
 
 import os
@@ -32,7 +32,7 @@ import grpc  # noqa: E402
 from m2fdp.core.errors import InputError  # noqa: E402
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply, Tell, shown
+from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
 
 _METHOD = "/m2fdp.Tree/Join"
 _HELLO = "m2fdp-bin"
@@ -47,7 +47,7 @@ _AROUND = 2**12
 _STREAMS, _IDLE_S = 4, 20
 # Lines on whom is not taken in that are told once each.
 _LINES = 1000
-# So many seconds a parent stays, at the end of a run, for children that are not there.
+# So many seconds a parent stays at least, when a run ends, for children that are not there.
 _FAREWELL = 10.0
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
@@ -132,8 +132,8 @@ class _Seat:
     late: bool = False  # that a question was done without it, and none was answered since
     # A part of the answer that nobody has taken yet, with its connection; one at most.
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
-    ended: str | None = None  # why the run is over, once it is
-    told: bool = False  # that it is
+    ended: End | None = None  # once it is
+    told: bool = False  # of the end
 
     @property
     def is_there(self) -> bool:
@@ -211,10 +211,9 @@ class _Seat:
             self.changed.notify_all()
             return self.inbox.pop()
 
-    def end(self, reason: str | None) -> None:
-        """The run is over, if there is a reason."""
+    def end(self, ended: End | None) -> None:
         with self.changed:
-            self.ended, self.number = reason, _NONE
+            self.ended, self.number = ended, _NONE
             self.changed.notify_all()
 
     def _is_past(self, context: Any) -> bool:
@@ -243,7 +242,8 @@ class GrpcLinks:
         self._seats = {name: _Seat(name) for name in children}
         self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
         self._most, self._turned_away = most + _AROUND, set[str]()
-        self.traffic, self._asked, self.farewell_s = Traffic(), 0, _FAREWELL
+        self.traffic, self._asked = Traffic(), 0
+        self.farewell_s = max(_FAREWELL, settings.patience_s)
         # A stream that counts has one, and one that is sent away a while longer.
         threads = ThreadPoolExecutor(2 * len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
@@ -273,17 +273,25 @@ class GrpcLinks:
             yield self._reply(seat, question, asked)
             seat.ask(_NONE, [])
 
-    def end(self, reason: str | None) -> None:
-        """Tell all children that the run is over; None = that it is not, and this node will be
-        back. They have a while to hear it, those too that have yet to come."""
+    def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Tell all children of the end, but who was told before; None = there is none, and this
+        node will be back. They have a while to hear it, those too that have yet to come. It returns
+        who knows."""
         for seat in self._seats.values():
-            seat.end(reason)
-        deadline = time.monotonic() + (0 if reason is None else self.farewell_s)
+            seat.end(ended)
+            seat.told |= seat.name in told
+        stays = 0.0 if ended is None else self.farewell_s if ended.over else _FAREWELL
+        deadline = time.monotonic() + min(stays, self.farewell_s)
         for seat in self._seats.values():
             with seat.changed:
                 while not seat.told and time.monotonic() < deadline:
                     seat.changed.wait(deadline - time.monotonic())
-        self._server.stop(0 if reason is None else 0.2).wait()
+        told = frozenset(name for name, seat in self._seats.items() if seat.told)
+        missed = [name for name in self._seats if name not in told]
+        if ended is not None and ended.over and missed:
+            self._tell(f"{', '.join(missed)}: not told yet; start this node again to tell them")
+        self._server.stop(0 if ended is None else 0.2).wait()
+        return told
 
     def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew. All of it must be there by
@@ -363,7 +371,7 @@ class GrpcLinks:
                 else:
                     return
             if seat.ended is not None:
-                yield b"E" + seat.ended.encode()
+                yield (b"E" if seat.ended.over else b"S") + seat.ended.reason.encode()
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
         if seat.away is not None and seat.context is context:
@@ -397,8 +405,8 @@ class GrpcLink:
         self._channel = grpc.secure_channel(address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
-    def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> str:
-        """Answer the parent's questions, whenever it is there; why the run is over. A parent that
+    def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> End:
+        """Answer the parent's questions, whenever it is there, until the end. A parent that
         is not who it should be, or does not take this node, is an `InputError`."""
         told = ""
         while True:
@@ -422,8 +430,8 @@ class GrpcLink:
     def close(self) -> None:
         self._channel.close()
 
-    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[str | None]:
-        """One connection: None at each question, the reason at the end."""
+    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[End | None]:
+        """One connection: None at each question, the end at last."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._join(iter(outgoing.get, None), metadata=((_HELLO, self._plan + _VERSION),))
         message = _Message(self._most)
@@ -434,8 +442,8 @@ class GrpcLink:
                 if letter is None:
                     continue
                 content, message = bytes(message.content), _Message(self._most)
-                if letter == b"E":
-                    yield shown(content)
+                if letter in (b"E", b"S"):
+                    yield End(shown(content), letter == b"E")
                     return
                 question = _question(letter, content)
                 yield None
@@ -448,7 +456,7 @@ class GrpcLink:
 
     def _taken(self, message: _Message, part: bytes) -> bytes | None:
         """The letter of a message that is whole; what it announces is looked at before."""
-        if not message.content and part[:1] != b"E":
+        if not message.content and part[:1] not in (b"E", b"S"):
             try:
                 announced = Question.announced(part[1:])
             except ValueError as error:

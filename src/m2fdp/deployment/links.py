@@ -145,6 +145,15 @@ class Missing:
 Reply = Answer | Refusal | Missing
 
 
+@dataclass(frozen=True)
+class End:
+    """Why nobody asks any more: the run is over, or it is stopped, and nodes that are started again
+    go on with it."""
+
+    reason: str
+    over: bool
+
+
 class Links(Protocol):
     """To all children of a node, in the tree's order."""
 

@@ -26,7 +26,7 @@ from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
-from m2fdp.deployment.links import Answer, Place, Question, Refusal, Tell, to_bytes
+from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server, answering
@@ -102,8 +102,8 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
 
     ended, refused = _serve(opened, guard, device, spent)
     if refused:
-        raise InputError(node.name, refused[0], f"was refused; {ended}")
-    return ended
+        raise InputError(node.name, refused[0], f"was refused; {ended.reason}")
+    return ended.reason
 
 
 def run_server(opened: Opened, listen: str | None) -> str:
@@ -112,8 +112,17 @@ def run_server(opened: Opened, listen: str | None) -> str:
     with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
         ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
-        links.end(ended)
-    return ended
+        _hand_down(opened, links, ended)
+    return ended.reason
+
+
+def _hand_down(opened: Opened, links: GrpcLinks, ended: End) -> None:
+    """Tell the children of the end, but those of whom this node knows that they were told."""
+    run = opened.node.plan.digest.hex()
+    _, told = opened.state.ended(run) or ("", frozenset())
+    told |= links.end(ended, told)
+    if ended.over:
+        opened.state.end(run, ended.reason, told)
 
 
 @contextmanager
@@ -137,15 +146,17 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     try:
         yield links, Guard(node, opened.state, opened.identity, below=below)
     except BaseException as error:
-        links.end(str(error) if isinstance(error, InputError) else None)
+        links.end(End(str(error), False) if isinstance(error, InputError) else None)
         raise
 
 
 def _serve(
     opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
-) -> tuple[str, list[str]]:
-    """Answer the parent until the run is over; returns why it is over, and the refusals."""
+) -> tuple[End, list[str]]:
+    """Answer the parent until the end, and keep it; the end, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
+    if (kept := opened.state.ended(node.plan.digest.hex())) is not None:
+        return End(kept[0], True), refused
     compute = answering(node, opened.identity, worker, guard)
 
     def answer(question: Question) -> Answer | Refusal:
@@ -168,7 +179,10 @@ def _serve(
     most = node.most_bytes(node.layer, node.siblings)
     link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most)
     try:
-        return link.serve(answer, opened.tell), refused
+        ended = link.serve(answer, opened.tell)
+        if ended.over:
+            opened.state.end(plan.digest.hex(), ended.reason)
+        return ended, refused
     finally:
         link.close()
 
@@ -176,7 +190,7 @@ def _serve(
 def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]:
     """All rounds, with the run's files in a project's folder; a line on the end, and whether it is
     that of the plan."""
-    node, tell = opened.node, opened.tell
+    node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
     missing, seconds_of = list[str](), list[float]()
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
@@ -193,18 +207,19 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         server = Server(node, links, guard, missing.append)
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
-            trained = run_rounds(server, guard.begin, folder, listener)
-            write_run(node, trained, out)
-            ended, as_planned = f"the run is over: {trained.rounds} rounds", True
+            if opened.state.ended(run) is None:
+                trained = run_rounds(server, guard.begin, folder, listener)
+                write_run(node, trained, out)
+                opened.state.end(run, f"the run is over: {trained.rounds} rounds")
+            (reason, _), over = opened.state.ended(run) or ("", ()), True
         except ChildrenError as error:
-            ended, as_planned = f"the run is stopped: {error}", False
-        links.end(ended)
-    later = sorted(seconds_of[1:]) or [math.nan]
-    tell(
-        f"{links.traffic.sent + links.traffic.received} bytes sent and received here, "
-        f"{later[len(later) // 2]:.3f} s a round after the first"
-    )
-    return ended, as_planned
+            reason, over = f"the run is stopped: {error}", False
+        ended = End(reason, over)
+        _hand_down(opened, links, ended)
+    later = sorted(seconds_of[1:])
+    median = f", {later[len(later) // 2]:.3f} s a round after the first" if later else ""
+    tell(f"{links.traffic.sent + links.traffic.received} bytes sent and received here{median}")
+    return ended.reason, ended.over
 
 
 def _without(missing: list[str]) -> str:
