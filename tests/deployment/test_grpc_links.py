@@ -4,6 +4,7 @@ import socket
 import ssl
 import threading
 import time
+from datetime import timedelta
 from itertools import repeat
 from queue import SimpleQueue
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from tests.deployment.relay import Relay, free_address, wait_for
 from tests.deployment.trees import authority, identity
+from tests.deployment.trees import identity as identity_of
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
@@ -373,6 +375,49 @@ def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
     wait_for(lambda: told)
     assert "waiting for it" in told[0] and parent.links._seats["a"].context is None
     assert authority(other) != authority(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("whose", "days", "words"),
+    [
+        ("a", -3, "and this node's certificate was valid until"),
+        ("a", 3, "and this node's certificate is valid from"),
+        ("parent", -3, "parent shows a certificate that has expired"),
+        ("parent", 3, "parent shows a certificate that is not valid yet; see both clocks"),
+    ],
+)
+def test_a_certificate_out_of_its_time_is_told_of_and_waited_for(
+    tmp_path, monkeypatch, whose, days, words
+):
+    class Shifted(keys.datetime):
+        @classmethod
+        def now(cls, zone):
+            return super().now(zone) + timedelta(days=days)
+
+    folder = tmp_path / "keys" / whose
+    with monkeypatch.context() as patched:
+        patched.setattr(keys, "datetime", Shifted)
+        keys.sign(keys.request(whose, folder), authority(tmp_path), days=1)
+    files = (folder / name for name in (f"{whose}.key", f"{whose}.pem", "authority.pem"))
+    own = keys.Identity(whose, *(file.read_bytes() for file in files))
+    monkeypatch.setitem(
+        globals(), "identity", lambda f, n: own if n == whose else identity_of(f, n)
+    )
+    parent, told = Parent(tmp_path), []
+    thread, ended, _ = parent.child("a", told=told)
+    wait_for(lambda: told or ended)
+    assert words in told[0] and "waiting for it" in told[0] and thread.is_alive()
+    parent.links.end(None)
+
+
+def test_a_host_that_is_not_found_is_waited_for(parent):
+    told, parent.address = [], "no.such.host.invalid:7001"
+    thread, _, _ = parent.child("a", told=told)
+    wait_for(lambda: told)
+    assert told == [
+        "parent has an address that is not found (no.such.host.invalid:7001); waiting for it"
+    ]
+    assert thread.is_alive()
 
 
 def test_a_parent_of_another_name_is_not_talked_to(parent, tmp_path):

@@ -30,6 +30,7 @@ os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-AES128-CBC-SHA")
 import grpc  # noqa: E402
 
 from m2fdp.core.errors import InputError  # noqa: E402
+from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
 from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
@@ -53,6 +54,13 @@ _FAREWELL = 10.0
 _RETRY = 0.5
 # The share of its patience that a parent gives to its children's turns, once it has run out.
 _TURN = 0.25
+# What a parent does whose connection fails, by gRPC's words.
+_TOLD = {
+    "certificate has expired": "shows a certificate that has expired",
+    "certificate is not yet valid": "shows a certificate that is not valid yet; see both clocks",
+    "lookup": "has an address that is not found",
+    "last error: UNAVAILABLE": "ends the connection; it may not take this node's certificate",
+}
 _REFUSED = grpc.StatusCode.PERMISSION_DENIED
 # A number that no question has.
 _NONE = -1
@@ -392,7 +400,7 @@ class GrpcLink:
         most: int,
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
-        self.traffic, self._most = Traffic(), most + _AROUND
+        self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
         pems = identity.authority, identity.key, identity.certificate
         credentials = grpc.ssl_channel_credentials(*pems)
         options = [
@@ -481,10 +489,17 @@ class GrpcLink:
             raise InputError("--as", self.parent, problem) from None
         if code == _REFUSED:
             raise InputError("--as", self.parent, f"refuses this node: {shown(details)}") from None
-        if "SSL_ERROR_SSL" in details or "ostname" in details:
+        line, own = "is not there", self._identity
+        if (wrong := keys.fault(own.certificate, own.authority, own.name)) is not None:
+            line += f", and this node's certificate {wrong}"
+        elif (words := next((words for words in _TOLD if words in details), None)) is not None:
+            line = _TOLD[words]
+        elif "SSL_ERROR_SSL" in details or "Hostname Verification" in details:
             problem = f"at {self.address} shows no certificate of that name by this authority"
             raise InputError("--as", self.parent, problem) from None
-        return f"is not there ({self.address}); waiting for it"
+        elif code != grpc.StatusCode.UNAVAILABLE:
+            line = f"does not talk: {code.name}: {shown(details)}"
+        return f"{line} ({self.address}); waiting for it"
 
 
 def _question(letter: bytes, content: bytes) -> Question:

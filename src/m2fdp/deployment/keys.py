@@ -118,7 +118,9 @@ def fault(certificate: bytes, authority: bytes, name: str) -> str | None:
     if name_of(certificate) != name:
         return f"is the certificate of {name_of(certificate)}, not of {name}"
     begins, ends = shown_one.not_valid_before_utc, shown_one.not_valid_after_utc
-    if not begins <= datetime.now(UTC) <= ends:
+    if datetime.now(UTC) < begins:
+        return f"is valid from {begins:%Y-%m-%d %H:%M} UTC on, later than this host's clock"
+    if datetime.now(UTC) > ends:
         return f"was valid until {ends:%Y-%m-%d %H:%M} UTC"
     return None
 
