@@ -102,6 +102,8 @@ def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
         assert any("REHEARSAL" in line for line in lines)
     assert "epsilon 4 of 5" in running.told["device-0"][-1]
     assert "accuracy" in next(line for line in running.told["cloud"] if "round 2" in line)
+    (rounds,) = (rehearsal.folder / "data/07_model_output").glob("*/round_metrics.csv")
+    assert (pd.read_csv(rounds)["seconds"] < 60).all(), "and none is missing"
     again = running.again()
     assert again.ended.pop("cloud") == (OVER, True) and set(again.ended.values()) == {OVER}
     assert not any("round" in line for lines in again.told.values() for line in lines[2:])

@@ -191,15 +191,15 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     """All rounds, with the run's files in a project's folder; a line on the end, and whether it is
     that of the plan."""
     node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
-    missing, seconds_of = list[str](), list[float]()
+    missing, seconds_of = list[str](), dict[int, float]()
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
-        seconds_of.append(seconds)
+        seconds_of[round_] = seconds
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         tell(
-            f"round {record.round} of {len(node.rounds)}: {seconds_of[-1]:.2f} s, accuracy "
+            f"round {record.round} of {len(node.rounds)}: {seconds_of[record.round]:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
@@ -209,14 +209,14 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         try:
             if opened.state.ended(run) is None:
                 trained = run_rounds(server, guard.begin, folder, listener)
-                write_run(node, trained, out)
+                write_run(node, trained, out, seconds_of)
                 opened.state.end(run, f"the run is over: {trained.rounds} rounds")
             (reason, _), over = opened.state.ended(run) or ("", ()), True
         except ChildrenError as error:
             reason, over = f"the run is stopped: {error}", False
         ended = End(reason, over)
         _hand_down(opened, links, ended)
-    later = sorted(seconds_of[1:])
+    later = sorted(list(seconds_of.values())[1:])
     median = f", {later[len(later) // 2]:.3f} s a round after the first" if later else ""
     tell(f"{links.traffic.sent + links.traffic.received} bytes sent and received here{median}")
     return ended.reason, ended.over
@@ -266,9 +266,13 @@ def run_rounds(
     return experiment.train(listener, start, Checkpointing(1, keep), process)
 
 
-def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
-    """Model, metrics and ledger where a run of the simulator has them, below a project's folder."""
+def write_run(
+    node: NodePlan, trained: Trained, folder: Path, seconds: Mapping[int, float] | None = None
+) -> None:
+    """Model, metrics and ledger where a run of the simulator has them, below a project's folder.
+    Delay and energy are the simulator's; `seconds` are what rounds took, where that is known."""
     experiment = node.recomputed.experiment
+    took = trained.metrics["round"].map(dict(seconds or {})).astype(float)
     config, cell = simulated(experiment.config), experiment.config.cell
     model, reports = folder / "data/06_models" / cell, folder / "data/08_reporting" / cell
     with replacing(model / "model.pt") as file:
@@ -280,7 +284,10 @@ def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
     digest = verdict.run_digest(config)
     verdict.keep(model, verdict.Verdict(digest, "", private, rests_on))
     for path, table in (
-        (folder / "data/07_model_output" / cell / "round_metrics.csv", trained.metrics),
+        (
+            folder / "data/07_model_output" / cell / "round_metrics.csv",
+            trained.metrics.assign(seconds=took),
+        ),
         (reports / "privacy_ledger.csv", experiment.ledger()),
         (reports / "epsilon_over_rounds.csv", experiment.epsilon_over_rounds()),
     ):
