@@ -23,7 +23,7 @@ from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.grpc_links import GrpcLinks
-from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
+from m2fdp.deployment.links import End, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.plan import PublicPlan
 from m2fdp.deployment.rehearsed import reference
 
@@ -167,7 +167,7 @@ def asked_twice(drawn: Drawn) -> None:
     other[4 * int(drawn.random.integers(len(start) // 4))] ^= 1
     changed = ask(drawn, links, place, bytes(other))
     assert isinstance(changed, Refusal) and "a second release" in changed.reason
-    links.end(None)
+    links.end(End("the test is over", False))
     drawn.refuses(drawn.device, "a second answer would be a second release")
 
 

@@ -11,7 +11,7 @@ from tests.deployment.trees import identity, tree_of
 
 from m2fdp.deployment import masked_messages as messages
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.grpc_links import GrpcLink, _BadMessageError
+from m2fdp.deployment.grpc_links import BadMessageError, GrpcLink
 from m2fdp.deployment.guard import fault, read, said
 from m2fdp.deployment.links import STEPS, Answer, Place, Question, Refusal, shown
 from m2fdp.deployment.node_plan import ChildrenError
@@ -117,7 +117,7 @@ def test_whatever_a_parent_sends_a_child_says_so_and_lives(tmp_path, parts):
     try:
         for ended in link._session(lambda question: Refusal("a", "no")):
             assert ended is None or ended.reason.isprintable()
-    except _BadMessageError as error:
+    except BadMessageError as error:
         assert str(error).isprintable()
     finally:
         link.close()

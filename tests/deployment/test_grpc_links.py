@@ -17,8 +17,9 @@ from tests.deployment.trees import identity as identity_of
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks, _Seat, grpc
+from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks, grpc
 from m2fdp.deployment.links import Answer, End, Missing, Place, Question, Refusal, to_bytes
+from m2fdp.deployment.seats import Seat
 
 PLAN = bytes(range(31)) + b"3"  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
@@ -311,7 +312,7 @@ def test_of_two_processes_of_one_name_the_former_leaves(parent):
 
 def test_the_former_process_is_sent_away_before_its_place_is_taken():
     """Else its stream could end by itself first, and it would wait for its parent for ever."""
-    seat, held = _Seat("a"), []
+    seat, held = Seat("a"), []
 
     class Former:
         def cancel(self):

@@ -149,6 +149,17 @@ def test_a_refusal_is_one_line_at_the_node_and_at_each_parent(
     assert spent is (budgets.get("device-0") == 3.0)
 
 
+def test_a_budget_that_is_used_up_stops_nobody_else_where_others_are_done_without(tmp_path):
+    """Behind their own noise alone: below servers that nobody trusts."""
+    skip = {"deployment.on_missing": "skip", "topology.trust.ratios": [0.0], "algorithm": "ldp"}
+    running = Running(prepare(configured(SMALL, skip), tmp_path), {"device-0": 3.0})
+    assert running.ended["cloud"] == (OVER, True)
+    words = "without device-0 (round 2 would bring its epsilon to"
+    assert sum(words in line for line in running.told["server-1-0"]) == 1
+    assert "was refused; the run is over" in running.ended["device-0"]
+    assert running.ended["device-1"] == OVER
+
+
 @pytest.mark.parametrize(
     ("algorithm", "fails"), [("hfl_dp", "device"), ("cdp", "cloud"), ("m2fdp", "server")]
 )

@@ -17,9 +17,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Condition
 from typing import Any
 
 # Of the ciphers before TLS 1.3 one is left that needs a key which nobody has here; those of TLS 1.3
@@ -34,6 +33,7 @@ from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
 from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
+from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
 
 _METHOD = "/m2fdp.Tree/Join"
 _HELLO = "m2fdp-bin"
@@ -62,8 +62,6 @@ _TOLD = {
     "last error: UNAVAILABLE": "ends the connection; it may not take this node's certificate",
 }
 _REFUSED = grpc.StatusCode.PERMISSION_DENIED
-# A number that no question has.
-_NONE = -1
 
 
 @dataclass
@@ -72,35 +70,6 @@ class Traffic:
 
     sent: int = 0
     received: int = 0
-
-
-class _BadMessageError(Exception):
-    """What another node has sent is not what the plan has it send; the text is what it is."""
-
-
-@dataclass(eq=False)
-class _Message:
-    """A message of at most so many bytes, as its parts come."""
-
-    most: int
-    content: bytearray = field(default_factory=bytearray)
-
-    def take(self, part: bytes) -> bytes | None:
-        """Add a part; the message's letter, once it is whole."""
-        if len(self.content) + len(part) - 1 > self.most:
-            raise _BadMessageError(f"more than the {self.most} bytes that the plan has for it")
-        self.content += memoryview(part)[1:]
-        return None if part[:1] == b"C" else part[:1]
-
-
-def _parts(letter: bytes, content: bytes, size: int) -> list[bytes]:
-    """A message in parts, of so many bytes of content each."""
-    starts = range(0, max(len(content), 1), size)
-    return [
-        (b"C" if start + size < len(content) else letter)
-        + memoryview(content)[start : start + size]
-        for start in starts
-    ]
 
 
 def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
@@ -124,110 +93,6 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
     ]
 
 
-@dataclass(eq=False)
-class _Seat:
-    """A child, there or not, and what it is asked."""
-
-    name: str
-    changed: Condition = field(default_factory=Condition)
-    number: int = _NONE  # the question's; `_NONE` = nothing is asked
-    question: list[bytes] = field(default_factory=list)
-    context: Any = None  # the connection that counts, the latest
-    certificate: bytes = b""
-    taken: int = _NONE  # the last question that was sent to it
-    idle: bool = False  # whether it is there and owes no answer
-    away: str | None = None  # why the connection counts no more
-    late: bool = False  # that a question was done without it, and none was answered since
-    # A part of the answer that nobody has taken yet, with its connection; one at most.
-    inbox: list[tuple[Any, bytes]] = field(default_factory=list)
-    ended: End | None = None  # once it is
-    told: bool = False  # of the end
-
-    @property
-    def is_there(self) -> bool:
-        return self.context is not None and self.away is None
-
-    def take(self, context: Any, certificate: bytes) -> None:
-        """A process of the child's is there; one that was there before is sent away."""
-        with self.changed:
-            if self.context is not None:
-                # Before its thread wakes: a stream that ends looks like a parent who will be back.
-                self.context.cancel()
-            self.context, self.certificate, self.away = context, certificate, None
-            self.inbox.clear()
-            self.changed.notify_all()
-
-    def leave(self, context: Any) -> None:
-        with self.changed:
-            if self.context is context:
-                self.context, self.idle, self.told = None, False, self.ended is not None
-            self.changed.notify_all()
-
-    def dismiss(self, context: Any, reason: str) -> None:
-        """Of that connection nothing is taken any more."""
-        with self.changed:
-            if self.context is context:
-                self.away = reason
-            self.changed.notify_all()
-
-    def ask(self, number: int, question: list[bytes]) -> None:
-        with self.changed:
-            self.number, self.question = number, question
-            # Who has not come back by now has no question to be waited for.
-            self.late = self.late and not self.idle
-            self.inbox.clear()
-            self.changed.notify_all()
-
-    def next_question(self, context: Any, done: int) -> tuple[int, list[bytes]] | None:
-        """The question after one, once there is one; None where there will be none."""
-        with self.changed:
-
-            def is_over() -> bool:
-                return self._is_past(context) or self.ended is not None
-
-            self.idle = not is_over()
-            self.changed.wait_for(lambda: is_over() or self.number not in (done, _NONE))
-            if is_over():
-                return None
-            self.idle, self.taken = False, self.number
-            return self.number, self.question
-
-    def put(self, context: Any, number: int, part: bytes) -> bool:
-        """A part of an answer, until it is taken: before that no other is read. Of a question that
-        no longer stands, nobody takes any. Whether the connection still counts."""
-        with self.changed:
-
-            def stands() -> bool:
-                return not self._is_past(context) and self.number == number
-
-            if stands():
-                self.inbox.append((context, part))
-                self.changed.notify_all()
-            self.changed.wait_for(lambda: not stands() or not self.inbox)
-            return not self._is_past(context)
-
-    def get(self, seconds: float) -> tuple[Any, bytes] | None:
-        """The next part, or None where there is none in time, or none to wait for."""
-        with self.changed:
-
-            def is_gone() -> bool:
-                return self.late and self.taken != self.number
-
-            self.changed.wait_for(lambda: bool(self.inbox) or is_gone(), seconds)
-            if not self.inbox:
-                return None
-            self.changed.notify_all()
-            return self.inbox.pop()
-
-    def end(self, ended: End | None) -> None:
-        with self.changed:
-            self.ended, self.number = ended, _NONE
-            self.changed.notify_all()
-
-    def _is_past(self, context: Any) -> bool:
-        return self.context is not context or self.away is not None
-
-
 class GrpcLinks:
     """A parent's end (`Links`): a server that its children, in the tree's order, dial. No answer is
     longer than `most` bytes. `check` says what is wrong with one, by child and its certificate.
@@ -247,7 +112,7 @@ class GrpcLinks:
         check: Callable[[str, bytes, Question, Answer], str | None],
         tell: Tell,
     ) -> None:
-        self._seats = {name: _Seat(name) for name in children}
+        self._seats = {name: Seat(name) for name in children}
         self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
         self._most, self._turned_away = most + _AROUND, set[str]()
         self.traffic, self._asked = Traffic(), 0
@@ -274,12 +139,12 @@ class GrpcLinks:
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
         # What several are asked is held once.
-        parts = {q: _parts(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
+        parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
         for seat, question in pairs:
             seat.ask(self._asked, parts[question])
         for seat, question in pairs:
             yield self._reply(seat, question, asked)
-            seat.ask(_NONE, [])
+            seat.ask(NONE, [])
 
     def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
         """Tell all children of the end, but who was told before; None = there is none, and this
@@ -301,12 +166,12 @@ class GrpcLinks:
         self._server.stop(0 if ended is None else 0.2).wait()
         return told
 
-    def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
+    def _reply(self, seat: Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew. All of it must be there by
         the deadline; where others have used it up, shortly after it is this child's turn."""
         patience, mode, told = self._settings.patience_s, self._settings.on_missing, 1
         start = max(asked, time.monotonic() - patience * (1 - _TURN / len(self._seats)))
-        message, context = _Message(self._most), None
+        message, context = Message(self._most), None
         while True:
             got = seat.get(max(start + patience * told - time.monotonic(), 0.0))
             if got is None:
@@ -321,30 +186,30 @@ class GrpcLinks:
                 told += 1
                 continue
             if got[0] is not context:
-                message, context = _Message(self._most), got[0]
+                message, context = Message(self._most), got[0]
             try:
                 letter = message.take(got[1])
                 if letter is not None:
                     reply = self._read(seat, question, letter, message.content)
                     seat.late = False
                     return reply
-            except _BadMessageError as error:
+            except BadMessageError as error:
                 reason = shown(str(error))
                 seat.dismiss(context, reason)
                 if mode != "wait":
                     return Refusal(seat.name, reason)
                 self._tell(f"{seat.name} is sent away: {reason}; waiting")
 
-    def _read(self, seat: _Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
+    def _read(self, seat: Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
         """The reply that a child's message is."""
         if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
-            raise _BadMessageError("it has sent what is no answer to this question")
+            raise BadMessageError("it has sent what is no answer to this question")
         if letter == b"R":
             return Refusal(seat.name, shown(bytes(content[_DIGEST:])))
         answer = Answer.unpacked(memoryview(content)[_DIGEST:])
         fault = self._check(seat.name, seat.certificate, question, answer)
         if fault is not None:
-            raise _BadMessageError(fault)
+            raise BadMessageError(fault)
         return answer
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -365,7 +230,7 @@ class GrpcLinks:
             return
         context.add_callback(lambda: seat.leave(context))
         seat.take(context, auth["x509_pem_cert"][0])
-        done = _NONE
+        done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
                 done, parts = asked
@@ -428,7 +293,7 @@ class GrpcLink:
                 line = f"is not there ({self.address}); waiting for it"
             except grpc.RpcError as error:
                 line = self._why(error)
-            except _BadMessageError as error:
+            except BadMessageError as error:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if line != told:
                 tell(f"{self.parent} {line}")
@@ -442,14 +307,14 @@ class GrpcLink:
         """One connection: None at each question, the end at last."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._join(iter(outgoing.get, None), metadata=((_HELLO, self._plan + _VERSION),))
-        message = _Message(self._most)
+        message = Message(self._most)
         try:
             for part in call:
                 self.traffic.received += len(part)
                 letter = self._taken(message, part)
                 if letter is None:
                     continue
-                content, message = bytes(message.content), _Message(self._most)
+                content, message = bytes(message.content), Message(self._most)
                 if letter in (b"E", b"S"):
                     yield End(shown(content), letter == b"E")
                     return
@@ -462,15 +327,15 @@ class GrpcLink:
             outgoing.put(None)
             call.cancel()
 
-    def _taken(self, message: _Message, part: bytes) -> bytes | None:
+    def _taken(self, message: Message, part: bytes) -> bytes | None:
         """The letter of a message that is whole; what it announces is looked at before."""
         if not message.content and part[:1] not in (b"E", b"S"):
             try:
                 announced = Question.announced(part[1:])
             except ValueError as error:
-                raise _BadMessageError(str(error)) from None
+                raise BadMessageError(str(error)) from None
             if announced > self._most:
-                raise _BadMessageError(
+                raise BadMessageError(
                     f"a question of {announced} bytes, where the plan has at most {self._most}"
                 )
         return message.take(part)
@@ -478,8 +343,8 @@ class GrpcLink:
     def _reply(self, reply: Answer | Refusal, digest: bytes) -> list[bytes]:
         size = self._settings.chunk_bytes
         if isinstance(reply, Refusal):
-            return _parts(b"R", digest + reply.reason.encode(), size)
-        return _parts(b"A", digest + reply.packed(), size)
+            return cut(b"R", digest + reply.reason.encode(), size)
+        return cut(b"A", digest + reply.packed(), size)
 
     def _why(self, error: Any) -> str:
         """Why the parent is waited for; it ends where waiting mends nothing."""
@@ -507,5 +372,5 @@ def _question(letter: bytes, content: bytes) -> Question:
         if letter == b"Q":
             return Question.read(content)
     except ValueError as error:
-        raise _BadMessageError(str(error)) from None
-    raise _BadMessageError("what is no question")
+        raise BadMessageError(str(error)) from None
+    raise BadMessageError("what is no question")

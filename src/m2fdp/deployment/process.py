@@ -198,8 +198,9 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
+        took = seconds_of[record.round]
         tell(
-            f"round {record.round} of {len(node.rounds)}: {seconds_of[record.round]:.2f} s, accuracy "
+            f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
@@ -273,6 +274,7 @@ def write_run(
     Delay and energy are the simulator's; `seconds` are what rounds took, where that is known."""
     experiment = node.recomputed.experiment
     took = trained.metrics["round"].map(dict(seconds or {})).astype(float)
+    metrics = trained.metrics.assign(seconds=took)
     config, cell = simulated(experiment.config), experiment.config.cell
     model, reports = folder / "data/06_models" / cell, folder / "data/08_reporting" / cell
     with replacing(model / "model.pt") as file:
@@ -284,10 +286,7 @@ def write_run(
     digest = verdict.run_digest(config)
     verdict.keep(model, verdict.Verdict(digest, "", private, rests_on))
     for path, table in (
-        (
-            folder / "data/07_model_output" / cell / "round_metrics.csv",
-            trained.metrics.assign(seconds=took),
-        ),
+        (folder / "data/07_model_output" / cell / "round_metrics.csv", metrics),
         (reports / "privacy_ledger.csv", experiment.ledger()),
         (reports / "epsilon_over_rounds.csv", experiment.epsilon_over_rounds()),
     ):
