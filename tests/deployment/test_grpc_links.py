@@ -421,6 +421,27 @@ def test_a_host_that_is_not_found_is_waited_for(parent):
     assert thread.is_alive()
 
 
+def test_a_parent_that_waits_says_how_many_came_without_a_certificate(tmp_path):
+    parent = Parent(tmp_path, patience_s=0.5)
+    host, port = parent.address.split(":")
+    other, own = identity(tmp_path / "other", "a"), identity(tmp_path, "a")
+    mixed = keys.Identity("a", other.key, other.certificate, own.authority)
+    idle = [socket.create_connection((host, int(port))) for _ in range(3)]
+    _, ended, link = parent.child("a", own=mixed)
+    for name in ("b", "c"):
+        parent.child(name)
+    parent.wait_for("b", "c")
+    replies = parent.ask(question())
+    threading.Thread(target=lambda: (wait_for(lambda: parent.told), parent.child("a"))).start()
+    assert values(replies) == [1.0, 2.0, 3.0]
+    told, _, count = parent.told[0].rpartition(": ")
+    words = "waiting; connections without a certificate that is taken, or without TLS"
+    assert told == f"a is not there after 0.5 s; {words}" and 4 <= int(count) < 10
+    for each in idle:
+        each.close()
+    parent.links.end(None)
+
+
 def test_a_parent_of_another_name_is_not_talked_to(parent, tmp_path):
     link = GrpcLink("aunt", parent.address, identity(tmp_path, "a"), PLAN, settings(), MOST)
     with pytest.raises(InputError, match="shows no certificate of that name"):

@@ -125,7 +125,9 @@ class GrpcLinks:
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
         pair = [(identity.key, identity.certificate)]
-        credentials = grpc.ssl_server_credentials(pair, identity.authority, True)
+        shown_by_it = grpc.ssl_server_certificate_configuration(pair, identity.authority)
+        self._strange = 0  # connections that have come to no stream
+        credentials = grpc.dynamic_ssl_server_credentials(shown_by_it, self._connected, True)
         try:
             self._server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -182,7 +184,7 @@ class GrpcLinks:
                 line = f"{seat.name} {there} after {patience * told:g} s"
                 if mode == "stop":
                     return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                self._tell(f"{line}; waiting")
+                self._tell(f"{line}; waiting{self._strangers()}")
                 told += 1
                 continue
             if got[0] is not context:
@@ -200,6 +202,16 @@ class GrpcLinks:
                     return Refusal(seat.name, reason)
                 self._tell(f"{seat.name} is sent away: {reason}; waiting")
 
+    def _connected(self) -> None:
+        """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal."""
+        self._strange += 1
+
+    def _strangers(self) -> str:
+        count, self._strange = self._strange, 0
+        if count <= 0:
+            return ""
+        return f"; connections without a certificate that is taken, or without TLS: {count}"
+
     def _read(self, seat: Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
         """The reply that a child's message is."""
         if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
@@ -214,6 +226,7 @@ class GrpcLinks:
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
+        self._strange -= 1
         auth, hello = context.auth_context(), dict(context.invocation_metadata()).get(_HELLO, b"")
         name = shown(auth.get("x509_common_name", [b"?"])[0])
         seat, wrong = self._seats.get(name), None

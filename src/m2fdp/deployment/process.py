@@ -208,7 +208,8 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         server = Server(node, links, guard, missing.append)
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
-            if opened.state.ended(run) is None:
+            model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
+            if opened.state.ended(run) is None or not model.exists():
                 trained = run_rounds(server, guard.begin, folder, listener)
                 write_run(node, trained, out, seconds_of)
                 opened.state.end(run, f"the run is over: {trained.rounds} rounds")
