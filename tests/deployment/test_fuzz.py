@@ -107,13 +107,22 @@ def test_nesting_without_end_is_no_statement():
 @example([b"E\xff\xfe\n"])
 @example([b"C" + QUESTION.head()] * 4)
 def test_whatever_a_parent_sends_a_child_says_so_and_lives(tmp_path, parts):
-    class Call(list):
+    class Call:
+        def __init__(self):
+            self.left = iter(parts)
+
+        def __iter__(self):
+            return self.left
+
+        def __next__(self):
+            return next(self.left)
+
         def cancel(self):
             pass
 
     own = identity(tmp_path, "device-0")
     link = GrpcLink("parent", "127.0.0.1:1", own, PLAN, DeploymentConfig(), 100)
-    link._join = lambda outgoing, metadata: Call(parts)
+    link._join = lambda outgoing, metadata: Call()
     try:
         for ended in link._session(lambda question: Refusal("a", "no")):
             assert ended is None or ended.reason.isprintable()

@@ -364,6 +364,24 @@ def test_what_is_no_question_closes_a_stream_in_a_line_and_ends_no_child(parent,
     assert values([next(parent.ask(question()))]) == [1.0] and "parent is back" in told
 
 
+def test_who_dies_before_it_has_kept_the_end_is_told_again(parent):
+    def dies(end):
+        raise KeyboardInterrupt
+
+    for name in ("a", "b"):
+        parent.child(name)
+    parent.wait_for("a", "b")
+    link = GrpcLink("parent", parent.address, identity(parent.folder, "c"), PLAN, settings(), MOST)
+    ended = []
+    threading.Thread(target=lambda: ended.append(parent.links.end(End("over", True)))).start()
+    with pytest.raises(KeyboardInterrupt):
+        link.serve(None, parent.told.append, dies)
+    link.close()
+    wait_for(lambda: ended)
+    assert ended == [{"a", "b"}]
+    assert parent.told[-1] == "c: not told yet; start this node again to tell them"
+
+
 def test_another_authority_s_nodes_do_not_meet(parent, tmp_path):
     other = tmp_path / "other"
     false = identity(other, "a")

@@ -8,6 +8,7 @@ has the letter, those before it have C. No message is longer than the plan has i
 | letter | sent by | content |
 |---|---|---|
 | Q | parent | a question: its head and its content |
+| E | child | nothing: it has kept that end |
 | A | child | SHA-256 of the question, the length of a statement, the statement, the answer |
 | R | child | SHA-256 of the question, the reason why it is not answered |
 | E, S | parent | that the run is over, or stopped, and why |
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
+from threading import Timer
 from typing import Any
 
 # Of the ciphers before TLS 1.3 one is left that needs a key which nobody has here; those of TLS 1.3
@@ -52,6 +54,8 @@ _LINES = 1000
 _FAREWELL = 10.0
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
+# So many seconds a child waits for its parent to hear that it knows the end.
+_LEAVING_S = 5.0
 # The share of its patience that a parent gives to its children's turns, once it has run out.
 _TURN = 0.25
 # What a parent does whose connection fails, by gRPC's words.
@@ -173,7 +177,7 @@ class GrpcLinks:
         the deadline; where others have used it up, shortly after it is this child's turn."""
         patience, mode, told = self._settings.patience_s, self._settings.on_missing, 1
         start = max(asked, time.monotonic() - patience * (1 - _TURN / len(self._seats)))
-        message, context = Message(self._most), None
+        message, context, quiet = Message(self._most), None, 0.0
         while True:
             got = seat.get(max(start + patience * told - time.monotonic(), 0.0))
             if got is None:
@@ -200,7 +204,9 @@ class GrpcLinks:
                 seat.dismiss(context, reason)
                 if mode != "wait":
                     return Refusal(seat.name, reason)
-                self._tell(f"{seat.name} is sent away: {reason}; waiting")
+                if time.monotonic() > quiet:  # who is sent away may be back at once
+                    self._tell(f"{seat.name} is sent away: {reason}; waiting")
+                    quiet = time.monotonic() + self._settings.keepalive_s
 
     def _connected(self) -> None:
         """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal."""
@@ -258,6 +264,8 @@ class GrpcLinks:
                     return
             if seat.ended is not None:
                 yield (b"E" if seat.ended.over else b"S") + seat.ended.reason.encode()
+                if next(messages, b"") == b"E":
+                    seat.hear()
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
         if seat.away is not None and seat.context is context:
@@ -291,23 +299,31 @@ class GrpcLink:
         self._channel = grpc.secure_channel(address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
-    def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> End:
-        """Answer the parent's questions, whenever it is there, until the end. A parent that
-        is not who it should be, or does not take this node, is an `InputError`."""
-        told = ""
+    def serve(
+        self,
+        answer: Callable[[Question], Answer | Refusal],
+        tell: Tell,
+        keep: Callable[[End], None] = lambda end: None,
+    ) -> End:
+        """Answer the parent's questions, whenever it is there, until the end, which is kept before
+        the parent hears that it is known. A parent that is not who it should be, or does not take
+        this node, is an `InputError`."""
+        told, end = "", None
         while True:
             try:
-                for ended in self._session(answer):
-                    if ended is not None:
-                        return ended
-                    if told:
+                for end in self._session(answer):
+                    if end is not None:
+                        keep(end)
+                    elif told:
                         tell(f"{self.parent} is back")
                         told = ""
                 line = f"is not there ({self.address}); waiting for it"
             except grpc.RpcError as error:
-                line = self._why(error)
+                line = "" if end is not None else self._why(error)
             except BadMessageError as error:
                 line = f"has sent {error}; its stream is closed, and tried again"
+            if end is not None:
+                return end
             if line != told:
                 tell(f"{self.parent} {line}")
                 told = line
@@ -330,6 +346,11 @@ class GrpcLink:
                 content, message = bytes(message.content), Message(self._most)
                 if letter in (b"E", b"S"):
                     yield End(shown(content), letter == b"E")
+                    outgoing.put(b"E")
+                    leaving = Timer(_LEAVING_S, call.cancel)
+                    leaving.start()
+                    next(call, None)  # until the parent has closed the stream
+                    leaving.cancel()
                     return
                 question = _question(letter, content)
                 yield None

@@ -174,15 +174,16 @@ def _serve(
             opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
         return reply
 
+    def keep(end: End) -> None:
+        if end.over:
+            opened.state.end(node.plan.digest.hex(), end.reason)
+
     plan, parent = node.plan, str(node.parent)
     address, settings = plan.facts.addresses[parent], node.recomputed.settings
     most = node.most_bytes(node.layer, node.siblings)
     link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most)
     try:
-        ended = link.serve(answer, opened.tell)
-        if ended.over:
-            opened.state.end(plan.digest.hex(), ended.reason)
-        return ended, refused
+        return link.serve(answer, opened.tell, keep), refused
     finally:
         link.close()
 

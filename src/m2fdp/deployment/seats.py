@@ -58,7 +58,7 @@ class Seat:
     # A part of the answer that nobody has taken yet, with its connection; one at most.
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
     ended: End | None = None  # once it is
-    told: bool = False  # of the end
+    told: bool = False  # that the child has kept the end
 
     @property
     def is_there(self) -> bool:
@@ -77,7 +77,7 @@ class Seat:
     def leave(self, context: Any) -> None:
         with self.changed:
             if self.context is context:
-                self.context, self.idle, self.told = None, False, self.ended is not None
+                self.context, self.idle = None, False
             self.changed.notify_all()
 
     def dismiss(self, context: Any, reason: str) -> None:
@@ -135,6 +135,12 @@ class Seat:
                 return None
             self.changed.notify_all()
             return self.inbox.pop()
+
+    def hear(self) -> None:
+        """The child has kept the end."""
+        with self.changed:
+            self.told = True
+            self.changed.notify_all()
 
     def end(self, ended: End | None) -> None:
         with self.changed:
