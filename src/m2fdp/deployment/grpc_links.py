@@ -202,6 +202,7 @@ class GrpcLinks:
             except BadMessageError as error:
                 reason = shown(str(error))
                 seat.dismiss(context, reason)
+                seat.late = mode == "skip"
                 if mode != "wait":
                     return Refusal(seat.name, reason)
                 if time.monotonic() > quiet:  # who is sent away may be back at once
