@@ -363,7 +363,7 @@ def test_hostile_streams_cost_a_parent_no_memory_and_the_others_no_round(tmp_pat
     try:
         for name in ("cloud", "server-1-0", "server-1-1"):
             run.start(name)
-        wait_for(lambda: "server-1-0: plan" in said(), 120, said)
+        wait_for(lambda: socket.socket().connect_ex((host, int(port))) == 0, 120, said)
         idle = [socket.create_connection((host, int(port))) for _ in range(100)]
         pid, calls = run.processes["server-1-0"].pid, []
         before = memory(pid)
