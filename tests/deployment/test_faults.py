@@ -380,6 +380,6 @@ def test_hostile_streams_cost_a_parent_no_memory_and_the_others_no_round(tmp_pat
         assert run.wait(300) == 0, said()
         assert re.search(r"^round 1 of .*without device-0 \(more than the \d+ bytes", said(), re.M)
         assert "stranger is no child of this node in its plan; it is not taken in" in said()
-        assert len(idle) == 100
+        assert len(idle) == 100 and "Traceback" not in said()
     finally:
         run.end()

@@ -350,8 +350,10 @@ class GrpcLink:
                     outgoing.put(b"E")
                     leaving = Timer(_LEAVING_S, call.cancel)
                     leaving.start()
-                    next(call, None)  # until the parent has closed the stream
-                    leaving.cancel()
+                    try:
+                        next(call, None)  # until the parent has closed the stream
+                    finally:
+                        leaving.cancel()
                     return
                 question = _question(letter, content)
                 yield None
