@@ -263,14 +263,14 @@ class GrpcLinks:
                         break
                 else:
                     return
+            if seat.away is not None and seat.context is context:
+                context.abort(_REFUSED, seat.away)
             if seat.ended is not None:
                 yield (b"E" if seat.ended.over else b"S") + seat.ended.reason.encode()
                 if next(messages, b"") == b"E":
                     seat.hear()
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
-        if seat.away is not None and seat.context is context:
-            context.abort(_REFUSED, seat.away)
 
 
 class GrpcLink:

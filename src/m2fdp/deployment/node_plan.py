@@ -23,10 +23,9 @@ from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams, Randomness
 from m2fdp.deployment.links import STEPS, Kind, Missing, Place, Question, Refusal
+from m2fdp.deployment.masked_messages import OF_SENDER
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 
-# Bytes of a sender in a step of a sum: its keys, a signature, a certificate, or what it has sealed.
-_OF_SENDER = 2**12
 # The row of the one model that a node has.
 ONE_ROW = np.zeros(1, dtype=np.int64)
 
@@ -102,7 +101,7 @@ class NodePlan:
         a model, or of each sender what a step of their sum needs."""
         model = 4 * self.recomputed.experiment.model.n_parameters
         sums = self.recomputed.network.sums.layers
-        return max(model, len(senders) * _OF_SENDER if layer in sums else 0)
+        return max(model, len(senders) * OF_SENDER if layer in sums else 0)
 
     def without(self, reply: Refusal | Missing) -> str:
         """Who is done without, and why; a `ChildrenError` where the plan does without nobody who

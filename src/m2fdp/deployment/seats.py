@@ -70,7 +70,8 @@ class Seat:
             if self.context is not None:
                 # Before its thread wakes: a stream that ends looks like a parent who will be back.
                 self.context.cancel()
-            self.context, self.certificate, self.away = context, certificate, None
+            self.context, self.certificate = context, certificate
+            self.idle, self.away = False, None
             self.inbox.clear()
             self.changed.notify_all()
 
@@ -102,7 +103,8 @@ class Seat:
             def is_over() -> bool:
                 return self._is_past(context) or self.ended is not None
 
-            self.idle = not is_over()
+            if not self._is_past(context):
+                self.idle = True
             self.changed.wait_for(lambda: is_over() or self.number not in (done, NONE))
             if is_over():
                 return None
