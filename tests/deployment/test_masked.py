@@ -256,6 +256,27 @@ def test_a_child_that_lies_is_told_of_in_one_line_and_done_without_where_others_
         summed(nodes)
 
 
+@pytest.mark.parametrize("which", ["signature", "certificate"])
+def test_a_child_whose_keys_nobody_would_take_is_the_only_one_that_is_missing(tmp_path, which):
+    """All others refused the roster, each in a line, and the run was over."""
+    nodes = guarded_tree(tmp_path, SKIP)
+    compute = nodes.of["device-2"].compute
+
+    def lies(question):
+        content = compute(question)
+        if question.place.kind != "keys":
+            return content
+        public, signature, certificate = masked_messages.unpack_keys(2, content)
+        if which == "signature":
+            return masked_messages.pack_keys(public, signature[::-1], certificate)
+        return masked_messages.pack_keys(public, signature, identity(tmp_path, "cloud").certificate)
+
+    nodes.of["device-2"].compute = lies
+    summed(nodes)
+    words = "it has sent keys that are not signed by its certificate for this sum"
+    assert nodes.missed == [f"device-2 ({words})"]
+
+
 # What is asked again, and who is started again.
 
 

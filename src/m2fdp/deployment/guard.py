@@ -24,9 +24,11 @@ from m2fdp.core.formatting import for_json
 from m2fdp.deployment import keys
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
-from m2fdp.deployment.masked_messages import NoMessage, check_answer
+from m2fdp.deployment.masked import sum_terms
+from m2fdp.deployment.masked_messages import NoMessage, check_answer, unpack_keys
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
+from m2fdp.secure_aggregation.active import text_of_keys
 
 
 class Below:
@@ -50,6 +52,8 @@ class Below:
             line = read(answer.statement.decode(errors="replace"))
         except (NoMessage, ValueError) as error:
             return f"it has sent {error}"
+        if question.place.kind == "keys" and not self._signs(child, certificate, question, answer):
+            return "it has sent keys that are not signed by its certificate for this sum"
         added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return f"its statement {wrong}"
@@ -65,6 +69,13 @@ class Below:
         self._known.add(line.digest)
         self._waiting.append(line)
         return None
+
+    def _signs(self, child: str, certificate: bytes, question: Question, answer: Answer) -> bool:
+        """Whether the other children will take its keys."""
+        node, number = self._node, self._node.children.index(child)
+        public, signature, shown_one = unpack_keys(number, answer.content)
+        text = text_of_keys(sum_terms(node, node.layer + 1, node.members, question.place), public)
+        return keys.same(shown_one, certificate) and keys.verify(certificate, signature, text)
 
     def seal(self) -> None:
         """Write what has come."""

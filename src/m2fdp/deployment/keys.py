@@ -130,6 +130,14 @@ def name_of(certificate: bytes) -> str:
     return _name_in(x509.load_pem_x509_certificate(certificate).subject)
 
 
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two are one certificate."""
+    try:
+        return x509.load_pem_x509_certificate(one) == x509.load_pem_x509_certificate(other)
+    except ValueError:
+        return False
+
+
 def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
     """Whether content is signed by the certificate's key."""
     public = x509.load_pem_x509_certificate(certificate).public_key()
