@@ -59,7 +59,7 @@ class Parent:
             ),
             self.told.append,
         )
-        links.farewell_s = 0.5  # some of these children never come
+        links.farewell_s = 0.1  # some of these children never come
         return links
 
     def ask(self, asked):
@@ -371,6 +371,7 @@ def test_who_dies_before_it_has_kept_the_end_is_told_again(parent):
     for name in ("a", "b"):
         parent.child(name)
     parent.wait_for("a", "b")
+    parent.links.farewell_s = 2.0
     link = GrpcLink("parent", parent.address, identity(parent.folder, "c"), PLAN, settings(), MOST)
     ended = []
     threading.Thread(target=lambda: ended.append(parent.links.end(End("over", True)))).start()
