@@ -9,9 +9,12 @@ import re
 import resource
 import shutil
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -22,8 +25,8 @@ from tests.deployment.trees import configured
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.demo import Rehearsal, prepare
-from m2fdp.deployment.grpc_links import GrpcLinks
-from m2fdp.deployment.links import Place, Question, Refusal, to_bytes
+from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks
+from m2fdp.deployment.links import End, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.plan import PublicPlan
 from m2fdp.deployment.rehearsed import reference
 
@@ -167,7 +170,7 @@ def asked_twice(drawn: Drawn) -> None:
     other[4 * int(drawn.random.integers(len(start) // 4))] ^= 1
     changed = ask(drawn, links, place, bytes(other))
     assert isinstance(changed, Refusal) and "a second release" in changed.reason
-    links.end("the test is over")
+    links.end(End("the test is over", False))
     drawn.refuses(drawn.device, "a second answer would be a second release")
 
 
@@ -265,9 +268,12 @@ def copied_state(drawn: Drawn) -> None:
     drawn.kill(drawn.device)
     drawn.run.more = {drawn.device: ["--state", str(copy)]}
     drawn.run.start(drawn.device)
-    assert drawn.run.wait(300) == 1
     words = "two processes of its name, or one with an older state"
-    assert words in drawn.said(drawn.parent) and words in drawn.said(drawn.run.cloud)
+    drawn.refuses(drawn.device, words)
+    drawn.says(drawn.parent, f"{words}; waiting")
+    drawn.run.more = {}
+    drawn.run.start(drawn.device)
+    drawn.equal()
 
 
 def signed(drawn: Drawn, authority: Path, days: int = 365) -> None:
@@ -285,6 +291,7 @@ def parent_of(drawn: Drawn) -> tuple[GrpcLinks, Place, bytes]:
         keys.read_identity(name, drawn.run.folder / "keys" / name),
         plan.digest,
         drawn.settings.model_copy(update={"patience_s": 60.0}),
+        2**20,
         lambda child, certificate, question, answer: None,
         lambda line: None,
     )
@@ -337,3 +344,42 @@ def test_a_fault_costs_no_epsilon_and_says_what_it_was(number, tmp_path):
         rounds = [entry["round"] for entry in entries]
         assert rounds == sorted(set(rounds)), "no round is spent twice"
         assert all(entry["in_all"] <= entry["budget"] for entry in entries)
+
+
+def memory(pid: int) -> float:
+    """The most that a process has had, MB."""
+    return int(re.findall(rb"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_bytes())[0]) / 1e3
+
+
+def test_hostile_streams_cost_a_parent_no_memory_and_the_others_no_round(tmp_path):
+    """A device's endless answer, streams of a node outside the plan, and silent connections: the
+    parent grew by 2 GB in 9 s, and no child could join."""
+    changes = {"deployment.on_missing": "skip", "deployment.patience_s": PATIENCE}
+    usual = {"training.rounds": ROUNDS, "topology.trust.ratios": [0.0], "algorithm": "ldp"}
+    run = prepare(configured(usual, changes), tmp_path)
+    host, port = run.plan.facts.addresses["server-1-0"].split(":")
+    keys.sign(keys.request("stranger", tmp_path / "keys/stranger"), tmp_path / "authority")
+    hello, said = ((_HELLO, run.plan.digest + b"3"),), run.log("server-1-0").read_text
+    try:
+        for name in ("cloud", "server-1-0", "server-1-1"):
+            run.start(name)
+        wait_for(lambda: socket.socket().connect_ex((host, int(port))) == 0, 120, said)
+        idle = [socket.create_connection((host, int(port))) for _ in range(100)]
+        pid, calls = run.processes["server-1-0"].pid, []
+        before = memory(pid)
+        for name, content in (("stranger", b""), (DEVICES[0], bytes(2**18))):
+            own = keys.read_identity(name, tmp_path / "keys" / name)
+            address, digest = f"{host}:{port}", run.plan.digest
+            link = GrpcLink("server-1-0", address, own, digest, DeploymentConfig(), 2**20)
+            parts = (content and repeat(b"C" + content)) or iter(SimpleQueue().get, None)
+            calls += [link._join(parts, metadata=hello) for _ in range(1 if content else 20)]
+        for name in DEVICES[1:]:
+            run.start(name)
+        wait_for_round(run, "server-1-0", ROUNDS // 2)
+        assert memory(pid) < before + 40, "one part of each child, and threads"
+        assert run.wait(300) == 0, said()
+        assert re.search(r"^round 1 of .*without device-0 \(more than the \d+ bytes", said(), re.M)
+        assert "stranger is no child of this node in its plan; it is not taken in" in said()
+        assert len(idle) == 100 and "Traceback" not in said()
+    finally:
+        run.end()

@@ -63,3 +63,23 @@ def test_any_bytes_are_a_message_or_none(content):
 def test_what_is_no_message_is_refused(read, content):
     with pytest.raises(NoMessage, match="bytes that are no"):
         read(content)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("keys", pack(enumerate((bytes(64), b"signature", bytes(5000))))),
+        ("keys", bytes(3)),
+        ("shares", pack([(1, bytes(82)), (2, bytes(5000))])),
+        ("survivors", bytes(5000)),
+        ("unmasking", bytes(3)),
+        ("masked", bytes(8)),
+        ("model", np.array([1, np.nan, 2], "<f4").tobytes()),
+    ],
+)
+def test_a_child_s_answer_has_the_form_of_its_kind_and_a_size_that_others_take(kind, content):
+    """What one sends is passed on to all, who take no more than the plan has."""
+    with pytest.raises(NoMessage, match="bytes that are no"):
+        messages.check_answer(kind, content, 3)
+    messages.check_answer("masked", bytes(12), 3)
+    messages.check_answer("shares", pack([(1, bytes(82))]), 3)

@@ -1,6 +1,7 @@
 """Nodes as their commands run them, over TLS, in threads of this process: lines, ends, refusals.
 And the cloud: rounds that go on after it was killed, and a folder that evaluation takes."""
 
+import json
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from m2fdp.core.engine.training import SILENT
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import process
 from m2fdp.deployment.demo import Rehearsal, prepare
+from m2fdp.deployment.grpc_links import GrpcLinks
 from m2fdp.deployment.links import to_bytes
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.nodes import Server
@@ -28,15 +30,26 @@ PARAMS = (
 )
 
 
+OVER = "the run is over: 2 rounds"
+
+
+class Hasty(GrpcLinks):
+    """Whose children have heard the end soon, or never."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.farewell_s = 3.0
+
+
 class Running:
     """A thread a node, and what it has told and ended in."""
 
-    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True):
+    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, only=None):
         self.rehearsal, self.budgets, self.trusted = rehearsal, dict(budgets), trusted
         self.told, self.ended, self.threads = {}, {}, []
         tree = rehearsal.experiment.network.tree
         for layer, names in enumerate(tree.names):
-            for name in names:
+            for name in names if only is None else set(names) & set(only):
                 self.told[name] = []
                 thread = threading.Thread(target=self.run, args=(name, layer, tree.depth))
                 self.threads.append(thread)
@@ -44,6 +57,10 @@ class Running:
         for thread in self.threads:
             thread.join(120)
             assert not thread.is_alive()
+
+    def again(self):
+        """All of them are started again."""
+        return Running(self.rehearsal, self.budgets, self.trusted)
 
     def run(self, name: str, layer: int, depth: int) -> None:
         folder, tell = self.rehearsal.folder, self.told[name].append
@@ -74,9 +91,8 @@ def rehearsal(tmp_path: Path) -> Rehearsal:
 
 def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
     running = Running(rehearsal)
-    over = "the run is over: 2 rounds"
-    assert running.ended.pop("cloud") == (over, True)
-    assert set(running.ended.values()) == {over}
+    assert running.ended.pop("cloud") == (OVER, True)
+    assert set(running.ended.values()) == {OVER}
     weights, ledger = reference(rehearsal.experiment)
     assert torch.equal(rehearsal.weights(), weights)
     assert rehearsal.ledger().to_csv() == ledger.to_csv()
@@ -86,6 +102,26 @@ def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
         assert any("REHEARSAL" in line for line in lines)
     assert "epsilon 4 of 5" in running.told["device-0"][-1]
     assert "accuracy" in next(line for line in running.told["cloud"] if "round 2" in line)
+    (rounds,) = (rehearsal.folder / "data/07_model_output").glob("*/round_metrics.csv")
+    assert (pd.read_csv(rounds)["seconds"] < 60).all(), "and none is missing"
+    again = running.again()
+    assert again.ended.pop("cloud") == (OVER, True) and set(again.ended.values()) == {OVER}
+    assert not any("round" in line for lines in again.told.values() for line in lines[2:])
+
+
+def test_who_comes_when_the_run_has_ended_hears_it_of_its_parent(rehearsal, monkeypatch):
+    """Who missed the cloud's ten seconds waited for ever, and all below it."""
+    Running(rehearsal)
+    state = rehearsal.folder / "state"
+    for name in ("device-0", "server-1-0", "device-1"):
+        (state / name / "ended.json").unlink()
+    told = json.loads((state / "cloud/ended.json").read_text())
+    (state / "cloud/ended.json").write_text(json.dumps(told | {"told": ["server-1-1"]}))
+    monkeypatch.setattr(process, "GrpcLinks", Hasty)
+    again = Running(rehearsal, only=["cloud", "server-1-0", "device-0"])
+    assert set(map(str, again.ended.values())) == {str((OVER, True)), OVER}
+    assert "device-1: not told yet; start this node again to tell them" in again.told["server-1-0"]
+    assert not any("not told yet" in line for line in again.told["cloud"])
 
 
 @pytest.mark.parametrize(
@@ -111,6 +147,17 @@ def test_a_refusal_is_one_line_at_the_node_and_at_each_parent(
     assert not (rehearsal.folder / "data").exists()
     spent = (rehearsal.folder / "state" / refuses / "budget.log").exists()
     assert spent is (budgets.get("device-0") == 3.0)
+
+
+def test_a_budget_that_is_used_up_stops_nobody_else_where_others_are_done_without(tmp_path):
+    """Behind their own noise alone: below servers that nobody trusts."""
+    skip = {"deployment.on_missing": "skip", "topology.trust.ratios": [0.0], "algorithm": "ldp"}
+    running = Running(prepare(configured(SMALL, skip), tmp_path), {"device-0": 3.0})
+    assert running.ended["cloud"] == (OVER, True)
+    words = "without device-0 (round 2 would bring its epsilon to"
+    assert sum(words in line for line in running.told["server-1-0"]) == 1
+    assert "was refused; the run is over" in running.ended["device-0"]
+    assert running.ended["device-1"] == OVER
 
 
 @pytest.mark.parametrize(

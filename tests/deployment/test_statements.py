@@ -9,11 +9,12 @@ from tests.deployment.trees import guarded_tree, identity, lines_of
 
 from m2fdp.deployment.guard import Below, Said, fault, read, said
 from m2fdp.deployment.links import Answer, Place, Question
-from m2fdp.deployment.state import Log
+from m2fdp.deployment.state import Log, State
 
 ADDED = 0.5
 QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))
 CONTENT = b"twelve bytes"
+WHOLE = bytes(4 * 640)  # a model's
 
 
 @pytest.fixture
@@ -62,8 +63,9 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
     nodes.run()
     parent, child = nodes.of["server-1-0"], nodes.of["device-0"]
     own = identity(tmp_path, "device-0")
-    below = Below(parent.guard.node, parent.guard.state)
-    lines = lines_of(child.guard.state)
+    state = State(tmp_path / "fresh", "server-1-0")
+    below = Below(parent.guard.node, state)
+    lines, told = lines_of(child.guard.state), []
 
     def checked(line):
         """Signed anew, with its number."""
@@ -71,8 +73,9 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
         place = Place(content["round"], content["first"], content["last"], "model")
         question = replace(QUESTION, plan=nodes.plan.digest, place=place)
         former = Said(content["number"] - 1, "", {})
-        again = said(own, question, CONTENT, content["added"], former)
-        return below.check("device-0", own.certificate, question, Answer(CONTENT, again.encode()))
+        again = said(own, question, WHOLE, content["added"], former)
+        told.append((own.certificate, question, Answer(WHOLE, again.encode())))
+        return below.check("device-0", *told[-1])
 
     assert checked(lines[1]) is None
     assert "one with an older state" in checked(lines[0])
@@ -80,7 +83,11 @@ def test_a_parent_knows_an_older_state_by_its_number(tmp_path):
     assert "two processes of its name" in checked(lines[2]), "signed anew, it is another line"
     for _ in range(2):
         below.seal()
-        assert len(Log(parent.guard.state.folder / "statements.log").entries) == 2
+        assert len(Log(state.folder / "statements.log").entries) == 2
+    again = Below(parent.guard.node, state)
+    heard = [again.check("device-0", *each) for each in told]
+    assert heard[0] is heard[2] is None, "a server that died before it answered hears both again"
+    assert "one with an older state" in heard[1] and "two processes" in heard[3], "lies stay lies"
 
 
 def test_signatures_are_drawn_so_that_digests_of_lines_tell_nothing(ours):

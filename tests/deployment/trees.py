@@ -105,11 +105,13 @@ class Wire:
 
     Attributes:
         meddle: what a child, by number, is asked instead; None = it is not there.
+        below: what checks children's statements, where they sign them.
         heard: who was asked what, and replied what.
     """
 
     nodes: "Nodes"
     names: tuple[str, ...]
+    below: Below | None = None
     meddle: Callable[[int, Question], Question | None] = lambda number, question: question
     heard: list[tuple[int, Question, Answer | Refusal]] = field(default_factory=list)
 
@@ -121,7 +123,7 @@ class Wire:
         for number, question in enumerate(questions):
             asked = question and self.meddle(number, question)
             if asked is not None:
-                reply = self.children[number].answer(asked)
+                reply = self.nodes.reply(self, number, asked)
                 self.heard.append((number, asked, reply))
                 yield reply
             elif question is not None:
@@ -156,11 +158,12 @@ class Nodes:
 
     def open(self, name: str) -> None:
         """A node as its process begins; its children are there."""
-        node, guard = self.node(name), None
+        node, guard, below = self.node(name), None, None
         if self.guarded:
             self.states[name] = state = State(self.folder / "state" / name, name)
             budget = self.budget if node.layer == node.depth else None
-            guard = Guard(node, state, identity(self.folder, name), budget, Below(node, state))
+            below = Below(node, state)
+            guard = Guard(node, state, identity(self.folder, name), budget, below)
         keeper = guard or Keeper()
         if node.layer == node.depth:
             samples = self.experiment.samples
@@ -168,11 +171,20 @@ class Nodes:
             records = self.experiment.records(samples.samples[start:stop])
             worker = Device(node, *records, keeper)
         else:
-            links = Wire(self, node.children)
+            links = Wire(self, node.children, below)
             self.servers[name] = worker = Server(node, links, keeper, self.missed.append)
         own = identity(self.folder, name) if self.guarded or node.masked else None
         compute = answering(node, own, worker, keeper)
         self.of[name] = Child(guard, compute, worker)
+
+    def reply(self, wire: Wire, number: int, question: Question) -> Answer | Refusal:
+        """What a child replies, once its parent has looked at its statement."""
+        name, reply = wire.names[number], wire.children[number].answer(question)
+        if wire.below is None or isinstance(reply, Refusal):
+            return reply
+        own = identity(self.folder, name).certificate
+        wrong = wire.below.check(name, own, question, reply)
+        return reply if wrong is None else Refusal(name, wrong)
 
     def again(self, name: str) -> None:
         """The process was killed, and is started again."""

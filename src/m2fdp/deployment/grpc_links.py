@@ -1,24 +1,26 @@
 """Links over gRPC: a child dials its parent and keeps one stream, on which the parent asks.
 
-One method, `/m2fdp.Tree/Join`. A message is a letter and a content. A long content is cut: its last
-part has the letter, those before it have C.
+One method, `/m2fdp.Tree/Join`. With the call a child says, as `m2fdp-bin`, the SHA-256 of its plan
+and the version of these messages: whom its parent does not take is told so by the call's status,
+before anything is read. A message is a letter and a content. A long content is cut: its last part
+has the letter, those before it have C. No message is longer than the plan has it.
 
 | letter | sent by | content |
 |---|---|---|
-| H | child | SHA-256 of its plan, and the version of these messages |
 | Q | parent | a question: its head and its content |
+| E | child | nothing: it has kept that end |
 | A | child | SHA-256 of the question, the length of a statement, the statement, the answer |
 | R | child | SHA-256 of the question, the reason why it is not answered |
-| E, X | parent | that the run is over, or that the child is refused, and why |
+| E, S | parent | that the run is over, or stopped, and why |
 """
 
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Condition
+from threading import Timer
 from typing import Any
 
 # Of the ciphers before TLS 1.3 one is left that needs a key which nobody has here; those of TLS 1.3
@@ -29,22 +31,41 @@ os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-AES128-CBC-SHA")
 import grpc  # noqa: E402
 
 from m2fdp.core.errors import InputError  # noqa: E402
+from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, Missing, Question, Refusal, Reply, Tell
+from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
+from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
 
 _METHOD = "/m2fdp.Tree/Join"
-_VERSION = b"2"
+_HELLO = "m2fdp-bin"
+_VERSION = b"3"
 # Bytes of a digest.
 _DIGEST = 32
 # Bytes of a message that are on their way at a time.
 _LOOKAHEAD = 2**18
-# So many seconds a parent stays, at the end of a run, for children that are not there.
+# Bytes of a message beside what it holds: a head, or digest and statement.
+_AROUND = 2**12
+# Streams that one connection may have; seconds that one without any, or without TLS, is kept.
+_STREAMS, _IDLE_S = 4, 20
+# Lines on whom is not taken in that are told once each.
+_LINES = 1000
+# So many seconds a parent stays at least, when a run ends, for children that are not there.
 _FAREWELL = 10.0
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
-# A number that no question has.
-_NONE = -1
+# So many seconds a child waits for its parent to hear that it knows the end.
+_LEAVING_S = 5.0
+# The share of its patience that a parent gives to its children's turns, once it has run out.
+_TURN = 0.25
+# What a parent does whose connection fails, by gRPC's words.
+_TOLD = {
+    "certificate has expired": "shows a certificate that has expired",
+    "certificate is not yet valid": "shows a certificate that is not valid yet; see both clocks",
+    "lookup": "has an address that is not found",
+    "last error: UNAVAILABLE": "ends the connection; it may not take this node's certificate",
+}
+_REFUSED = grpc.StatusCode.PERMISSION_DENIED
 
 
 @dataclass
@@ -53,16 +74,6 @@ class Traffic:
 
     sent: int = 0
     received: int = 0
-
-
-def _parts(letter: bytes, content: bytes, size: int) -> list[bytes]:
-    """A message in parts, of so many bytes of content each."""
-    starts = range(0, max(len(content), 1), size)
-    return [
-        (b"C" if start + size < len(content) else letter)
-        + memoryview(content)[start : start + size]
-        for start in starts
-    ]
 
 
 def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
@@ -80,87 +91,19 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
         ("grpc.http2.lookahead_bytes", _LOOKAHEAD),
         ("grpc.max_receive_message_length", settings.chunk_bytes + 2**16),
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", _STREAMS),
+        ("grpc.max_connection_idle_ms", 1000 * _IDLE_S),
+        ("grpc.server_handshake_timeout_ms", 1000 * _IDLE_S),
     ]
 
 
-@dataclass(eq=False)
-class _Seat:
-    """A child, there or not, and what it is asked."""
-
-    name: str
-    changed: Condition = field(default_factory=Condition)
-    number: int = _NONE  # the question's; `_NONE` = nothing is asked
-    question: list[bytes] = field(default_factory=list)
-    context: Any = None  # the connection that counts, the latest
-    certificate: bytes = b""
-    # A part of the answer that nobody has taken yet, with its connection; one at most.
-    inbox: list[tuple[Any, bytes]] = field(default_factory=list)
-    ended: str | None = None  # why the run is over, once it is
-    told: bool = False  # that it is
-
-    def take(self, context: Any, certificate: bytes) -> None:
-        """A process of the child's is there; one that was there before is sent away."""
-        with self.changed:
-            if self.context is not None:
-                # Before its thread wakes: a stream that ends looks like a parent who will be back.
-                self.context.cancel()
-            self.context, self.certificate = context, certificate
-            self.inbox.clear()
-            self.changed.notify_all()
-
-    def leave(self, context: Any) -> None:
-        with self.changed:
-            if self.context is context:
-                self.context, self.told = None, self.ended is not None
-            self.changed.notify_all()
-
-    def ask(self, number: int, question: list[bytes]) -> None:
-        with self.changed:
-            self.number, self.question = number, question
-            self.inbox.clear()
-            self.changed.notify_all()
-
-    def next_question(self, context: Any, done: int) -> tuple[int, list[bytes]] | None:
-        """The question after one, once there is one; None where there will be none."""
-        with self.changed:
-
-            def is_over() -> bool:
-                return self.context is not context or self.ended is not None
-
-            self.changed.wait_for(lambda: is_over() or self.number not in (done, _NONE))
-            return None if is_over() else (self.number, self.question)
-
-    def put(self, context: Any, number: int, part: bytes) -> None:
-        """A part of an answer, until it is taken: before that no other is read. Of a question that
-        no longer stands, nobody takes any."""
-        with self.changed:
-
-            def stands() -> bool:
-                return self.context is context and self.number == number
-
-            if stands():
-                self.inbox.append((context, part))
-                self.changed.notify_all()
-            self.changed.wait_for(lambda: not stands() or not self.inbox)
-
-    def get(self, seconds: float) -> tuple[Any, bytes] | None:
-        """The next part, or None where there is none in time."""
-        with self.changed:
-            if not self.changed.wait_for(lambda: bool(self.inbox), seconds):
-                return None
-            self.changed.notify_all()
-            return self.inbox.pop()
-
-    def end(self, reason: str | None) -> None:
-        """The run is over, if there is a reason."""
-        with self.changed:
-            self.ended, self.number = reason, _NONE
-            self.changed.notify_all()
-
-
 class GrpcLinks:
-    """A parent's end (`Links`): a server that its children, in the tree's order, dial. `check` says
-    what is wrong with the statement of an answer, by child and its certificate."""
+    """A parent's end (`Links`): a server that its children, in the tree's order, dial. No answer is
+    longer than `most` bytes. `check` says what is wrong with one, by child and its certificate.
+
+    A child that sends anything else is sent away. Under `on_missing: wait` it is waited for, else
+    that is its refusal.
+    """
 
     def __init__(
         self,
@@ -169,20 +112,26 @@ class GrpcLinks:
         identity: Identity,
         plan: bytes,
         settings: DeploymentConfig,
+        most: int,
         check: Callable[[str, bytes, Question, Answer], str | None],
         tell: Tell,
     ) -> None:
-        self._seats = {name: _Seat(name) for name in children}
+        self._seats = {name: Seat(name) for name in children}
         self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
-        self.traffic, self._asked, self.farewell_s = Traffic(), 0, _FAREWELL
-        threads = ThreadPoolExecutor(len(children) + 4, thread_name_prefix="child")
+        self._most, self._turned_away = most + _AROUND, set[str]()
+        self.traffic, self._asked = Traffic(), 0
+        self.farewell_s = max(_FAREWELL, settings.patience_s)
+        # A stream that counts has one, and one that is sent away a while longer.
+        threads = ThreadPoolExecutor(2 * len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
         handler = grpc.stream_stream_rpc_method_handler(self._join)
         service, _, method = _METHOD.strip("/").partition("/")
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
         pair = [(identity.key, identity.certificate)]
-        credentials = grpc.ssl_server_credentials(pair, identity.authority, True)
+        shown_by_it = grpc.ssl_server_certificate_configuration(pair, identity.authority)
+        self._strange = 0  # connections that have come to no stream
+        credentials = grpc.dynamic_ssl_server_credentials(shown_by_it, self._connected, True)
         try:
             self._server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -196,74 +145,112 @@ class GrpcLinks:
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
         # What several are asked is held once.
-        parts = {q: _parts(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
+        parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
         for seat, question in pairs:
             seat.ask(self._asked, parts[question])
         for seat, question in pairs:
             yield self._reply(seat, question, asked)
-            seat.ask(_NONE, [])
+            seat.ask(NONE, [])
 
-    def end(self, reason: str | None) -> None:
-        """Tell all children that the run is over; None = that it is not, and this node will be
-        back. They have a while to hear it, those too that have yet to come."""
+    def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Tell all children of the end, but who was told before; None = there is none, and this
+        node will be back. They have a while to hear it, those too that have yet to come. It returns
+        who knows."""
         for seat in self._seats.values():
-            seat.end(reason)
-        deadline = time.monotonic() + (0 if reason is None else self.farewell_s)
+            seat.end(ended)
+            seat.told |= seat.name in told
+        stays = 0.0 if ended is None else self.farewell_s if ended.over else _FAREWELL
+        deadline = time.monotonic() + min(stays, self.farewell_s)
         for seat in self._seats.values():
             with seat.changed:
                 while not seat.told and time.monotonic() < deadline:
                     seat.changed.wait(deadline - time.monotonic())
-        self._server.stop(0 if reason is None else 0.2).wait()
+        told = frozenset(name for name, seat in self._seats.items() if seat.told)
+        missed = [name for name in self._seats if name not in told]
+        if ended is not None and ended.over and missed:
+            self._tell(f"{', '.join(missed)}: not told yet; start this node again to tell them")
+        self._server.stop(0 if ended is None else 0.2).wait()
+        return told
 
-    def _reply(self, seat: _Seat, question: Question, asked: float) -> Reply:
-        """What one child replies, however often it has to begin anew."""
-        patience, told, heard = self._settings.patience_s, 0, asked
-        content, context = bytearray(), None
+    def _reply(self, seat: Seat, question: Question, asked: float) -> Reply:
+        """What one child replies, however often it has to begin anew. All of it must be there by
+        the deadline; where others have used it up, shortly after it is this child's turn."""
+        patience, mode, told = self._settings.patience_s, self._settings.on_missing, 1
+        start = max(asked, time.monotonic() - patience * (1 - _TURN / len(self._seats)))
+        message, context, quiet = Message(self._most), None, 0.0
         while True:
-            waited = time.monotonic() - heard
-            got = seat.get(max(patience * (told + 1) - waited, 0.0))
+            got = seat.get(max(start + patience * told - time.monotonic(), 0.0))
             if got is None:
-                told += 1
-                there = "is there, and has not answered" if seat.context else "is not there"
-                line = f"{seat.name} {there} after {patience * told:g} s"
-                if self._settings.on_missing == "stop":
-                    return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                if self._settings.on_missing == "skip":
+                if mode == "skip":
+                    seat.late = True
                     return Missing(seat.name)
-                self._tell(f"{line}; waiting")
+                there = "is there, and has not answered" if seat.is_there else "is not there"
+                line = f"{seat.name} {there} after {patience * told:g} s"
+                if mode == "stop":
+                    return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
+                self._tell(f"{line}; waiting{self._strangers()}")
+                told += 1
                 continue
-            heard, told = time.monotonic(), 0
             if got[0] is not context:
-                content, context = bytearray(), got[0]
-            content += memoryview(got[1])[1:]
-            if (letter := got[1][:1]) != b"C":
-                return self._read(seat, question, letter, content)
+                message, context = Message(self._most), got[0]
+            try:
+                letter = message.take(got[1])
+                if letter is not None:
+                    reply = self._read(seat, question, letter, message.content)
+                    seat.late = False
+                    return reply
+            except BadMessageError as error:
+                reason = shown(str(error))
+                seat.dismiss(context, reason)
+                seat.late = mode == "skip"
+                if mode != "wait":
+                    return Refusal(seat.name, reason)
+                if time.monotonic() > quiet:  # who is sent away may be back at once
+                    self._tell(f"{seat.name} is sent away: {reason}; waiting")
+                    quiet = time.monotonic() + self._settings.keepalive_s
 
-    def _read(self, seat: _Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
+    def _connected(self) -> None:
+        """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal."""
+        self._strange += 1
+
+    def _strangers(self) -> str:
+        count, self._strange = self._strange, 0
+        if count <= 0:
+            return ""
+        return f"; connections without a certificate that is taken, or without TLS: {count}"
+
+    def _read(self, seat: Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
         """The reply that a child's message is."""
         if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
-            return Refusal(seat.name, "has sent what is no answer to this question")
+            raise BadMessageError("it has sent what is no answer to this question")
         if letter == b"R":
-            return Refusal(seat.name, content[_DIGEST:].decode(errors="replace"))
+            return Refusal(seat.name, shown(bytes(content[_DIGEST:])))
         answer = Answer.unpacked(memoryview(content)[_DIGEST:])
         fault = self._check(seat.name, seat.certificate, question, answer)
-        return answer if fault is None else Refusal(seat.name, f"its statement {fault}")
+        if fault is not None:
+            raise BadMessageError(fault)
+        return answer
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """A child's stream, in a thread of its own."""
-        auth = context.auth_context()
-        name = auth.get("x509_common_name", [b"?"])[0].decode()
-        seat, hello = self._seats.get(name), next(messages, b"")
+        """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
+        self._strange -= 1
+        auth, hello = context.auth_context(), dict(context.invocation_metadata()).get(_HELLO, b"")
+        name = shown(auth.get("x509_common_name", [b"?"])[0])
+        seat, wrong = self._seats.get(name), None
         if seat is None:
-            yield b"X" + f"{name} is no child of this node in its plan".encode()
-            return
-        if hello != b"H" + self._plan + _VERSION:
-            another = "version of m2fdp" if hello == b"H" + self._plan else "plan"
-            yield b"X" + f"it has another {another} than this node".encode()
+            wrong = f"{name} is no child of this node in its plan"
+        elif hello != self._plan + _VERSION:
+            another = "plan" if hello[_DIGEST:] == _VERSION else "version of m2fdp"
+            wrong = f"{name} has another {another} than this node"
+        if seat is None or wrong is not None:
+            if wrong not in self._turned_away and len(self._turned_away) < _LINES:
+                self._turned_away.add(str(wrong))
+                self._tell(f"{wrong}; it is not taken in")
+            context.abort(_REFUSED, wrong)
             return
         context.add_callback(lambda: seat.leave(context))
         seat.take(context, auth["x509_pem_cert"][0])
-        done = _NONE
+        done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
                 done, parts = asked
@@ -272,26 +259,35 @@ class GrpcLinks:
                     yield part
                 for message in messages:
                     self.traffic.received += len(message)
-                    seat.put(context, done, message)
-                    if message[:1] != b"C":
+                    if not seat.put(context, done, message) or message[:1] != b"C":
                         break
                 else:
                     return
+            if seat.away is not None and seat.context is context:
+                context.abort(_REFUSED, seat.away)
             if seat.ended is not None:
-                yield b"E" + seat.ended.encode()
+                yield (b"E" if seat.ended.over else b"S") + seat.ended.reason.encode()
+                if next(messages, b"") == b"E":
+                    seat.hear()
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
 
 
 class GrpcLink:
     """A child's end: it dials, and answers until the run is over. The parent's certificate must
-    have its name."""
+    have its name, and no question is longer than `most` bytes."""
 
     def __init__(
-        self, parent: str, address: str, identity: Identity, plan: bytes, settings: DeploymentConfig
+        self,
+        parent: str,
+        address: str,
+        identity: Identity,
+        plan: bytes,
+        settings: DeploymentConfig,
+        most: int,
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
-        self.traffic = Traffic()
+        self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
         pems = identity.authority, identity.key, identity.certificate
         credentials = grpc.ssl_channel_credentials(*pems)
         options = [
@@ -304,70 +300,114 @@ class GrpcLink:
         self._channel = grpc.secure_channel(address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
-    def serve(self, answer: Callable[[Question], Answer | Refusal], tell: Tell) -> str:
-        """Answer the parent's questions, whenever it is there; why the run is over. A parent that
-        is not who it should be, or does not take this node, is an `InputError`."""
-        waiting = False
+    def serve(
+        self,
+        answer: Callable[[Question], Answer | Refusal],
+        tell: Tell,
+        keep: Callable[[End], None] = lambda end: None,
+    ) -> End:
+        """Answer the parent's questions, whenever it is there, until the end, which is kept before
+        the parent hears that it is known. A parent that is not who it should be, or does not take
+        this node, is an `InputError`."""
+        told, end = "", None
         while True:
             try:
-                for ended in self._session(answer):
-                    if ended is not None:
-                        return ended
-                    if waiting:
+                for end in self._session(answer):
+                    if end is not None:
+                        keep(end)
+                    elif told:
                         tell(f"{self.parent} is back")
-                        waiting = False
+                        told = ""
+                line = f"is not there ({self.address}); waiting for it"
             except grpc.RpcError as error:
-                self._refuse(error)
-            if not waiting:
-                tell(f"{self.parent} is not there ({self.address}); waiting for it")
-                waiting = True
+                line = "" if end is not None else self._why(error)
+            except BadMessageError as error:
+                line = f"has sent {error}; its stream is closed, and tried again"
+            if end is not None:
+                return end
+            if line != told:
+                tell(f"{self.parent} {line}")
+                told = line
             time.sleep(_RETRY)
 
     def close(self) -> None:
         self._channel.close()
 
-    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[str | None]:
-        """One connection: None at each question, the reason at the end."""
+    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[End | None]:
+        """One connection: None at each question, the end at last."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        outgoing.put(b"H" + self._plan + _VERSION)
-        call = self._join(iter(outgoing.get, None))
-        content = bytearray()
+        call = self._join(iter(outgoing.get, None), metadata=((_HELLO, self._plan + _VERSION),))
+        message = Message(self._most)
         try:
-            for message in call:
-                self.traffic.received += len(message)
-                content += memoryview(message)[1:]
-                letter = message[:1]
-                if letter == b"C":
+            for part in call:
+                self.traffic.received += len(part)
+                letter = self._taken(message, part)
+                if letter is None:
                     continue
-                if letter == b"E":
-                    yield content.decode()
+                content, message = bytes(message.content), Message(self._most)
+                if letter in (b"E", b"S"):
+                    yield End(shown(content), letter == b"E")
+                    outgoing.put(b"E")
+                    leaving = Timer(_LEAVING_S, call.cancel)
+                    leaving.start()
+                    try:
+                        next(call, None)  # until the parent has closed the stream
+                    finally:
+                        leaving.cancel()
                     return
-                if letter == b"X":
-                    raise InputError("--as", self.parent, f"refuses this node: {content.decode()}")
-                try:
-                    question, content = Question.read(bytes(content)), bytearray()
-                except ValueError as error:
-                    raise InputError("--as", self.parent, f"has sent {error}") from None
+                question = _question(letter, content)
                 yield None
-                for part in self._reply(answer(question), question.digest):
-                    self.traffic.sent += len(part)
-                    outgoing.put(part)
+                for each in self._reply(answer(question), question.digest):
+                    self.traffic.sent += len(each)
+                    outgoing.put(each)
         finally:
             outgoing.put(None)
             call.cancel()
 
+    def _taken(self, message: Message, part: bytes) -> bytes | None:
+        """The letter of a message that is whole; what it announces is looked at before."""
+        if not message.content and part[:1] not in (b"E", b"S"):
+            try:
+                announced = Question.announced(part[1:])
+            except ValueError as error:
+                raise BadMessageError(str(error)) from None
+            if announced > self._most:
+                raise BadMessageError(
+                    f"a question of {announced} bytes, where the plan has at most {self._most}"
+                )
+        return message.take(part)
+
     def _reply(self, reply: Answer | Refusal, digest: bytes) -> list[bytes]:
         size = self._settings.chunk_bytes
         if isinstance(reply, Refusal):
-            return _parts(b"R", digest + reply.reason.encode(), size)
-        return _parts(b"A", digest + reply.packed(), size)
+            return cut(b"R", digest + reply.reason.encode(), size)
+        return cut(b"A", digest + reply.packed(), size)
 
-    def _refuse(self, error: Any) -> None:
-        """End where waiting mends nothing."""
+    def _why(self, error: Any) -> str:
+        """Why the parent is waited for; it ends where waiting mends nothing."""
         details, code = str(error.details()), error.code()
         if code == grpc.StatusCode.CANCELLED:
             problem = "another process of this node's name has joined; a node is one process"
             raise InputError("--as", self.parent, problem) from None
-        if "SSL_ERROR_SSL" in details or "ostname" in details:
+        if code == _REFUSED:
+            raise InputError("--as", self.parent, f"refuses this node: {shown(details)}") from None
+        line, own = "is not there", self._identity
+        if (wrong := keys.fault(own.certificate, own.authority, own.name)) is not None:
+            line += f", and this node's certificate {wrong}"
+        elif (words := next((words for words in _TOLD if words in details), None)) is not None:
+            line = _TOLD[words]
+        elif "SSL_ERROR_SSL" in details or "Hostname Verification" in details:
             problem = f"at {self.address} shows no certificate of that name by this authority"
             raise InputError("--as", self.parent, problem) from None
+        elif code != grpc.StatusCode.UNAVAILABLE:
+            line = f"does not talk: {code.name}: {shown(details)}"
+        return f"{line} ({self.address}); waiting for it"
+
+
+def _question(letter: bytes, content: bytes) -> Question:
+    try:
+        if letter == b"Q":
+            return Question.read(content)
+    except ValueError as error:
+        raise BadMessageError(str(error)) from None
+    raise BadMessageError("what is no question")

@@ -24,8 +24,11 @@ from m2fdp.core.formatting import for_json
 from m2fdp.deployment import keys
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, Place, Question, Refusal
+from m2fdp.deployment.masked import sum_terms
+from m2fdp.deployment.masked_messages import NoMessage, check_answer, unpack_keys
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
 from m2fdp.deployment.state import Log, State
+from m2fdp.secure_aggregation.active import text_of_keys
 
 
 class Below:
@@ -34,31 +37,45 @@ class Below:
     def __init__(self, node: NodePlan, state: State) -> None:
         self._node = node
         self._log, self._waiting = Log(state.folder / "statements.log"), list[Said]()
-        lines = (read(entry["said"]) for entry in self._log.entries)
+        lines = [read(entry["said"]) for entry in self._log.entries]
         self._latest = {line.content["node"]: line for line in lines}
+        self._known = {line.digest for line in lines}
 
     def check(
         self, child: str, certificate: bytes, question: Question, answer: Answer
     ) -> str | None:
-        """What is wrong with a child's line; None = nothing, and it is taken up."""
+        """What is wrong with a child's answer and its line; None = nothing, and it is taken up. A
+        server that died after it had taken up lines, and before it answered, hears all again."""
+        n_parameters = self._node.recomputed.experiment.model.n_parameters
         try:
-            line = read(answer.statement.decode())
-        except ValueError:
-            return "is none"
+            check_answer(question.place.kind, answer.content, n_parameters)
+            line = read(answer.statement.decode(errors="replace"))
+        except (NoMessage, ValueError) as error:
+            return f"it has sent {error}"
+        if question.place.kind == "keys" and not self._signs(child, certificate, question, answer):
+            return "it has sent keys that are not signed by its certificate for this sum"
         added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
-            return wrong
-        former = self._latest.get(child)
-        if former is not None and line.digest == former.digest:
+            return f"its statement {wrong}"
+        if line.digest in self._known:
             return None
+        former = self._latest.get(child)
         if former is not None and line.number <= former.number:
             return (
-                f"is its number {line.number}, and number {former.number} is known: two processes "
-                "of its name, or one with an older state"
+                f"its statement is its number {line.number}, and number {former.number} is known: "
+                "two processes of its name, or one with an older state"
             )
         self._latest[child] = line
+        self._known.add(line.digest)
         self._waiting.append(line)
         return None
+
+    def _signs(self, child: str, certificate: bytes, question: Question, answer: Answer) -> bool:
+        """Whether the other children will take its keys."""
+        node, number = self._node, self._node.children.index(child)
+        public, signature, shown_one = unpack_keys(number, answer.content)
+        text = text_of_keys(sum_terms(node, node.layer + 1, node.members, question.place), public)
+        return keys.same(shown_one, certificate) and keys.verify(certificate, signature, text)
 
     def seal(self) -> None:
         """Write what has come."""
@@ -128,6 +145,7 @@ class Guard(Keeper):
         return self.state.kept(self._book(round_), what)
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
+        self.seal()  # what children have said, before what follows from it
         self.state.keep(self._book(round_), what, content, waits)
 
     def _answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer:
@@ -152,7 +170,6 @@ class Guard(Keeper):
             if place.gives:
                 self._start(question, line)
         content = self._computed(question, compute)
-        self.seal()
         answer = Answer(content, self._said(question, content).encode())
         self.keep(place.round, name, answer.packed())
         self._note(question, answer)
@@ -333,9 +350,12 @@ def read(line: str) -> Said:
     """A line, whoever has signed it; a `ValueError` where it is none."""
     try:
         content = json.loads(line.rpartition("  ")[0])
-        return Said(int(content["number"]), line, content)
-    except (KeyError, TypeError):
-        raise ValueError("no statement") from None
+        number = content["number"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("what is no statement") from None
+    if not isinstance(number, int):
+        raise ValueError("what is no statement")
+    return Said(number, line, content)
 
 
 def fault(
@@ -354,6 +374,7 @@ def fault(
     for name, value in (expected | {"answer": sha256(answer).hexdigest()}).items():
         if said.content.get(name) != value:
             return f"says {name} {said.content.get(name)}, not {value}"
-    if not said.content.get("added", 0.0) >= added:
-        return f"says that it added {said.content.get('added')}, and the plan has {added:.6g}"
+    own = said.content.get("added")
+    if not isinstance(own, int | float) or not own >= added:
+        return f"says that it added {own}, and the plan has {added:.6g}"
     return None

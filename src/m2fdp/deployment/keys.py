@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -113,12 +113,14 @@ def fault(certificate: bytes, authority: bytes, name: str) -> str | None:
     try:
         shown_one = x509.load_pem_x509_certificate(certificate)
         shown_one.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         return "is not signed by this node's authority"
     if name_of(certificate) != name:
         return f"is the certificate of {name_of(certificate)}, not of {name}"
     begins, ends = shown_one.not_valid_before_utc, shown_one.not_valid_after_utc
-    if not begins <= datetime.now(UTC) <= ends:
+    if datetime.now(UTC) < begins:
+        return f"is valid from {begins:%Y-%m-%d %H:%M} UTC on, later than this host's clock"
+    if datetime.now(UTC) > ends:
         return f"was valid until {ends:%Y-%m-%d %H:%M} UTC"
     return None
 
@@ -126,6 +128,14 @@ def fault(certificate: bytes, authority: bytes, name: str) -> str | None:
 def name_of(certificate: bytes) -> str:
     """The node that a certificate names."""
     return _name_in(x509.load_pem_x509_certificate(certificate).subject)
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Whether two are one certificate."""
+    try:
+        return x509.load_pem_x509_certificate(one) == x509.load_pem_x509_certificate(other)
+    except ValueError:
+        return False
 
 
 def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:

@@ -18,6 +18,8 @@ Kind = Literal["model", "gradient", "keys", "shares", "masked", "survivors", "un
 STEPS: tuple[Kind, ...] = ("keys", "shares", "masked", "survivors", "unmasking")
 _KINDS: tuple[Kind, ...] = ("model", "gradient", *STEPS)
 Tell = Callable[[str], None]
+# Characters of a line that are another node's.
+_LINE = 400
 # Plan digest, round, first and last step, kind, and how many bytes follow.
 _PLACE = struct.Struct("<32sIIIBQ")
 
@@ -75,6 +77,14 @@ class Question:
         kind, size = _KINDS.index(at.kind), len(self.content)
         return _PLACE.pack(self.plan, at.round, at.first, at.last, kind, size)
 
+    @staticmethod
+    def announced(start: bytes) -> int:
+        """How many bytes its content has, as its first part says; a `ValueError` where it is no
+        part of a question."""
+        if len(start) < _PLACE.size:
+            raise ValueError("what is no question")
+        return int(_PLACE.unpack_from(start)[-1])
+
     @classmethod
     def read(cls, written: bytes) -> Question:
         """The question that its head and its content are, one after the other; a `ValueError` where
@@ -83,9 +93,9 @@ class Question:
             plan, round_, first, last, kind, size = _PLACE.unpack_from(written)
             question = cls(plan, Place(round_, first, last, _KINDS[kind]), written[_PLACE.size :])
         except (struct.error, IndexError):
-            raise ValueError("no question") from None
+            raise ValueError("what is no question") from None
         if len(question.content) != size:
-            raise ValueError("no whole question")
+            raise ValueError("what is no whole question")
         return question
 
     def of(self, place: Place, vector: Tensor) -> Question:
@@ -135,12 +145,31 @@ class Missing:
 Reply = Answer | Refusal | Missing
 
 
+@dataclass(frozen=True)
+class End:
+    """Why nobody asks any more: the run is over, or it is stopped, and nodes that are started again
+    go on with it."""
+
+    reason: str
+    over: bool
+
+
 class Links(Protocol):
     """To all children of a node, in the tree's order."""
 
     def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """Ask all at once; what they reply, in the tree's order, each as soon as it is its turn,
         so that one reply is held at a time. None = a child is not asked, and replies nothing."""
+
+
+def shown(said: str | bytes) -> str:
+    """What another node says, for a log: on one line, without what steers a terminal, and cut."""
+    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    line = "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode()
+        for each in text[:_LINE]
+    )
+    return line if len(text) <= _LINE else f"{line} … ({len(text)} characters)"
 
 
 def to_bytes(vector: Tensor) -> bytes:

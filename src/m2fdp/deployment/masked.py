@@ -20,7 +20,7 @@ from torch import Tensor
 
 from m2fdp.deployment import keys
 from m2fdp.deployment import masked_messages as messages
-from m2fdp.deployment.links import STEPS, Kind, Links, Missing, Place, Question, Refusal
+from m2fdp.deployment.links import STEPS, Answer, Kind, Links, Place, Question
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError, keystream
 from m2fdp.secure_aggregation.active import ActiveMember, Signing, quorum
 from m2fdp.secure_aggregation.messages import (
@@ -177,19 +177,16 @@ class Asking:
     on_missing: Callable[[str], None]
 
     def ask(self, kind: Kind, contents: Mapping[int, bytes]) -> Iterator[tuple[int, bytes]]:
-        """Ask children, by number; the answers of those who are there, as they come. One that
-        refuses is a `ChildrenError`."""
+        """Ask children, by number; the answers of those who are there, as they come."""
         place = replace(self.question.place, kind=kind)
         asked = {one: Question(self.question.plan, place, one) for one in set(contents.values())}
         everybody = range(len(self.node.children))
         replies = self.links.ask([asked[contents[u]] if u in contents else None for u in everybody])
         for number, reply in zip(sorted(contents), replies, strict=True):
-            if isinstance(reply, Refusal):
-                raise ChildrenError(str(reply))
-            if isinstance(reply, Missing):
-                self.on_missing(reply.node)
-            else:
+            if isinstance(reply, Answer):
                 yield number, reply.content
+            else:
+                self.on_missing(self.node.without(reply))
 
     def gathered(self, kind: Kind, contents: Mapping[int, bytes]) -> bytes:
         """The answers to a step, packed: what the next step is asked with."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from m2fdp.deployment.links import Kind
 from m2fdp.secure_aggregation.keys import KEY_BYTES
 from m2fdp.secure_aggregation.messages import (
     MaskedVector,
@@ -17,6 +18,9 @@ from m2fdp.secure_aggregation.messages import (
 
 # Number of a member, or of a field; how many bytes follow.
 _PART = struct.Struct("<II")
+# Bytes of a sender, at most, in what others are asked: its keys with signature and certificate, a
+# signature, or what it has sealed for one.
+OF_SENDER = 2**12
 _SURVIVED, _SILENT = b"+", b"-"
 
 
@@ -89,6 +93,25 @@ def unpack_request(content: bytes) -> UnmaskRequest:
         tuple(u for u, state in states.items() if state == which) for which in (_SURVIVED, _SILENT)
     )
     return UnmaskRequest(survivors, silent)
+
+
+def check_answer(kind: Kind, content: bytes, n_parameters: int) -> None:
+    """Raise `NoMessage` where a child's answer has not the form of its kind."""
+    passed_on: Iterable[bytes] = ()
+    match kind:
+        case "keys":
+            passed_on = (content,)
+            unpack_keys(0, content)
+        case "shares" | "unmasking":
+            passed_on = unpack(content, "shares").values()
+        case "survivors":
+            passed_on = (content,)
+        case _:
+            numbers = np.frombuffer(content, "<f4") if len(content) == 4 * n_parameters else None
+            if numbers is None or (kind != "masked" and not np.isfinite(numbers).all()):
+                raise NoMessage(f"model of {n_parameters} finite numbers")
+    if any(len(part) + _PART.size > OF_SENDER for part in passed_on):
+        raise NoMessage(f"{kind} of at most {OF_SENDER} bytes")
 
 
 def pack_unmasking(shares: UnmaskShares) -> bytes:

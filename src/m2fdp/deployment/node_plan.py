@@ -22,7 +22,8 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams, Randomness
-from m2fdp.deployment.links import STEPS, Kind, Place, Question
+from m2fdp.deployment.links import STEPS, Kind, Missing, Place, Question, Refusal
+from m2fdp.deployment.masked_messages import OF_SENDER
 from m2fdp.deployment.plan import Deviations, PublicPlan, Recomputed
 
 # The row of the one model that a node has.
@@ -94,6 +95,22 @@ class NodePlan:
     def adds_masked(self) -> bool:
         """Whether it reads its children's models as a sum only."""
         return self.layer + 1 in self.recomputed.network.sums.layers
+
+    def most_bytes(self, layer: int, senders: np.ndarray) -> int:
+        """What a question or an answer between siblings of a layer and their parent holds at most:
+        a model, or of each sender what a step of their sum needs."""
+        model = 4 * self.recomputed.experiment.model.n_parameters
+        sums = self.recomputed.network.sums.layers
+        return max(model, len(senders) * OF_SENDER if layer in sums else 0)
+
+    def without(self, reply: Refusal | Missing) -> str:
+        """Who is done without, and why; a `ChildrenError` where the plan does without nobody who
+        refuses."""
+        if isinstance(reply, Missing):
+            return reply.node
+        if self.recomputed.settings.on_missing != "skip":
+            raise ChildrenError(str(reply))
+        return f"{reply.node} ({reply.reason})"
 
     @property
     def mechanism(self) -> Protection:
@@ -229,6 +246,9 @@ class Keeper:
         once the node's answer is."""
         self._held = {at: held for at, held in self._held.items() if at[0] == round_}
         self._held[round_, what] = content
+
+    def seal(self) -> None:
+        """Make safe what children have said so far."""
 
     def entropy(self, round_: int, name: str, waits: bool = True) -> bytes:
         """256 bits of a name in a round: those that were kept, or new ones, which then are."""

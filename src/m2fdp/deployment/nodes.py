@@ -31,11 +31,10 @@ from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import (
+    Answer,
     Links,
-    Missing,
     Place,
     Question,
-    Refusal,
     Reply,
     from_bytes,
     to_bytes,
@@ -229,7 +228,9 @@ class Server:
             except BelowThreshold as lost:  # the run goes on as if nobody had moved
                 self._on_missing(f"the sum of {lost.alive} senders")
             except ProtocolError as error:
-                raise ChildrenError(f"the sum of {self.node.name}: {error}") from None
+                if self.node.recomputed.settings.on_missing != "skip":
+                    raise ChildrenError(f"the sum of {self.node.name}: {error}") from None
+                self._on_missing(f"the sum ({error})")
             return total
         lacking = 0.0
         for number, reply in enumerate(self.links.ask([question] * len(self.node.children))):
@@ -244,10 +245,8 @@ class Server:
         return total
 
     def _vector(self, question: Question, reply: Reply) -> Tensor | None:
-        if isinstance(reply, Refusal):
-            raise ChildrenError(str(reply))
-        if isinstance(reply, Missing):
-            self._on_missing(reply.node)
+        if not isinstance(reply, Answer):
+            self._on_missing(self.node.without(reply))
             return None
         vector = reply.vector
         if vector.shape != question.vector.shape or not vector.isfinite().all():

@@ -26,7 +26,7 @@ from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import Identity, read_identity
-from m2fdp.deployment.links import Answer, Place, Question, Refusal, Tell, to_bytes
+from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server, answering
@@ -102,8 +102,8 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
 
     ended, refused = _serve(opened, guard, device, spent)
     if refused:
-        raise InputError(node.name, refused[0], f"was refused; {ended}")
-    return ended
+        raise InputError(node.name, refused[0], f"was refused; {ended.reason}")
+    return ended.reason
 
 
 def run_server(opened: Opened, listen: str | None) -> str:
@@ -112,8 +112,17 @@ def run_server(opened: Opened, listen: str | None) -> str:
     with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
         ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
-        links.end(ended)
-    return ended
+        _hand_down(opened, links, ended)
+    return ended.reason
+
+
+def _hand_down(opened: Opened, links: GrpcLinks, ended: End) -> None:
+    """Tell the children of the end, but those of whom this node knows that they were told."""
+    run = opened.node.plan.digest.hex()
+    _, told = opened.state.ended(run) or ("", frozenset())
+    told |= links.end(ended, told)
+    if ended.over:
+        opened.state.end(run, ended.reason, told)
 
 
 @contextmanager
@@ -130,21 +139,24 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
         opened.identity,
         opened.node.plan.digest,
         settings.model_copy(update=patience),
+        node.most_bytes(node.layer + 1, node.members),
         below.check,
         opened.tell,
     )
     try:
         yield links, Guard(node, opened.state, opened.identity, below=below)
     except BaseException as error:
-        links.end(str(error) if isinstance(error, InputError) else None)
+        links.end(End(str(error), False) if isinstance(error, InputError) else None)
         raise
 
 
 def _serve(
     opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
-) -> tuple[str, list[str]]:
-    """Answer the parent until the run is over; returns why it is over, and the refusals."""
+) -> tuple[End, list[str]]:
+    """Answer the parent until the end, and keep it; the end, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
+    if (kept := opened.state.ended(node.plan.digest.hex())) is not None:
+        return End(kept[0], True), refused
     compute = answering(node, opened.identity, worker, guard)
 
     def answer(question: Question) -> Answer | Refusal:
@@ -162,11 +174,16 @@ def _serve(
             opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
         return reply
 
+    def keep(end: End) -> None:
+        if end.over:
+            opened.state.end(node.plan.digest.hex(), end.reason)
+
     plan, parent = node.plan, str(node.parent)
     address, settings = plan.facts.addresses[parent], node.recomputed.settings
-    link = GrpcLink(parent, address, opened.identity, plan.digest, settings)
+    most = node.most_bytes(node.layer, node.siblings)
+    link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most)
     try:
-        return link.serve(answer, opened.tell), refused
+        return link.serve(answer, opened.tell, keep), refused
     finally:
         link.close()
 
@@ -174,16 +191,17 @@ def _serve(
 def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]:
     """All rounds, with the run's files in a project's folder; a line on the end, and whether it is
     that of the plan."""
-    node, tell = opened.node, opened.tell
-    missing, seconds_of = list[str](), list[float]()
+    node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
+    missing, seconds_of = list[str](), dict[int, float]()
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
-        seconds_of.append(seconds)
+        seconds_of[round_] = seconds
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
+        took = seconds_of[record.round]
         tell(
-            f"round {record.round} of {len(node.rounds)}: {seconds_of[-1]:.2f} s, accuracy "
+            f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
 
@@ -191,19 +209,20 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         server = Server(node, links, guard, missing.append)
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
-            trained = run_rounds(server, guard.begin, folder, listener)
-            guard.seal()
-            write_run(node, trained, out)
-            ended, as_planned = f"the run is over: {trained.rounds} rounds", True
+            model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
+            if opened.state.ended(run) is None or not model.exists():
+                trained = run_rounds(server, guard.begin, folder, listener)
+                write_run(node, trained, out, seconds_of)
+                opened.state.end(run, f"the run is over: {trained.rounds} rounds")
+            (reason, _), over = opened.state.ended(run) or ("", ()), True
         except ChildrenError as error:
-            ended, as_planned = f"the run is stopped: {error}", False
-        links.end(ended)
-    later = sorted(seconds_of[1:]) or [math.nan]
-    tell(
-        f"{links.traffic.sent + links.traffic.received} bytes sent and received here, "
-        f"{later[len(later) // 2]:.3f} s a round after the first"
-    )
-    return ended, as_planned
+            reason, over = f"the run is stopped: {error}", False
+        ended = End(reason, over)
+        _hand_down(opened, links, ended)
+    later = sorted(list(seconds_of.values())[1:])
+    median = f", {later[len(later) // 2]:.3f} s a round after the first" if later else ""
+    tell(f"{links.traffic.sent + links.traffic.received} bytes sent and received here{median}")
+    return ended.reason, ended.over
 
 
 def _without(missing: list[str]) -> str:
@@ -230,6 +249,7 @@ class TreeOfNodes(TreeProcess):
         model = self.server.broadcast(asked)
         rule, slots = self.simulation.rules.server, state.slots
         weights, server = rule.step(state.weights, model[0], slots.server)
+        self.server.keeper.seal()  # before the round is kept, and asked no more
         return Reached(number, weights, replace(slots, server=server))
 
 
@@ -249,9 +269,14 @@ def run_rounds(
     return experiment.train(listener, start, Checkpointing(1, keep), process)
 
 
-def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
-    """Model, metrics and ledger where a run of the simulator has them, below a project's folder."""
+def write_run(
+    node: NodePlan, trained: Trained, folder: Path, seconds: Mapping[int, float] | None = None
+) -> None:
+    """Model, metrics and ledger where a run of the simulator has them, below a project's folder.
+    Delay and energy are the simulator's; `seconds` are what rounds took, where that is known."""
     experiment = node.recomputed.experiment
+    took = trained.metrics["round"].map(dict(seconds or {})).astype(float)
+    metrics = trained.metrics.assign(seconds=took)
     config, cell = simulated(experiment.config), experiment.config.cell
     model, reports = folder / "data/06_models" / cell, folder / "data/08_reporting" / cell
     with replacing(model / "model.pt") as file:
@@ -263,7 +288,7 @@ def write_run(node: NodePlan, trained: Trained, folder: Path) -> None:
     digest = verdict.run_digest(config)
     verdict.keep(model, verdict.Verdict(digest, "", private, rests_on))
     for path, table in (
-        (folder / "data/07_model_output" / cell / "round_metrics.csv", trained.metrics),
+        (folder / "data/07_model_output" / cell / "round_metrics.csv", metrics),
         (reports / "privacy_ledger.csv", experiment.ledger()),
         (reports / "epsilon_over_rounds.csv", experiment.epsilon_over_rounds()),
     ):

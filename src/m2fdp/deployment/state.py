@@ -1,16 +1,17 @@
 """A node's memory: a folder that is what it was, or refused.
 
-`node.json` (whose it is), `budget.log` (a device's spending, a line a round, appended),
-`places.log` (what was answered, with the signed line), and `kept/` (the bytes of the round, one
-after the other). Each line ends in a digest of it and the line before, and names the last digest of
-the other file: what was changed, cut, or put back from an earlier day is refused.
+`node.json` (whose it is), `ended.json` (that a run is over), `budget.log` (a device's spending, a
+line a round, appended), `places.log` (what was answered, with the signed line), and `kept/` (the
+bytes of the round, one after the other). Each line ends in a digest of it and the line before, and
+names the last digest of the other file: what was changed, cut, or put back from an earlier day is
+refused.
 """
 
 import fcntl
 import json
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from errno import ENOSPC
 from hashlib import sha256
 from pathlib import Path
@@ -98,7 +99,7 @@ class State:
             self._check_owner(folder / "node.json", node)
             self.budget, self.places = Log(folder / "budget.log"), Log(folder / "places.log")
             self._check_age()
-        except InputError:
+        except BaseException:
             self.close()
             raise
 
@@ -149,6 +150,21 @@ class State:
             if path.name != but:
                 path.unlink()
 
+    def ended(self, plan: str) -> tuple[str, frozenset[str]] | None:
+        """Why the run of a plan is over, and which children know it; None = it is not."""
+        path = self.folder / "ended.json"
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return (kept["reason"], frozenset(kept["told"])) if kept.get("plan") == plan else None
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise InputError("state", shown(path), "is damaged; remove it") from None
+
+    def end(self, plan: str, reason: str, told: Iterable[str] = ()) -> None:
+        """The run of a plan is over, and some children know it."""
+        kept = {"plan": plan, "reason": reason, "told": sorted(told)}
+        with replacing(self.folder / "ended.json") as unfinished:
+            unfinished.write_text(json.dumps(kept), encoding="utf-8")
+
     def _check_owner(self, file: Path, node: str) -> None:
         """The folder is this node's, or becomes so."""
         if file.exists():
@@ -159,7 +175,7 @@ class State:
             if name != node:
                 problem = f"is that of {name}, not of {node}"
                 raise InputError("--state", shown(self.folder), problem)
-        elif any(each.name != "lock" for each in self.folder.iterdir()):
+        elif any(each.name[0] != "." and each.name != "lock" for each in self.folder.iterdir()):
             raise InputError("state", shown(file), "is missing from a state that was begun")
         else:
             with replacing(file) as unfinished:
