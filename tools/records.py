@@ -22,7 +22,8 @@ from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import lowest
-from m2fdp.core.metrics import DELAY, ENERGY, OWN
+from m2fdp.core.metrics import DELAY, ENERGY, METRICS, OWN
+from m2fdp.own.metrics import own_metrics
 from m2fdp.studies.tracked_runs import ORIGIN, Record
 
 RUN = "run"
@@ -102,7 +103,8 @@ class RecordFiles:
         if lacking:
             raise InputError(shown(self.path("")), lacking[0], "is no column there; publish anew")
         runs = runs.fillna(dict.fromkeys(ORIGIN[1:], "")).set_index(RUN).rename_axis("run_id")
-        swept = [n for n in runs if n not in (*RUN_COLUMNS, *MEASURES, *ORIGIN)]
+        own_metrics([name for name in METRICS if name in runs])  # tables know them by these
+        swept = [n for n in runs if n not in (*RUN_COLUMNS, *MEASURES, *ORIGIN, *OWN)]
         rounds = self._table("rounds", {RUN: str}).rename(columns={RUN: "run_id"})
         if len(rounds):
             of_runs = runs[["algorithm", "seed", *swept]].reset_index()
