@@ -155,3 +155,25 @@ def test_files_that_are_no_tables_are_refused_in_one_line(project, content, line
 def test_a_workbook_gets_advice(project):
     (project / "odd.xlsx").write_bytes(b"PK")
     assert "save its sheet as CSV" in run("odd.xlsx", "--label=ill").output
+
+
+def test_texts_need_no_setting_of_ones_own(project):
+    """All rows have words in common, along which long steps would swing to and fro."""
+    rng = np.random.default_rng(2)
+    good, bad = (
+        ["friendly", "clean", "quick", "helpful", "tasty"],
+        ["rude", "dirty", "slow", "useless", "bland"],
+    )
+    ours = rng.integers(0, 2, 1500)
+    told = [
+        " and ".join(f"the {noun} was {rng.choice(good if y else bad)}" for noun in NOUNS)
+        for y in ours
+    ]
+    frame = pd.DataFrame({"review": told, "hotel": np.arange(1500) % 5, "stars": ours})
+    frame.to_csv(project / "reviews.csv", index=False)
+    assert run("reviews.csv", "--label=stars", "--client=hotel").exit_code == 0
+    trained = Experiment.from_config(load_config(project / "conf" / "reviews")).train()
+    assert trained.accuracy > 0.9
+
+
+NOUNS = ["room", "staff", "breakfast", "bed", "dinner"]
