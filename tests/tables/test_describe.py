@@ -157,23 +157,20 @@ def test_a_workbook_gets_advice(project):
     assert "save its sheet as CSV" in run("odd.xlsx", "--label=ill").output
 
 
+NOUNS = ["room", "staff", "breakfast", "bed", "dinner"]
+WORDS = (
+    ["rude", "dirty", "slow", "useless", "bland"],
+    ["friendly", "clean", "quick", "helpful", "tasty"],
+)
+
+
 def test_texts_need_no_setting_of_ones_own(project):
     """All rows have words in common, along which long steps would swing to and fro."""
     rng = np.random.default_rng(2)
-    good, bad = (
-        ["friendly", "clean", "quick", "helpful", "tasty"],
-        ["rude", "dirty", "slow", "useless", "bland"],
-    )
-    ours = rng.integers(0, 2, 1500)
-    told = [
-        " and ".join(f"the {noun} was {rng.choice(good if y else bad)}" for noun in NOUNS)
-        for y in ours
-    ]
-    frame = pd.DataFrame({"review": told, "hotel": np.arange(1500) % 5, "stars": ours})
+    stars = rng.integers(0, 2, 1500)
+    told = [" and ".join(f"the {n} was {rng.choice(WORDS[y])}" for n in NOUNS) for y in stars]
+    frame = pd.DataFrame({"review": told, "hotel": np.arange(1500) % 5, "stars": stars})
     frame.to_csv(project / "reviews.csv", index=False)
     assert run("reviews.csv", "--label=stars", "--client=hotel").exit_code == 0
     trained = Experiment.from_config(load_config(project / "conf" / "reviews")).train()
     assert trained.accuracy > 0.9
-
-
-NOUNS = ["room", "staff", "breakfast", "bed", "dinner"]

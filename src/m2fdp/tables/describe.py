@@ -98,14 +98,7 @@ def describe(
     files = files_of(file)
     parts = [part for each in files.values() for part in read_parts("FILE", each)]
     frame = pd.concat(parts, ignore_index=True)
-    folders = [name for name in frame.columns if FOLDER.fullmatch(name)]
-    if label is None and len(folders) == 1:
-        (label,) = folders
-    if label is None:
-        if list(frame.columns) == [NAME]:
-            raise InputError("FILE", file, "has pictures in no folders that name their classes")
-        valid = some_of(folders or list(frame.columns))
-        raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
+    label = label or _only_folder(file, list(frame.columns))
     named = [("--label", label), ("--client", client), *(("--group", group) for group in groups)]
     named.append(("--record", record))
     for option, name in named:
@@ -149,6 +142,17 @@ def describe(
     schema = _schema_text(file, of_label, client, groups, persons or None, columns)
     of_numbers = bounds is not None
     return Description(len(frame), columns, schema, tuple(tree), counts, of_numbers, channels)
+
+
+def _only_folder(file: str, columns: list[str]) -> str:
+    """The one level of folders that pictures lie in: their label, if nobody names another."""
+    folders = [name for name in columns if FOLDER.fullmatch(name)]
+    if len(folders) == 1:
+        return folders[0]
+    if columns == [NAME]:
+        raise InputError("FILE", file, "has pictures in no folders that name their classes")
+    valid = some_of(folders or columns)
+    raise InputError("--label", None, f"which column is to be learnt? valid: {valid}")
 
 
 def _says_split(frame: pd.DataFrame) -> bool:

@@ -44,8 +44,8 @@ training:
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
   server: {{rule: momentum}}
 {metrics}"""
-# Model, steps and metrics of classes and of numbers. With a momentum of 1/2 steps settle up to 3 over
-# the curvature (Polyak 1964): on rows of length one it is at most 1/2 for softmax, 1 for squares.
+# Model, steps and metrics of classes and of numbers. With a momentum of 1/2 steps settle up to 3
+# over the curvature (Polyak 1964): on rows of length one at most 1/2 for softmax, 1 for squares.
 _OF_CLASSES = {"model": "softmax", "rate": "6.0", "of_pictures": "720.0", "metrics": ""}
 _OF_NUMBERS = {"model": "linear", "rate": "1.0", "of_pictures": "1.0"}
 _OF_NUMBERS |= {"metrics": "  metrics: [mae, rmse, r2]\n"}
