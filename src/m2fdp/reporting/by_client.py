@@ -49,6 +49,7 @@ def draw_by_client(by_client: pd.DataFrame) -> Figure:
             text = f" {MEASURES[name].text(value)}"
             style.write(axes, np.nan_to_num(value), place, text, style.TICK_SIZE, ha="left")
         axes.margins(x=0.25)
+        axes.locator_params(axis="x", nbins=3)
         style.tidy(axes, MEASURES[name].label, "")
     names = [
         f"{style.shortened(client)} ({records:,})"

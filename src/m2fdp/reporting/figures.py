@@ -71,8 +71,10 @@ def confusion_matrix(matrix: np.ndarray, labels: Sequence[str], right: str = "Ac
     style.tidy(axes, "predicted label", "true label")
     axes.grid(visible=False)
     step = 1 if numbered else 10
-    axes.set_xticks(range(0, n, step), labels[::step])
-    axes.set_yticks(range(0, n, step), labels[::step])
+    names = list(map(style.shortened, labels[::step]))
+    turned = "vertical" if max(map(len, names)) > 3 else "horizontal"
+    axes.set_xticks(range(0, n, step), names, rotation=turned, parse_math=False)
+    axes.set_yticks(range(0, n, step), names, parse_math=False)
     correct, total = int(np.trace(matrix)), int(matrix.sum())
     style.title(axes, f"{right} {correct / total:.3f}: {correct:,} of {total:,} records")
     style.colour_bar(figure, image, axes, "share of the true label")
