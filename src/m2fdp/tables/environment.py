@@ -1,6 +1,7 @@
 """An environment for a described table: schema, tree and parameters, for a person to change."""
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -27,16 +28,13 @@ dataset:
   name: table
   root: {root}
   schema: {schema}
-{learning}"""
-_OF_ROWS = """\
-  scale: unit_norm  # each row over its own length: clipping then loses little
-{tree}model:
+{scale}{tree}{features}model:
   name: {model}
 privacy:
   epsilon: 1.0
-  clipping_norm: 0.5
+  clipping_norm: {norm}
 training:
-  rounds: 50
+  rounds: {rounds}
   local_steps: 1
   local_aggregation: null
   batch_size: null
@@ -44,33 +42,18 @@ training:
   accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
   server: {{rule: momentum}}
 {metrics}"""
-# Model, steps and metrics of classes and of numbers. With a momentum of 1/2 steps settle up to 3
-# over the curvature (Polyak 1964): on rows of length one at most 1/2 for softmax, 1 for squares.
-_OF_CLASSES = {"model": "softmax", "rate": "6.0", "of_pictures": "720.0", "metrics": ""}
-_OF_NUMBERS = {"model": "linear", "rate": "1.0", "of_pictures": "1.0"}
-_OF_NUMBERS |= {"metrics": "  metrics: [mae, rmse, r2]\n"}
-# The settings of fashion_mnist and of cifar10, by channels.
+_SCALE = "  scale: unit_norm  # each row over its own length: clipping then loses little\n"
+_OF_ROWS = {"scale": _SCALE, "features": "", "norm": 0.5, "rounds": 50, "rate": 6.0}
+# Settings of fashion_mnist and of cifar10, by channels.
+_HEAD = "features:  # docs/features.md; `map: pixels` gives models the pixels\n"
 _FEATURES = {
     1: "  map: all\n  public: drawings\n  ridge: 0.002\n  weights: invariance\n",
     3: "  map: both\n  public: photographs\n  ridge: 0.003\n",
 }
-_OF_PICTURES = """\
-{tree}features:  # docs/features.md; `map: pixels` gives models the pixels
-{features}model:
-  name: {model}
-privacy:
-  epsilon: 1.0
-  clipping_norm: 0.3
-training:
-  rounds: 30
-  local_steps: 1
-  local_aggregation: null
-  batch_size: null
-  learning_rate: {of_pictures}
-  accumulated_noise: 1.0  # shortens the steps until noise alone moves no weight by more
-  server: {{rule: momentum}}
-  evaluate_every: 5
-{metrics}"""
+_OF_PICTURES = {"scale": "", "norm": 0.3, "rounds": 30, "rate": 720.0}
+# With a momentum of 1/2 steps settle up to 3 over the curvature (Polyak 1964): of rows of length
+# one it is at most 1/2 for softmax, and 1 for squares.
+_OF_NUMBERS = {"model": "linear", "rate": 1.0, "metrics": "  metrics: [mae, rmse, r2]\n"}
 
 
 def write_environment(folder: Path, file: str, described: Description, project: Path) -> list[Path]:
@@ -84,20 +67,16 @@ def write_environment(folder: Path, file: str, described: Description, project: 
     Raises:
         InputError: the folder has files of that name, or can't be written to.
     """
-    kind, tree = _OF_CLASSES, ""
-    if described.of_numbers:
-        kind, tree = _OF_NUMBERS, "partition:\n  scheme: iid\n"
-    if described.edges:
-        tree = _TREE.format(edges=_told(folder / EDGES, project))
-    learning = _OF_ROWS.format(tree=tree, **kind)
+    values: dict[str, Any] = {"model": "softmax", "metrics": "", "tree": ""} | _OF_ROWS
     if described.channels is not None:
-        features = _FEATURES[described.channels]
-        learning = _OF_PICTURES.format(tree=tree, features=features, **kind)
+        values |= _OF_PICTURES | {"features": _HEAD + _FEATURES[described.channels]}
+    if described.of_numbers:
+        values |= _OF_NUMBERS | {"tree": "partition:\n  scheme: iid\n"}
+    if described.edges:
+        values["tree"] = _TREE.format(edges=_told(folder / EDGES, project))
     root = inline(file) if file.startswith((CATALOG, HUB)) else _told(Path(file), project)
     texts = {
-        PARAMETERS: _TEXT.format(
-            root=root, schema=_told(folder / SCHEMA, project), learning=learning
-        ),
+        PARAMETERS: _TEXT.format(root=root, schema=_told(folder / SCHEMA, project), **values),
         SCHEMA: described.schema,
     }
     if described.edges:

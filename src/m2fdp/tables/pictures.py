@@ -5,7 +5,6 @@ import binascii
 import io
 import os
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
@@ -164,20 +163,15 @@ def _brought_to(shape: Shape, picture: Any) -> np.ndarray:
 def _digest(cells: pd.Series, shape: Shape, folder: Path) -> str:
     """Of all that pixels follow from; of files their size and time stand for what is in them."""
     digest = blake2b(repr((shape, str(folder.absolute()))).encode(), digest_size=16)
-    for line in _lines(cells, folder):
-        digest.update(line)
-    return digest.hexdigest()
-
-
-def _lines(cells: pd.Series, folder: Path) -> Iterator[bytes]:
     for cell in cells:
         stream = _stream(cell, folder)
         if isinstance(stream, Path):
             about = stream.stat() if stream.is_file() else None
             known = about and (about.st_size, about.st_mtime_ns)
-            yield repr((str(cell), known)).encode()
+            digest.update(repr((str(cell), known)).encode())
         else:
-            yield stream.getvalue()
+            digest.update(stream.getvalue())
+    return digest.hexdigest()
 
 
 def nobodys(shape: Shape) -> str:
