@@ -286,6 +286,7 @@ arms:
 """
 
 
+@pytest.mark.full
 def test_a_study_compares_errors_and_chooses_nothing_by_accuracy(described):
     studies, keys = described / "conf" / "base" / "studies", described / "conf" / "stays"
     own = yaml.safe_load((keys / "parameters.yml").read_text())
