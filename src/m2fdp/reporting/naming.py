@@ -53,7 +53,7 @@ def run_name(config: Config, typed: Iterable[str] = ()) -> str:
         text, exact = _label(changed[key])
         whole = whole and exact
         parts.append(f"{_short(key)}_{text}")
-    of_file = config.dataset.name in OF_LABELS
+    of_file = config.dataset.name in (*OF_LABELS, "table")
     labels = (
         _label(config.algorithm),
         _label(Path(config.dataset.root).stem if of_file else config.dataset.name),
