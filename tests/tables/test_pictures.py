@@ -3,6 +3,7 @@
 import base64
 import io
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -60,6 +61,12 @@ def test_two_commands_lead_from_a_folder_to_a_model_that_takes_pictures(project)
     assert answers.exit_code == 0, answers.output
     rows = pd.read_csv(io.StringIO(answers.output))
     assert list(rows) == ["label", "x", "y"] and len(rows) == 40
+    served = mlflow.pyfunc.load_model("data/06_models/single/mlflow_model")
+    sent = pd.DataFrame({"file_name": [base64.b64encode(png(n)).decode() for n in (0, 1)]})
+    assert served.predict(sent)["label"].tolist() == [
+        rows["label"][listed(project / "goods")["file_name"].tolist().index(name)]
+        for name in ("A/x/00.png", "B/x/01.png")
+    ]
     # What the run says of its test records.
     found = experiment.evaluate(trained.state_dict).predictions.tolist()
     said = dict(zip(listed(project / "goods")["file_name"], rows["label"], strict=True))
