@@ -1,10 +1,9 @@
 """A node's memory: a folder that is what it was, or refused.
 
-`node.json` (whose it is), `ended.json` (that a run is over), `budget.log` (a device's spending, a
-line a round, appended), `places.log` (what was answered, with the signed line), and `kept/` (the
-bytes of the round, one after the other). Each line ends in a digest of it and the line before, and
-names the last digest of the other file: what was changed, cut, or put back from an earlier day is
-refused.
+`node.json` says whose it is, `ended.json` that a run is over. `budget.log` has a device's spending,
+`places.log` what was answered, with the signed line, and `kept/` the bytes of the round. Each line
+of a log ends in a digest of it and the line before, and names the last digest of the other file:
+what was changed, cut, or put back from an earlier day is refused.
 """
 
 import fcntl

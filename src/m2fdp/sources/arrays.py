@@ -33,8 +33,8 @@ def read_npz(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Dataset
     on, such as `x_train, y_train, x_test, y_test` or MedMNIST's `train_images, train_labels, ...`.
 
     Images are NxHxW or NxHxWxC, uint8 or floats in [0, 1]. Labels (N,) or (N, 1) are whole numbers,
-    texts or booleans; the classes are numbered in their order. `client_train` says whose training
-    records are, `client_test` whose test records.
+    texts or booleans; the classes are numbered in their order. The arrays
+    `client_train` and `client_test` name each record's client.
 
     Raises:
         InputError: no such file, or it holds something else.

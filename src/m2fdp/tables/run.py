@@ -42,8 +42,8 @@ class Tabled(PlainExperiment):
     ) -> Self:
         """The experiment of a configuration on the rows of a DataFrame.
 
-        Where the schema has a client column, its values are the devices, below the groups' servers,
-        unless the configuration says otherwise; where its label is a number, the model is linear.
+        The values of the schema's client column are the devices, below the groups' servers, and
+        the model of a label that is a number is linear. The configuration may say otherwise.
 
         Args:
             frame: a DataFrame of pandas, or anything with `to_pandas()`.
