@@ -5,9 +5,18 @@ from pathlib import Path
 import click
 import pandas as pd
 
+from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing
 from m2fdp.deployment.commands import main
 from m2fdp.given.own_code import root
+
+
+def _project() -> Path:
+    """The project's root, in which environments and models lie."""
+    if not (root() / "pyproject.toml").is_file():
+        remedy = "is in no project of m2fdp; start from the project's folder or one below it"
+        raise InputError("folder", str(Path.cwd()), remedy)
+    return root()
 
 
 @main.group()
@@ -49,7 +58,7 @@ def describe(
     from m2fdp.tables.environment import write_environment
     from m2fdp.tables.frames import CATALOG
 
-    project = root()
+    project = _project()
     if file.startswith(CATALOG):
         from kedro.framework.session import KedroSession
         from kedro.framework.startup import bootstrap_project
@@ -80,7 +89,7 @@ def predict(run: str, file: str, out: Path | None) -> None:
     from m2fdp.pipelines.logged_models import load
     from m2fdp.tables.frames import folder_of, read_parts
 
-    model = load(root(), run)
+    model = load(_project(), run)
     beside = {"folder": str(folder_of(file))}
     parts = read_parts("FILE", file)
     answers = pd.concat([pd.DataFrame(model.predict(part, beside)) for part in parts])

@@ -174,3 +174,20 @@ def test_texts_need_no_setting_of_ones_own(project):
     assert run("reviews.csv", "--label=stars", "--client=hotel").exit_code == 0
     trained = Experiment.from_config(load_config(project / "conf" / "reviews")).train()
     assert trained.accuracy > 0.9
+
+
+def test_a_word_among_labels_that_are_numbers_is_named(project):
+    days = pd.Series(np.linspace(0, 60, 40).round(1), dtype=object)
+    days[7] = "soon"
+    rows_of(days=days).to_csv(project / "stays.csv", index=False)
+    told = run("stays.csv", "--label=days")
+    assert told.exit_code == 2 and "'soon' in row 8" in " ".join(told.output.split())
+
+
+def test_outside_a_project_nothing_is_written(tmp_path, monkeypatch):
+    rows_of().to_csv(tmp_path / "patients.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["data", "describe", "patients.csv", "--label=ill"], ["predict", "a", "b"]):
+        told = CliRunner().invoke(main, arguments)
+        assert told.exit_code == 2 and "is in no project of m2fdp" in told.output
+    assert not (tmp_path / "conf").exists()

@@ -175,6 +175,11 @@ BAD_SCHEMAS = {
         "schema.label",
         "1 stands there twice",
     ),
+    "a key that is meant for a missing one": (
+        {"colums": {}, "columns": ...},
+        "schema.colums",
+        "columns?",
+    ),
     "two kinds": (
         {"columns": {"age": {"range": [0, 1], "text": 64}}},
         "schema.columns.age",
@@ -213,7 +218,7 @@ BAD_SCHEMAS = {
 @pytest.mark.parametrize(("change", "key", "line"), BAD_SCHEMAS.values(), ids=BAD_SCHEMAS)
 def test_bad_schemas_are_refused_in_one_line(change, key, line):
     with pytest.raises(InputError) as refused:
-        schema_of(**change)
+        parse_block(Schema, {k: v for k, v in (CONTENT | change).items() if v is not ...}, "schema")
     assert refused.value.key == key and line in str(refused.value)
 
 

@@ -227,7 +227,9 @@ def refusal(
         known_keys: the keys of the block at a place in it.
         everywhere: dotted keys that a key in the wrong block may be meant for.
     """
-    first = error.errors()[0]
+    first, *others = error.errors()
+    if first["type"] == "missing":  # a key that is not known may be meant for it
+        first = next((each for each in others if each["type"] == "extra_forbidden"), first)
     *around, last = first["loc"] or ("",)
     unknown = first["type"] == "extra_forbidden"
     keys = [str(part) for part in around if _is_key(part)]

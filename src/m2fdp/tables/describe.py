@@ -20,6 +20,7 @@ from m2fdp.tables.table import tree_of
 
 # So few whole numbers are kinds of something rather than amounts.
 _FEW = 10
+_MOSTLY = 0.9  # numbers among the cells of a column of numbers
 _MOST_KINDS = 50  # values of a column of texts that are categories still
 _LONG = 25  # letters of a value, on average: a text
 _TEXT_INPUTS = 1024
@@ -187,8 +188,13 @@ def _role(column: pd.Series, name: str, role: str, bounds: tuple[float, float] |
 def _target_range(column: pd.Series) -> tuple[float, float] | None:
     """The range of a label that is a number; None where its values are classes."""
     values = numbers(column)
-    if not np.isfinite(values).all() or values.nunique() <= _FEW:
+    told = np.isfinite(values)
+    if values.nunique() <= _FEW or told.mean() <= _MOSTLY:
         return None
+    if not told.all():
+        row = int((~told).to_numpy().argmax())
+        problem = f"holds numbers, and {str(column.iloc[row])[:40]!r} in row {row + 1}"
+        raise InputError("--label", str(column.name), f"{problem}; remove such rows")
     return nice_range(float(values.min()), float(values.max()))
 
 
@@ -248,7 +254,7 @@ def _column(column: pd.Series, name: str) -> Described:
     if known.str.fullmatch(_DATE).mean() > 0.9 or pd.api.types.is_datetime64_any_dtype(column):
         return described("date", "ignored: make a number of it, such as days or an age")
     values = numbers(column)[column.notna()].replace([np.inf, -np.inf], np.nan)
-    if values.notna().mean() > 0.9:
+    if values.notna().mean() > _MOSTLY:
         listed, told = sorted(set(known[values.isna()])), values.dropna()
         whole = bool((told % 1 == 0).all())
         if whole and distinct == len(column) and told.is_monotonic_increasing:
@@ -257,7 +263,8 @@ def _column(column: pd.Series, name: str) -> Described:
             return categories()
         low, high = nice_range(float(told.min()), float(told.max()))
         entry = {"range": [low, high]} | ({"missing": listed[:_FEW]} if listed else {})
-        return described("numbers", f"{low:g} to {high:g}", entry)
+        unknown = f"; unknown: {some_of(listed[:_FEW])}" if listed else ""
+        return described("numbers", f"{low:g} to {high:g}{unknown}", entry)
     if distinct <= _MOST_KINDS:
         return categories()
     if known.str.len().mean() >= _LONG:

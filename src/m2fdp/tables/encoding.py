@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from m2fdp.core.errors import InputError
+from m2fdp.core.errors import InputError, did_you_mean
 from m2fdp.core.formatting import counted, some_of
 from m2fdp.sources.texts import hashed
 from m2fdp.tables.pictures import decoded
@@ -176,7 +176,8 @@ def lacking(columns: Iterable[object], schema: Schema, labelled: bool = True) ->
     needed = [*schema.columns, *(schema.roles if labelled else ())]
     absent = [name for name in needed if name not in there and name not in schema.ignore]
     if absent:
-        return f"lacks the column {absent[0]} of the schema; it has {some_of(there)}"
+        meant = did_you_mean(absent[0], there)
+        return f"lacks the column {absent[0]} of the schema; it has {some_of(there)}{meant}"
     more = [name for name in there if name not in schema.columns and name not in schema.roles]
     if more and labelled:
         return f"has the column {more[0]}, which the schema does not name; add it, or to `ignore`"

@@ -45,7 +45,7 @@ training:
 _SCALE = "  scale: unit_norm  # each row over its own length: clipping then loses little\n"
 _OF_ROWS = {"scale": _SCALE, "features": "", "norm": 0.5, "rounds": 50, "rate": 6.0}
 # Settings of fashion_mnist and of cifar10, by channels.
-_HEAD = "features:  # docs/features.md; `map: pixels` gives models the pixels\n"
+_HEAD = "features:  # what models see of a picture, docs/features.md\n"
 _FEATURES = {
     1: "  map: all\n  public: drawings\n  ridge: 0.002\n  weights: invariance\n",
     3: "  map: both\n  public: photographs\n  ridge: 0.003\n",
@@ -84,7 +84,7 @@ def write_environment(folder: Path, file: str, described: Description, project: 
         texts[EDGES] = rows.to_csv(index=False, lineterminator="\n")
     for name in texts:
         if (folder / name).exists():
-            remedy = "is there already; give another --env, or remove it"
+            remedy = f"is there already; give another --env, or remove {shown(folder)}"
             raise InputError("--env", folder.name, f"{shown(folder / name)} {remedy}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
