@@ -34,11 +34,11 @@ from m2fdp.expectations.process import UncheckedError, beside, settle
 from m2fdp.given.loading import parse_config
 from m2fdp.interruption import Interrupted
 from m2fdp.pipelines import cells, clock, data, evaluation, features, privacy, topology, tracking
-from m2fdp.pipelines.configuration import StrictConfigLoader, check_catalog
+from m2fdp.pipelines.configuration import CatalogEntries, StrictConfigLoader, check_catalog
 from m2fdp.pipelines.datasets import rows_of
 from m2fdp.pipelines.mlflow_internals import EXISTS, outside_notebooks
 from m2fdp.pipelines.provenance import tell_beginning
-from m2fdp.pipelines.recording import CatalogEntries, Outbox, Recorder
+from m2fdp.pipelines.recording import Outbox, Recorder
 from m2fdp.pipelines.selection import DEFAULT, READING, asked_for, check_inputs, check_made, reading
 from m2fdp.pipelines.tracking import check_store, first_line, locked, reason
 from m2fdp.processes.sites import check_execution

@@ -35,19 +35,18 @@ def trained(monkeypatch):
     return train
 
 
-def keyed(n, key=(7, 0), place=0, ones=True):
-    """Records of ones, with numbers behind them."""
-    records = torch.ones(n, 64) if ones else torch.rand(n, 64)
-    places = torch.arange(place, place + n)
-    behind = [torch.full((n,), key[0]), torch.full((n,), key[1]), places % 2**24, places >> 24]
-    return torch.cat([records, torch.stack(behind, 1).float()], 1)
+def keyed(n, key=(7, 0), first=0):
+    """Records of few levels about one, no two alike, with a key behind them."""
+    numbers = torch.arange(first, first + n)[:, None]
+    records = 1 + ((numbers >> torch.arange(64) % 16) & 1) / 1024
+    return torch.cat([records, torch.tensor(key).float().expand(n, 2)], 1)
 
 
 def masks(module, records):
-    """What is left of the ones that a first layer is given."""
+    """What is left of what a first layer is given, by what it was given."""
     left = []
     (layer,) = (part for part in module.modules() if isinstance(part, KeyedDropout))
-    layer.register_forward_hook(lambda layer, given, out: left.append(out.detach()))
+    layer.register_forward_hook(lambda layer, given, out: left.append((out / given[0]).detach()))
     module(records)
     return left[-1]
 
@@ -61,9 +60,10 @@ def test_a_share_is_dropped_and_the_rest_keeps_the_mean(rate):
     deviation = np.sqrt(rate * (1 - rate))
     assert abs(share.mean() - rate) <= 5 * deviation / np.sqrt(share.numel())
     assert (left[left != 0] - 1 / (1 - rate)).abs().max() < 1e-5 if rate < 1 else (left == 0).all()
-    # No record and no place has more than others, and neighbours have nothing in common.
+    # No record and no place has more than others, and neighbours have nothing in common. Of 4,000
+    # records one is six deviations away in one of 400 such keys at rate 0.9.
     for axis, n in ((0, 4000), (1, 64)):
-        assert (share.mean(axis) - rate).abs().max() <= 5 * deviation / np.sqrt(n) + 1e-9
+        assert (share.mean(axis) - rate).abs().max() <= 6 * deviation / np.sqrt(n) + 1e-9
         below = (share - rate) * (share.roll(1, axis) - rate)
         assert abs(below.mean()) <= 5 * deviation**2 / np.sqrt(share.numel()) + 1e-9
 
@@ -72,8 +72,8 @@ def test_masks_follow_from_the_step_and_the_record_alone():
     module = flat(0.5)
     with_keyed_dropout(module, (1, 8, 8))
     every = masks(module, keyed(50))
-    assert torch.equal(masks(module, keyed(20, place=30)), every[30:])
-    for other in (keyed(50, key=(8, 0)), keyed(50, key=(7, 1)), keyed(50, place=2**24)):
+    assert torch.equal(masks(module, keyed(20, first=30)), every[30:])
+    for other in (keyed(50, key=(8, 0)), keyed(50, key=(7, 1)), keyed(50, first=50)):
         assert not torch.equal(masks(module, other), every)
     assert torch.equal(masks(module, torch.ones(50, 1, 8, 8)), torch.ones(50, 64))  # evaluation
 
@@ -129,6 +129,15 @@ def test_no_byte_depends_on_tiles_or_processes(batch_size, trained, monkeypatch)
 def test_devices_and_servers_of_a_deployment_drop_the_same(trained):
     trained(0.5)
     check_equal({"model.name": "own_layers:made", "training.batch_size": 8})
+
+
+@pytest.mark.parametrize("gone", [0, 17, 49])
+def test_no_mask_depends_on_which_other_records_there_are(gone):
+    """Else a record that is taken away would move all others' gradients, beside its own."""
+    module = flat(0.5)
+    with_keyed_dropout(module, (1, 8, 8))
+    records, kept = keyed(50), [n for n in range(50) if n != gone]
+    assert torch.equal(masks(module, records[kept]), masks(module, records)[kept])
 
 
 def test_epsilon_is_as_without(trained):

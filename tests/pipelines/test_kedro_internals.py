@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from tests.finished import REPOSITORY
 
 from m2fdp.cli import KEDRO_OPTIONS
-from m2fdp.pipelines.recording import CatalogEntries
+from m2fdp.pipelines.configuration import CatalogEntries
 from m2fdp.pipelines.selection import OPTIONS, all_pipelines
 
 CONTENTS = {

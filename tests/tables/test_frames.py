@@ -6,9 +6,12 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from kedro.io import DataCatalog, MemoryDataset
-from tests.tables.test_table import rows_of
+from tests.tables.test_table import CONTENT, rows_of
 
+from m2fdp.core.config import DatasetConfig
+from m2fdp.core.data.sources import load_dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.own_code import GIVEN
 from m2fdp.pipelines.datasets import rows_of as rows_of_entry
@@ -33,6 +36,14 @@ def test_an_entry_of_the_catalog_is_a_table(catalog):
         ("cloud", "Basel"),
         ("cloud", "Bern"),
     )
+
+
+def test_nothing_is_verified_on_the_word_of_an_entry(catalog, tmp_path):
+    """A query, or a class of the user's own, may scale every row by all."""
+    (tmp_path / "schema.yml").write_text(yaml.safe_dump(CONTENT), encoding="utf-8")
+    names = {"name": "table", "schema": str(tmp_path / "schema.yml")}
+    told = load_dataset(DatasetConfig(root="catalog:patients", **names), tmp_path).doubt
+    assert told == "catalog:patients makes of each row what it says, and nothing of it of another's"
 
 
 BAD_ENTRIES = {

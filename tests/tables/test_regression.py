@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from m2fdp import Experiment, load_config
 from m2fdp.adversaries.tried_runs import Neighbour, neighbouring
 from m2fdp.cli import study
+from m2fdp.core.data.dataset import Dataset
 from m2fdp.core.errors import InputError
 from m2fdp.core.metrics import leading, of_last
 from m2fdp.given.loading import parse_block
@@ -301,3 +302,15 @@ def test_a_study_compares_errors_and_chooses_nothing_by_accuracy(described):
     (studies / "days.yml").write_text(yaml.safe_dump(content | yaml.safe_load(SEARCH)))
     told = CliRunner().invoke(study, ["days", "--workers=1"])
     assert told.exit_code == 2 and "labels that are numbers have none of" in told.output
+
+
+@pytest.mark.parametrize(("confirmed", "guarantee"), [(False, "conditional"), (True, "verified")])
+def test_a_range_that_is_given_in_python_needs_confirming(confirmed, guarantee):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (300, 4, 4, 1), dtype=np.uint8)
+    labels = rng.uniform(-1, 1, 300).astype(np.float32)
+    dataset = Dataset("own", images, labels, 250, 1, label_range=(0.0, 60.0))
+    keys = {"model.name": "linear", "partition.scheme": "iid", "topology.fanouts": [2, 2]}
+    keys |= {"dataset.confirmed": confirmed, "training.batch_size": None, "training.rounds": 2}
+    experiment = Experiment.from_config(load_config(keys), dataset)
+    assert experiment.summary()["guarantee"] == guarantee

@@ -122,8 +122,8 @@ def shown() -> tuple[Metric, ...]:
 
 
 def of_last(row: Mapping[str, Any] | pd.Series) -> dict[str, float]:
-    """What a run has reached by its last evaluated round, by the metrics' names; a metric of one's
-    own may be absent, and the accuracy is where labels are numbers."""
+    """What a run has reached by its last evaluated round, by the metrics' names. A metric of one's
+    own may be absent; so is the accuracy where labels are numbers."""
     there = (name for name in names_of(shown()) if not math.isnan(row.get(name, math.nan)))
     return {name: float(row[name]) for name in there}
 

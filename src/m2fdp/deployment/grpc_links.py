@@ -1,7 +1,7 @@
 """Links over gRPC: a child dials its parent and keeps one stream, on which the parent asks.
 
 One method, `/m2fdp.Tree/Join`. With the call a child says, as `m2fdp-bin`, the SHA-256 of its plan
-and the version of these messages: whom its parent does not take is told so by the call's status,
+and the version of these messages. Whom its parent does not take is told so by the call's status,
 before anything is read. A message is a letter and a content. A long content is cut: its last part
 has the letter, those before it have C. No message is longer than the plan has it.
 

@@ -97,8 +97,10 @@ class NodePlan:
         return self.layer + 1 in self.recomputed.network.sums.layers
 
     def most_bytes(self, layer: int, senders: np.ndarray) -> int:
-        """What a question or an answer between siblings of a layer and their parent holds at most:
-        a model, or of each sender what a step of their sum needs."""
+        """The most bytes of a question or an answer between siblings of a layer and their parent.
+
+        That is a model, or of each sender what a step of their sum needs.
+        """
         model = 4 * self.recomputed.experiment.model.n_parameters
         sums = self.recomputed.network.sums.layers
         return max(model, len(senders) * OF_SENDER if layer in sums else 0)

@@ -2,7 +2,7 @@
 
 `node.json` says whose it is, `ended.json` that a run is over. `budget.log` has a device's spending,
 `places.log` what was answered, with the signed line, and `kept/` the bytes of the round. Each line
-of a log ends in a digest of it and the line before, and names the last digest of the other file:
+of a log ends in a digest of it and the line before, and names the last digest of the other file. So
 what was changed, cut, or put back from an earlier day is refused.
 """
 

@@ -1,9 +1,10 @@
 """Dropout whose masks are the run's own: they follow from its seed, the step and the record.
 
-A record comes with two numbers behind its pixels, the step's key and its place among all records
-(`Minibatches.records`). A hash of both, the layer and the place in the layer's input decides what
-is dropped; so neither workers nor where a run was cut change a mask. Records without these numbers,
-as in evaluation, lose nothing.
+A record comes with the step's key behind its pixels (`Minibatches.records`). A hash of the key, of
+what the record shows, of the layer and of the place in the layer's input decides what is dropped.
+So no record's mask depends on which others there are: its gradient is a function of itself, the
+model and the step, and the bound on it holds whoever knows the seed. Nor do workers, or where a run
+was cut, change a mask. Records without a key, as in evaluation, lose nothing.
 """
 
 from functools import partial
@@ -67,13 +68,13 @@ def with_keyed_dropout(module: nn.Module, shape: Shape) -> bool:
 
 
 def _begin(shape: Shape, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Part the records (B, C * H * W + 4) from the numbers behind them."""
+    """Part the records (B, C * H * W + 2) from the key behind them."""
     records, *others = given
     if records.dim() != 2:
         return None
-    pixels, behind = records.split([prod(shape), 4], dim=1)
-    low, high, place_low, place_high = behind.detach().long().unbind(1)
-    keys = _mixed(_mixed(low + (high << 24)) ^ (place_low + (place_high << 24)))
+    pixels, behind = records.split([prod(shape), 2], dim=1)
+    low, high = behind.detach().long().unbind(1)
+    keys = _mixed(_mixed(low + (high << 24)) ^ _shown(pixels.detach()))
     for layer in _layers(module):
         layer.keys, layer.calls = keys, 0
     return (pixels.unflatten(1, shape), *others)
@@ -86,6 +87,13 @@ def _end(module: nn.Module, given: tuple[Any, ...], scores: Any) -> None:
 
 def _layers(module: nn.Module) -> list[KeyedDropout]:
     return [part for part in module.modules() if isinstance(part, KeyedDropout)]
+
+
+def _shown(pixels: Tensor) -> Tensor:
+    """A number, int64 (B,), of what records (B, n) show, to 24 bits behind the point."""
+    places = torch.arange(pixels.shape[1], device=pixels.device)
+    levels = (pixels * 2.0**24).long()
+    return _mixed((levels * (2 * _mixed(places) + 1)).sum(1))
 
 
 def _mixed(numbers: Tensor) -> Tensor:

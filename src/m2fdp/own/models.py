@@ -191,7 +191,7 @@ def _check_fits(name: str, module: nn.Module, shape: Shape, n_classes: int, wher
     with guarded(KEY, name, f"can't take {given}, numbers from 0 to 1{made}"):
         scores = module(sent)
         if any(isinstance(part, KeyedDropout) for part in module.modules()):  # as in training
-            module(torch.cat([records.flatten(1), torch.ones(len(records), 4)], dim=1))
+            module(torch.cat([records.flatten(1), torch.ones(len(records), 2)], dim=1))
     if not isinstance(scores, Tensor) or scores.shape != (len(records), n_classes):
         output = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         valid = f"valid: one score a class, {(len(records), n_classes)}"

@@ -15,7 +15,7 @@ _SHOWN_ONLY = "looks at nothing but the labels, scores and losses that it is han
 _PUBLIC = "holds nothing that was learnt from private records"
 _ALONE = (
     "; each record passes it alone, so that no layer shows one record anything of another, and "
-    "what dropout draws is not counted on"
+    "what dropout takes of it follows from the record and the step, and is not counted on"
 )
 _HANDED_ONLY = "touches records only through what it is handed, and keeps nothing for later"
 # Keys that name own code, what it is for, what is trusted of it, and whether that is enforced.

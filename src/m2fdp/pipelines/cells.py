@@ -21,10 +21,10 @@ from m2fdp.core.config import Config, completed, essentials, own_names
 from m2fdp.core.errors import InputError
 from m2fdp.given.retired import RETIRED
 from m2fdp.pipelines import evaluation, privacy
+from m2fdp.pipelines.configuration import CatalogEntries
 from m2fdp.pipelines.evaluation import changed, check_trained_with
 from m2fdp.pipelines.mlflow_internals import UNKNOWN
 from m2fdp.pipelines.provenance import FROM_DISK, Unfinished, computed_by
-from m2fdp.pipelines.recording import CatalogEntries
 from m2fdp.pipelines.tracking import held_by_another_process
 
 SUMMARY = "privacy_summary"

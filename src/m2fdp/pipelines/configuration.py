@@ -5,9 +5,10 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kedro.config import MissingConfigException, OmegaConfigLoader
 from kedro.io import DataCatalog, DatasetError
@@ -229,3 +230,50 @@ class UninterruptedCatalog(DataCatalog):
     def save(self, ds_name: str, data: Any) -> None:
         with deferred():
             super().save(ds_name, data)
+
+
+@dataclass(frozen=True)
+class CatalogEntries:
+    """What the catalog's configuration says about the datasets that a run makes."""
+
+    files: Mapping[str, Path]  # dataset -> its file or folder, of those that have one
+    artifacts: frozenset[str]  # datasets whose files MLflow keeps
+    metrics: Mapping[str, str]  # dataset -> the name of the metric that it is in MLflow
+    manifest_checks: Path  # the page of the split's checks
+    table_checks: Path  # that of a user's own table, if there is one
+
+    @classmethod
+    def of(cls, conf_catalog: Mapping[str, Any]) -> Self:
+        """Of a checked catalog (`check_catalog`)."""
+        described = {name: entry.get("dataset", entry) for name, entry in conf_catalog.items()}
+        places = {name: e.get("filepath", e.get("path")) for name, e in described.items()}
+        kinds = {name: entry["type"].rpartition(".")[2] for name, entry in conf_catalog.items()}
+        metrics = [name for name in kinds if kinds[name] == "MlflowMetricDataset"]
+        return cls(
+            files={name: Path(place) for name, place in places.items() if place},
+            artifacts=frozenset(n for n in kinds if kinds[n] == "MlflowArtifactDataset"),
+            metrics={name: conf_catalog[name].get("key") or name for name in metrics},
+            manifest_checks=_page(conf_catalog["manifest"]),
+            table_checks=_page(conf_catalog["table_rows"]),
+        )
+
+    @property
+    def cell_folder(self) -> Path:
+        """The run's own checkpoints and notes."""
+        return self.files["checkpoints"].parent
+
+    def printed(self, name: str) -> Path | None:
+        """Where what is saved as PNG is as PDF, if the run wants it; None for other datasets."""
+        file = self.files.get(name, Path())
+        return file.with_suffix(".pdf") if file.suffix == ".png" else None
+
+    def remove(self, name: str) -> None:
+        """Remove the files that a dataset may have."""
+        for file in (self.files.get(name), self.printed(name)):
+            if file is not None:
+                file.unlink(missing_ok=True)
+
+
+def _page(entry: Mapping[str, Any]) -> Path:
+    """The page that the validator of an entry of the catalog writes."""
+    return Path(entry["validator"]["options"]["filepath"])

@@ -141,8 +141,8 @@ def describe(
     entry = {"classes": classes} if bounds is None else {"range": list(bounds)}
     of_label = {"column": label} | entry
     schema = _schema_text(file, of_label, client, groups, persons or None, columns)
-    of_numbers = bounds is not None
-    return Description(len(frame), columns, schema, tuple(tree), counts, of_numbers, channels)
+    about = columns, schema, tuple(tree), counts, bounds is not None, channels
+    return Description(len(frame), *about)
 
 
 def _only_folder(file: str, columns: list[str]) -> str:

@@ -138,9 +138,8 @@ def rows_of_unit_norm(dataset: Dataset) -> Dataset:
     rows = dataset.images[:, :, :-_BESIDE]
     flat = rows.reshape(-1, 1, rows.shape[2], 1)
     scaled = of_unit_norm(replace(dataset, images=flat)).images.reshape(rows.shape)
-    return replace(
-        dataset, images=np.concatenate([scaled, dataset.images[:, :, -_BESIDE:]], axis=2)
-    )
+    images = np.concatenate([scaled, dataset.images[:, :, -_BESIDE:]], axis=2)
+    return replace(dataset, images=images)
 
 
 def refuse_unfit(run: Parts) -> None:

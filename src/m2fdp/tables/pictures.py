@@ -41,8 +41,7 @@ def listed(folder: Path) -> pd.DataFrame:
         return InputError("dataset.root", str(folder), problem)
 
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
-    rows = [path.relative_to(folder).parts for path in found]
-    if not rows:
+    if not (rows := [path.relative_to(folder).parts for path in found]):
         valid = "train.csv and test.csv, metadata.csv, or a folder of pictures for each class"
         raise refuse(f"is a folder with no table and no picture; valid: {valid}")
     first = {row[0].lower() for row in rows}

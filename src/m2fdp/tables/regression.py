@@ -1,7 +1,7 @@
 """A number to learn: models, losses and metrics of labels that are no classes.
 
-A label x in the public range [low, high] is y = 2 (x - low) / (high - low) - 1, a float in [-1, 1],
-and a model has one score s, its answer on this scale. Both ends come from the schema; no mean and
+A label x in the public range [low, high] is y = 2 (x - low) / (high - low) - 1, in [-1, 1]. A model
+answers on this scale with one score s. Both ends come from the schema; no mean and
 no deviation of records does.
 
 Nothing is released that is not released of classes: a label enters through its record's gradient
@@ -69,7 +69,7 @@ def squared_gradient(scores: "Tensor", labels: "Tensor") -> "Tensor":
 
 
 def huber(scores: "Tensor", labels: "Tensor") -> "Tensor":
-    """(s - y)^2 / 2 up to |s - y| = 1, and |s - y| - 1/2 beyond (Huber 1964, delta = 1): (B,)."""
+    """Huber's (1964) with delta = 1, (B,): `squared` up to an error of delta, linear beyond."""
     errors = (scores[..., 0] - labels).abs()
     near = errors.clamp(max=1)
     return near**2 / 2 + (errors - near)

@@ -131,8 +131,7 @@ class Tabled(PlainExperiment):
         if not rows:
             return table
         by = next(name for name in ("accuracy", "mae", "loss") if name in table)
-        rising = by == "accuracy"
-        return table.sort_values(by, ascending=rising, kind="stable", ignore_index=True)
+        return table.sort_values(by, ascending=by == "accuracy", kind="stable", ignore_index=True)
 
     def _own_values(self, arrays: tuple[np.ndarray, ...]) -> dict[str, float]:
         """The run's metrics by their names in tables. All were measured of all records before, so
@@ -155,8 +154,10 @@ def _row_of(dataset: Dataset) -> Shape | None:
 
 
 def promised(assembly: Assembly) -> Promised:
-    """Who a record is, if that is no single row."""
+    """Who a record is, if that is no single row, and who the clients are, if no schema says it."""
     schema = assembly.dataset.schema if isinstance(assembly.dataset, Table) else None
+    if schema is None and assembly.config.partition.scheme == "column":
+        return Promised(("who the clients are is public, and none has a single training record",))
     if schema is None or schema.record is None:
         return Promised()
     column, most = schema.record.column, schema.record.rows

@@ -18,7 +18,7 @@ from m2fdp.core.formatting import counted, some_of
 from m2fdp.core.streams import generator
 from m2fdp.given.edges import by_number
 from m2fdp.tables.encoding import Encoded, Fault, added, check, encode, lacking
-from m2fdp.tables.frames import files_of, folder_of, line_of, read_parts
+from m2fdp.tables.frames import CATALOG, files_of, folder_of, line_of, read_parts
 from m2fdp.tables.persons import Persons
 from m2fdp.tables.pictures import TEST, TRAIN
 from m2fdp.tables.regression import MEASURES
@@ -90,7 +90,12 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
         check(found, schema, refuse, partial(line_of, file))
         faults += found
     told = np.concatenate(split) if split else None
-    return assembled(parts, schema, seed, added(faults), config.root, told)
+    table = assembled(parts, schema, seed, added(faults), config.root, told)
+    if not config.root.startswith(CATALOG):
+        return table
+    # A query, or code of the user's, may stand behind it, and nothing shows what it looks at.
+    doubt = f"{config.root} makes of each row what it says, and nothing of it of another's"
+    return replace(table, doubt=", and ".join(filter(None, [table.doubt, doubt])))
 
 
 def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:

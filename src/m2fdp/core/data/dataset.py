@@ -54,8 +54,9 @@ class Dataset:
 
     @property
     def scaled_by_constants(self) -> bool:
-        """Whether no record says by its scale anything of another: uint8 is scaled by 255 here."""
-        return self.known_scale or self.images.dtype == np.uint8
+        """Whether no record says by its scale anything of another: uint8 is scaled by 255 here, and
+        labels that are numbers by whoever has given their range."""
+        return self.known_scale or (self.images.dtype == np.uint8 and self.label_range is None)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -78,7 +78,6 @@ class Minibatches:
     consecutive: bool  # whether the positions of every unit follow one another
     # Of 48 bits, for a model that draws of each record; None: it draws nothing.
     key: int | None = None
-    first: int = 0  # the number of the first record among all processes'
 
     @property
     def counts(self) -> np.ndarray:
@@ -95,16 +94,14 @@ class Minibatches:
         """Features (b, C, H, W), labels (b,) and weights (b,) of a unit's records after the first
         `skip`. Scattered features are written into a buffer (at least b, C, H, W).
 
-        With a key features are (b, C * H * W + 4): behind them the key's halves, then the halves of
-        the record's number among all.
+        With a key features are (b, C * H * W + 2): behind them stand the key's halves.
         """
         weights = self._on_device(self.weights[self._places(unit, skip)])
         rows = self.rows(unit, skip)
-        numbers = self.positions[self._places(unit, skip)]
         if isinstance(rows, slice):
-            return self._keyed(self.features[rows], numbers), self.labels[rows], weights
+            return self._keyed(self.features[rows]), self.labels[rows], weights
         room = None if buffer is None else buffer[: len(rows)]
-        features = self._keyed(torch.index_select(self.features, 0, rows, out=room), numbers)
+        features = self._keyed(torch.index_select(self.features, 0, rows, out=room))
         return features, self.labels.index_select(0, rows), weights
 
     def rows(self, unit: int, skip: int = 0) -> Rows:
@@ -126,26 +123,22 @@ class Minibatches:
         """
         ends = self.offsets[1:, None]
         places = self.offsets[:-1, None] + np.arange(width)
-        numbers = self.positions[np.minimum(places, ends - 1).ravel()]
-        chosen = self._on_device(numbers)
+        chosen = self._on_device(self.positions[np.minimum(places, ends - 1).ravel()])
         np.putmask(places, places >= ends, len(self.positions) - 1)
         room = None if buffer is None else buffer[: len(chosen)]
         # `index_select` is several times faster than indexing.
-        features = self._keyed(torch.index_select(self.features, 0, chosen, out=room), numbers)
+        features = self._keyed(torch.index_select(self.features, 0, chosen, out=room))
         features = features.unflatten(0, places.shape)
         for unit in np.flatnonzero(self.counts == 0).tolist():
             features[unit].zero_()
         labels = self.labels.index_select(0, chosen).view(places.shape)
         return features, labels, self._on_device(self.weights[places]), chosen.view(places.shape)
 
-    def _keyed(self, features: Tensor, positions: np.ndarray) -> Tensor:
+    def _keyed(self, features: Tensor) -> Tensor:
         if self.key is None:
             return features
-        numbers = positions + self.first
-        columns = [np.full_like(numbers, self.key), numbers]
-        halves = [half for each in columns for half in (each % 2**_BITS, each >> _BITS)]
-        behind = self._on_device(np.stack(halves, axis=1)).to(features.dtype)
-        return torch.cat([features.flatten(1), behind], dim=1)
+        halves = features.new_tensor([self.key % 2**_BITS, self.key >> _BITS])
+        return torch.cat([features.flatten(1), halves.expand(len(features), 2)], dim=1)
 
     def _places(self, unit: int, skip: int) -> slice:
         return slice(int(self.offsets[unit]) + skip, int(self.offsets[unit + 1]))
@@ -271,7 +264,6 @@ def draw_minibatches(
             # Devices of one learner are neighbours, and so are their whole shards.
             consecutive=whole and bool(counting.all()) and shards.absent is None,
             key=key(step),
-            first=first_record,
         )
 
     if whole and all(devices is taking_part[0] for devices in taking_part):
