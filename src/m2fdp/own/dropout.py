@@ -2,9 +2,9 @@
 
 A record comes with the step's key behind its pixels (`Minibatches.records`). A hash of the key, of
 what the record shows, of the layer and of the place in the layer's input decides what is dropped.
-So no record's mask depends on which others there are: its gradient is a function of itself, the
-model and the step, and the bound on it holds whoever knows the seed. Nor do workers, or where a run
-was cut, change a mask. Records without a key, as in evaluation, lose nothing.
+So no record's mask depends on which others there are, and its gradient is a function of itself, the
+model and the step alone. Nor do workers, or where a run was cut, change a mask. Records without a
+key, as in evaluation, lose nothing.
 """
 
 from functools import partial
