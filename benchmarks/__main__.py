@@ -23,7 +23,7 @@ from benchmarks.contenders import (
     TILES,
     variants,
 )
-from benchmarks.race import Entry, race
+from benchmarks.race import Entry, distances, race
 from benchmarks.report import write_report
 from benchmarks.works import COMPARED, MINIBATCHES, SCALE, WHOLE, Work, many_devices, private
 
@@ -129,7 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 replace(entry, work=replace(entry.work, rounds=options.rounds)) for entry in entries
             ]
         began = time.monotonic()
-        results += race(entries, out / "logs")
+        found = race(entries, out / "logs")
+        if entries[-1].contender in (PLAIN, *variants(OPACUS)):
+            alike = [entry for entry in entries if entry.work == entries[-1].work]
+            apart = dict(zip(alike, distances(alike, out / "logs"), strict=True))
+            found = [replace(of, apart=apart.get(of.entry)) for of in found]
+        results += found
         print(f"{group}: {time.monotonic() - began:.0f} s", flush=True)
         # After every race, so that an interrupted run leaves what it has measured.
         write_report(out, results, judge(results), (time.monotonic() - start) / 60)

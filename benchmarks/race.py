@@ -8,15 +8,16 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import psutil
 
-from benchmarks.works import WARM_UP, Work
+from benchmarks.works import WARM_UP, Work, build_work_model, proof
 
 # Peers' telemetry is off.
 _SILENT = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -59,6 +60,9 @@ class Result:
         ms: the timed rounds, in order; rounds of one position ran one after another.
         peak_mib: peak resident memory of its processes.
         accuracy: of the last global model on test records; None for what trains nothing.
+        weights: the file of that model's weights (M,), or None likewise.
+        apart: how far its weights end from m2fdp's where nothing is left to chance, over how far
+            m2fdp's have moved (`distances`); None if that was not found out.
         profile: the operators of one more round, for m2fdp only.
         failure: the last line of its log if it ended early, else None.
     """
@@ -67,6 +71,8 @@ class Result:
     ms: tuple[float, ...] = ()
     peak_mib: float | None = None
     accuracy: float | None = None
+    weights: str | None = None
+    apart: float | None = None
     profile: str | None = None
     failure: str | None = None
 
@@ -84,6 +90,19 @@ def race(entries: Sequence[Entry], logs: Path) -> list[Result]:
         # Ray notes there which cluster is the machine's: each has its own.
         clusters = [str(Path(folder) / str(number)) for number in range(len(entries))]
         return _race(entries, logs, clusters)
+
+
+def distances(entries: Sequence[Entry], logs: Path) -> list[float | None]:
+    """How far each contender's weights end from the first one's, over how far the first one's have
+    moved, after a work in which nothing is left to chance; None for who trains nothing or fails."""
+    alike = [replace(entry, work=proof(entry.work)) for entry in entries]
+    ends = [of.weights and np.load(of.weights) for of in race(alike, logs)]
+    start = build_work_model(entries[0].work).initial_vector().numpy()
+    first = ends[0]
+    if first is None:
+        return [None] * len(ends)
+    moved = np.linalg.norm(first - start)
+    return [None if end is None else float(np.linalg.norm(end - first) / moved) for end in ends]
 
 
 def _race(entries: Sequence[Entry], logs: Path, clusters: Sequence[str]) -> list[Result]:
@@ -122,6 +141,7 @@ def _start(entry: Entry, logs: Path, cluster: str) -> subprocess.Popen[str]:
         "contender": entry.contender,
         "threads": entry.threads,
         "device": entry.device,
+        "weights": str(_log(entry, logs).with_suffix(".npy")),
     }
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     environment = os.environ | _SILENT
@@ -218,6 +238,7 @@ def summary_table(results: Sequence[Result]) -> pd.DataFrame:
                 "device_steps_per_s": 1000 * steps / median,
                 "peak_mib": result.peak_mib,
                 "accuracy": result.accuracy,
+                "apart": result.apart,
                 "failure": result.failure,
             }
         )

@@ -13,7 +13,6 @@ from benchmarks.contenders import Round
 from benchmarks.works import (
     CLIPPING_NORM,
     N_CLASSES,
-    NOISE_MULTIPLIER,
     Data,
     Work,
     build_data,
@@ -83,7 +82,7 @@ def build(
                 "privacy.mechanism": work.mechanism,
                 # Not by a target: calibration is not measured.
                 "privacy.calibration": "multiplier",
-                "privacy.noise_multiplier": NOISE_MULTIPLIER,
+                "privacy.noise_multiplier": work.noise_multiplier,
                 "privacy.clipping_norm": CLIPPING_NORM,
             },
             algorithm=_ALGORITHMS[work.privacy],

@@ -12,14 +12,7 @@ from torch.nn.utils import parameters_to_vector
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.contenders import Round
-from benchmarks.works import (
-    CLIPPING_NORM,
-    NOISE_MULTIPLIER,
-    Work,
-    build_data,
-    build_work_model,
-    shards,
-)
+from benchmarks.works import CLIPPING_NORM, Work, build_data, build_work_model, shards
 
 
 def prepare_hooks(work: Work, threads: int, device: str) -> Round:
@@ -46,7 +39,7 @@ def _prepare(work: Work, device: str, mode: str) -> Round:
             optimizer=torch.optim.SGD(own.parameters(), lr=work.learning_rate),
             criterion=nn.CrossEntropyLoss(),
             data_loader=DataLoader(TensorDataset(*shard), batch_size=work.batch),
-            noise_multiplier=NOISE_MULTIPLIER,
+            noise_multiplier=work.noise_multiplier,
             max_grad_norm=CLIPPING_NORM,
             poisson_sampling=True,
             grad_sample_mode=mode,

@@ -19,7 +19,7 @@ from benchmarks.contenders import (
     variants,
 )
 from benchmarks.contenders.engine import build
-from benchmarks.race import Entry, Result, race, rounds_table, summary_table
+from benchmarks.race import Entry, Result, distances, race, rounds_table, summary_table
 from benchmarks.report import write_report
 from benchmarks.works import (
     COMPARED,
@@ -29,6 +29,7 @@ from benchmarks.works import (
     WHOLE,
     many_devices,
     private,
+    proof,
     work_from_json,
 )
 
@@ -55,10 +56,8 @@ def test_m2fdp_and_the_plain_loop_do_the_same_work(tiny, model):
 
 
 @pytest.mark.parametrize("contender", variants(OPACUS))
-def test_opacus_clips_as_m2fdp_does(tiny, contender, monkeypatch):
-    monkeypatch.setattr("benchmarks.contenders.engine.NOISE_MULTIPLIER", 1e-9)
-    monkeypatch.setattr("benchmarks.contenders.opacus_engines.NOISE_MULTIPLIER", 0.0)
-    work = private(tiny, "untrusted")
+def test_opacus_clips_as_m2fdp_does(tiny, contender):
+    work = proof(private(tiny, "untrusted"))
     ours, theirs = (prepare(name, work, 1, "cpu") for name in (OURS, contender))
     for _ in range(2):
         torch.testing.assert_close(ours(), theirs(), atol=1e-5, rtol=1e-4)
@@ -168,6 +167,7 @@ def test_a_race_times_all_and_outlives_a_failure(tiny, tmp_path):
     assert [len(result.ms) for result in results] == [tiny.rounds - WARM_UP] * 2 + [0]
     assert results[2].failure
     assert results[0].accuracy == pytest.approx(results[1].accuracy, abs=0.01)
+    assert distances(entries[:2], tmp_path) == [0, pytest.approx(0, abs=1e-4)]
     assert all(result.peak_mib > 50 for result in results[:2])
     assert set(rounds_table(results)["contender"]) == {OURS, PLAIN}
     assert summary_table(results)["failure"].notna().tolist() == [False, False, True]
@@ -177,16 +177,17 @@ def test_bars_judge_paired_turns():
     work = COMPARED["a linear"]
     fast = Result(Entry(work.name, OURS, work, 2), (1.0, 2.0, 4.0), 100.0, 0.8)
     slow = Result(
-        Entry(work.name, "pfl-research, one process", work, 2), (9.0, 18.0, 40.0), 100.0, 0.9
+        Entry(work.name, "pfl-research, one process", work, 2), (11.0, 22.0, 48.0), 100.0, 0.9
     )
     assert paired_ratio(slow, fast) == pytest.approx(
-        tuple(np.quantile([9, 9, 10], [0.25, 0.5, 0.75]))
+        tuple(np.quantile([11, 11, 12], [0.25, 0.5, 0.75]))
     )
     verdicts = {verdict.bar: verdict for verdict in judge([fast, slow])}
     assert verdicts["a linear: faster than pfl-research"].passed is True
     assert verdicts["a linear: faster than Flower"].passed is None
-    (parity,) = [verdict for bar, verdict in verdicts.items() if "accuracy" in bar]
-    assert parity.passed is False
+    for apart, passed in ((2e-3, False), (1e-6, True)):
+        (same,) = [v for v in judge([fast, replace(slow, apart=apart)]) if "same work" in v.bar]
+        assert same.passed is passed
 
 
 def test_what_failed_is_not_measured():
