@@ -12,7 +12,7 @@ from tests.tiers.runs import SIZES, STARTS, experiment
 from torch.utils.flop_counter import FlopCounterMode
 
 from m2fdp.core.config import ModelConfig
-from m2fdp.core.engine.sequential import channels_last
+from m2fdp.core.engine.chains import channels_last
 from m2fdp.tiers.clock import fedgkt_costs, module_costs, resnet_costs
 from m2fdp.tiers.split_models import build_split_model
 from m2fdp.tiers.transfer import SCORES, build_transfer_model, distillation, whole_batches

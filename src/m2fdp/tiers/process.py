@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from m2fdp.core.engine.chains import channels_last
 from m2fdp.core.engine.process import Simulation, Slots, State, Work, shared_tensor
-from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import unflattened
 from m2fdp.core.schedule.rounds import RoundPlan

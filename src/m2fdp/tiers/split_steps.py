@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from m2fdp.core.engine.backends import Backend, ReferenceBackend
+from m2fdp.core.engine.chains import channels_last
 from m2fdp.core.engine.clipping import clip_rows
 from m2fdp.core.engine.execution import ExecutionSettings
 from m2fdp.core.engine.minibatches import Minibatches
@@ -24,7 +25,7 @@ from m2fdp.core.engine.noise import standard_normals
 from m2fdp.core.engine.process import Simulation
 from m2fdp.core.engine.round import Round
 from m2fdp.core.engine.rules import flat_clip
-from m2fdp.core.engine.sequential import SequentialBackend, channels_last
+from m2fdp.core.engine.sequential import SequentialBackend
 from m2fdp.core.models.registry import Model
 from m2fdp.core.privacy.mechanisms import ClientNoise, Clipping
 from m2fdp.tiers.config import SplitPrivacy

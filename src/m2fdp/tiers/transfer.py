@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from m2fdp.core.config import ModelConfig
+from m2fdp.core.engine.chains import channels_last
 from m2fdp.core.engine.process import Simulation, Slots, State
-from m2fdp.core.engine.sequential import channels_last
 from m2fdp.core.models.checks import Shape
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model, unflattened

@@ -12,10 +12,10 @@ from torch import nn
 
 from m2fdp.core.config import ModelConfig
 from m2fdp.core.engine.backends import ReferenceBackend, build_backend, padded_width
+from m2fdp.core.engine.chains import build_chain
 from m2fdp.core.engine.clipping import clip_factors
 from m2fdp.core.engine.minibatches import Minibatches
 from m2fdp.core.engine.rules import flat_clip
-from m2fdp.core.engine.sequential import build_book_keeper
 from m2fdp.core.models import losses
 from m2fdp.core.models.registry import Model, build_model
 from m2fdp.core.privacy.mechanisms import Clipping
@@ -84,11 +84,18 @@ class Tokens(nn.Module):
 
 
 def models(name):
-    if name in CONFIGS:
+    if CONFIGS.get(name) is not None:
         return build_model(CONFIGS[name], (1, 8, 8), N_CLASSES, seed=0)
     torch.manual_seed(0)
     is_own, kind = name.startswith("own"), name.removeprefix("own ")
-    if kind in ["LSTM", *VECTORISED]:
+    if kind == "chain":
+        module = nn.Sequential(
+            *(nn.Linear(8, 6), nn.Tanh(), nn.Conv2d(1, 2, (3, 2), stride=(2, 1), padding=1)),
+            *(nn.ReLU(), nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), nn.Conv2d(2, 3, 2)),
+            nn.Sequential(nn.Sigmoid(), nn.Flatten(), nn.Linear(18, 7, bias=False), nn.ReLU()),
+            nn.Linear(7, N_CLASSES),
+        )
+    elif kind in ["LSTM", *VECTORISED]:
         module = Rows(SEQUENCES[kind](), N_CLASSES)
     else:
         module = Tokens() if kind == "tokens" else Odd(kind)
@@ -97,7 +104,13 @@ def models(name):
 
 VECTORISED = ["GRU cell", "attention", "transformer"]
 ODD = ["twice", "free parameter", "tied", "in place", "plain", "tokens"]
-OWN = [*(f"own {kind}" for kind in [*ODD, *VECTORISED]), "own, rows", "own, weight used outside"]
+CONFIGS["chain"] = None
+OWN = [
+    "own chain",
+    *(f"own {kind}" for kind in [*ODD, *VECTORISED]),
+    "own, rows",
+    "own, weight used outside",
+]
 
 
 def problem(name, counts, seed, consecutive=False):
@@ -220,22 +233,6 @@ def test_an_own_loss_of_stacked_learners_sees_no_other_learner_s_records_unclipp
     assert moved[0].any() and not moved[1].any()
 
 
-def test_which_own_modules_keep_books():
-    """Their layers' factors make up the gradients of two drawn records; else gradients are formed
-    one by one."""
-    copies = {}
-    for name in OWN:
-        model, weights, batches = problem(name, [3], 0)
-        (_, backend) = fast_backends(model, [3])
-        sums(backend, weights, batches, 1.0)
-        copies[name] = backend.book_keeper is not None
-    assert copies == dict.fromkeys(OWN, False) | {
-        "own in place": True,
-        "own plain": True,
-        "own tokens": True,
-    }
-
-
 @pytest.mark.parametrize("name", [*CONFIGS, *ODD, *OWN])
 def test_a_clipped_record_has_at_most_the_clipping_norm(name):
     model, weights, batches = problem(name, [1, 1, 1], seed=1)
@@ -300,19 +297,34 @@ def test_unclipped_a_record_reaches_its_own_learner_only(name, counts):
             assert used[learner] or not moved[learner].any()
 
 
-def test_which_modules_one_backward_pass_serves():
-    served = {name: build_book_keeper(models(name).module) is not None for name in ["cnn12", *ODD]}
-    assert served == {
-        "cnn12": True,
-        "twice": True,  # seen when it runs
-        "free parameter": False,
-        "tied": False,
-        "in place": True,  # likewise
-        "plain": True,
-        "tokens": True,
-    }
-    grouped = nn.Conv2d(2, 2, 3, groups=2)
-    assert build_book_keeper(grouped) is None
+def test_which_modules_are_chains():
+    """Those of known layers in a row, each of which treats every record alone."""
+    layer, shared = nn.Linear(4, 4), nn.Linear(4, 4)
+    hooked, renamed, own = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+    hooked.register_forward_pre_hook(lambda module, inputs: inputs[0] - inputs[0].mean(0))
+    renamed.forward = lambda features: features - features.mean(0)
+    own.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    chains = [
+        nn.Sequential(nn.Flatten(), layer, nn.ReLU()),
+        nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.Tanh()), nn.Sigmoid()),
+        nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d((2, 1), 2, ceil_mode=True), nn.Flatten()),
+    ]
+    others = [
+        layer,
+        *(nn.Sequential(nn.Flatten(), of) for of in (hooked, renamed, own, nn.ReLU())),
+        nn.Sequential(shared, shared),
+        nn.Sequential(nn.Flatten(0), layer),
+        nn.Sequential(layer, nn.Softmax(dim=0)),
+        nn.Sequential(layer, nn.BatchNorm1d(4, affine=False)),
+        nn.Sequential(layer, nn.Dropout(0.5)),
+        nn.Sequential(nn.Conv2d(2, 2, 3, groups=2)),
+        nn.Sequential(nn.Conv2d(2, 2, 3, padding_mode="circular", padding=1)),
+        nn.Sequential(nn.Conv2d(2, 2, 3, padding="same")),
+        type("Mixing", (nn.Sequential,), {})(nn.Flatten(), layer),
+        *(models(name).module for name in ODD),
+    ]
+    assert all(build_chain(module) for module in chains)
+    assert not any(build_chain(module) for module in others)
 
 
 @pytest.mark.parametrize("consecutive", [True, False])

@@ -17,9 +17,11 @@ from torch import Tensor
 from m2fdp.core.engine.aggregation import Aggregator, build_aggregator
 from m2fdp.core.engine.backends import Backend, build_backend
 from m2fdp.core.engine.process import Simulation, shared_tensor
+from m2fdp.core.engine.sequential import SequentialBackend
 
 # A tile's models should stay in the processor's cache between two of its steps, or keep a GPU busy.
-_TILE_BYTES, _TILE_BYTES_ON_A_GPU = 2**21, 2**27
+# One that steps alone reads its own several times in a step, so they should stay in the nearer one.
+_TILE_BYTES, _TILE_BYTES_ALONE, _TILE_BYTES_ON_A_GPU = 2**21, 2**19, 2**27
 _SMALLEST_TILE = 8
 # Models kept between two sums.
 _RESULT_BYTES = 2**26
@@ -100,8 +102,11 @@ def build_means(simulation: Simulation, place: Place, settings: ExecutionSetting
     backend = build_backend(model, settings.backend, place.law, device, factor)
     learners = len(simulation.mechanisms[0].lock_step.nodes)
     model_bytes, on_cpu = 4 * model.n_parameters, device.type == "cpu"
-    fitting = (_TILE_BYTES if on_cpu else _TILE_BYTES_ON_A_GPU) // model_bytes
-    tile = min(settings.chunk_size or max(fitting, _SMALLEST_TILE), learners)
+    alone = isinstance(backend, SequentialBackend)
+    tile_bytes = _TILE_BYTES_ALONE if alone else _TILE_BYTES
+    fitting = (tile_bytes if on_cpu else _TILE_BYTES_ON_A_GPU) // model_bytes
+    smallest = 1 if alone else _SMALLEST_TILE
+    tile = min(settings.chunk_size or max(fitting, smallest), learners)
     tile = -(-tile // backend.group) * backend.group
     at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)
     at_a_time = -(-at_a_time // backend.group) * backend.group + ALIGNED_ROWS

@@ -90,11 +90,14 @@ class Model:
 
     def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each record's loss in its scores (..., C, b), for labels (..., b)."""
-        if self.loss_gradient is not None:
-            return self.loss_gradient(scores, labels)
+        gradient = self.loss_gradient
+        if gradient is None and self.loss is losses.cross_entropy:
+            gradient = losses.cross_entropy_gradient
+        if gradient is not None:
+            return gradient(scores, labels)
         by_record = scores.mT.detach().requires_grad_()
-        losses = self.loss(by_record.flatten(0, -2), labels.flatten())
-        return torch.autograd.grad(losses.sum(), by_record)[0].mT
+        of_records = self.loss(by_record.flatten(0, -2), labels.flatten())
+        return torch.autograd.grad(of_records.sum(), by_record)[0].mT
 
     def scores(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of features (B, C, H, W) under the parameters (M,)."""
@@ -159,7 +162,6 @@ def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
         # diag(p) - p p': a row's absolute values add up to 2 p (1 - p), its trace is 1 - sum p^2.
         return replace(
             model,
-            loss_gradient=losses.cross_entropy_gradient,
             curvature=0.5,
             curvature_sum=1 - 1 / n_classes,
         )
