@@ -196,10 +196,10 @@ def test_ledger_in_eighty_columns(ledger):
     assert max(map(len, lines)) <= 80
     assert lines[0].strip() == "Privacy ledger at δ = 1e-05 (add_remove)"
     assert cells_of(lines) == [
-        ["below a server (devices: 5)", "", "", "", ""],
+        ["5 devices below a server", "", "", "", ""],
         ["the cloud", "yes", "1,200", "2.5", "7"],
         ["siblings", "", "1,200", "none", "∞"],
-        ["alone (devices: 1)", "", "", "", ""],
+        ["1 device alone", "", "", "", ""],
         ["the cloud", "yes", "1,200", "2.5", "1.24"],
         ["siblings", "", "1,200", "none", "∞"],
     ]

@@ -238,14 +238,22 @@ def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str
         raise InputError(key, row.format(**twice.iloc[0]), remedy)
 
 
+def in_words(position: str) -> str:
+    """A position's name for readers who know no symbols."""
+    place, _, rate = position.partition(", q = ")
+    often = {"": "", "1": ", all records in every step"}
+    return place.replace("parent", "server") + often.get(rate, f", a record with chance {rate}")
+
+
 def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
     worst = worst_positions(ledger, PRINTED_POSITIONS)
     title = f"Privacy ledger at δ = {ledger['delta'].iloc[0]:g} ({ledger['adjacency'].iloc[0]})"
-    numbers = ("distrusted", "releases", "noise", "ε")
-    result = new_table(title + shown_of(ledger, worst, ","), ["observer"], numbers, digits=7)
+    numbers = ("promise", "messages", "noise", "ε")
+    result = new_table(title + shown_of(ledger, worst, ","), ["who could read"], numbers, digits=7)
     for place, lines in worst.groupby("position", sort=False):
-        result.add_row(Text(f"{place} (devices: {lines['devices'].max():,})", "bold"))
+        of = counted(int(lines["devices"].max()), "device")
+        result.add_row(Text(f"{of} {in_words(str(place))}", "bold"))
         for line in lines.to_dict("records"):
             result.add_row(
                 Text(f"  {line['observer']}"),
