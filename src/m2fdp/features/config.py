@@ -14,7 +14,8 @@ class FeaturesConfig(Block):
 
     map: Literal["pixels", "scattering", "patches", "contrastive", "both", "all"] = "pixels"
     """pixels; or fixed features: scattering (wavelets), patches (answers to public patches),
-    contrastive (a network that has learnt from drawings), both of the first two, or all. contrastive and all take grey images."""
+    contrastive (a network that has learnt from drawings), both of the first two, or all.
+    contrastive and all take grey images."""
     dimension: Count | None = key(None, read_by="features.map")
     """Features a record, d; null = 600 of each map, or all its coefficients."""
     ridge: NonNegative = key(1e-3, read_by="features.map")
