@@ -212,10 +212,8 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     axes.set_xticks(range(n_columns), names)
     for label, name in zip(axes.get_xticklabels(), cells.columns, strict=True):
         label.set_fontweight("bold" if name in distrusted else "normal")
-    axes.set_yticks(
-        range(n_rows),
-        [f"{counted(int(counts[name]), 'device')}\n{in_words(name)}" for name in cells.index],
-    )
+    rows = [f"{counted(int(counts[name]), 'device')}\n{in_words(name)}" for name in cells.index]
+    axes.set_yticks(range(n_rows), rows)
     title = f"ε at δ = {ledger['delta'].iloc[0]:g}, rounded up"
     style.title(axes, title + shown_of(ledger, lines, ":"))
     style.colour_bar(figure, image, axes, "ε")
