@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom on the runs that a study leaves."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -37,6 +38,7 @@ def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(variable, raising=False)
     mlflow.set_tracking_uri(uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     yield
     mlflow.set_tracking_uri(before)
 
