@@ -242,7 +242,7 @@ def test_the_result_of_a_run_with_its_epsilon_rounded_up():
 def test_a_result_says_what_its_epsilon_is_worth():
     conditional = printed(print_result, RESULT | {"privacy": "conditional"})
     assert conditional[3] == (
-        "ε         8.61 (conditional: privacy_summary.json), nominal 4, δ = 1e-05"
+        "ε         8.61 (conditional: see privacy_summary.json), nominal 4, δ = 1e-05"
     )
     infinite = printed(print_result, RESULT | {"epsilon_verified": "inf"})
     assert infinite[3].startswith("ε         ∞ (verified), nominal 4")

@@ -290,7 +290,7 @@ def promise_line(guarantee: str, promise: Mapping[str, Any]) -> str:
     if guarantee == "none":
         return "∞ for everybody, no privacy"
     bound = upper_bound(promised_epsilon(promise))
-    kind = "verified" if guarantee == "verified" else "conditional: privacy_summary.json"
+    kind = "verified" if guarantee == "verified" else "conditional: see privacy_summary.json"
     target = nominal(promise["epsilon_nominal"])
     return f"{bound} ({kind}), nominal {target}, δ = {promise['delta']:g}"
 
