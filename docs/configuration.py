@@ -201,7 +201,7 @@ def _valid(schema: Mapping[str, Any]) -> str:
         case "boolean":
             return "`true`, `false`"
         case "integer" | "number" as kind:
-            return _numbers("whole number" if kind == "integer" else "number", schema)
+            return _numbers("integer" if kind == "integer" else "number", schema)
         case "array":
             return f"list: {_valid(schema['items'])}"
         case "object":
@@ -214,10 +214,10 @@ def _valid(schema: Mapping[str, Any]) -> str:
 def _numbers(kind: str, schema: Mapping[str, Any]) -> str:
     """The bounds that the page's introduction does not name."""
     bounds = {
-        "above": schema.get("gt", schema.get("exclusiveMinimum")),
-        "at least": schema.get("ge", schema.get("minimum")),
-        "below": schema.get("lt", schema.get("exclusiveMaximum")),
-        "at most": schema.get("le", schema.get("maximum")),
+        ">": schema.get("gt", schema.get("exclusiveMinimum")),
+        "≥": schema.get("ge", schema.get("minimum")),
+        "<": schema.get("lt", schema.get("exclusiveMaximum")),
+        "≤": schema.get("le", schema.get("maximum")),
     }
     limits = [
         f"{words} {bound:,.10g}"

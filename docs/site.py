@@ -26,18 +26,7 @@ PACKAGE = REPOSITORY / "src" / "m2fdp"
 FRAME, LIBRARY = "The frame", "The library"
 ALONE = {FRAME: "commands", LIBRARY: "ground"}
 # Words of the glossary that pages use in their everyday sense as well: no tooltips.
-EVERYDAY = {
-    "account",
-    "block",
-    "feature",
-    "layer",
-    "module",
-    "plan",
-    "share",
-    "state",
-    "unit",
-    "version",
-}
+EVERYDAY = {"feature", "layer", "module", "plan", "share", "unit", "version"}
 
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 
