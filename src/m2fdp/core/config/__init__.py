@@ -58,9 +58,9 @@ class Config(Extensible):
     """Everything that defines one run."""
 
     algorithm: str = "m2fdp"
-    """What runs. Without privacy: hfl, and in tiers dtfl, fedavg, splitfed, fedyogi, fedgkt.
-    With privacy: m2fdp, hfl_dp, pedpfl, scaffold, m2fdp_tiers, H's ldp, hdp, cdp, hdp_mixed,
-    G's global_dp. Or package.module:function for your own."""
+    """What runs. Without privacy: hfl, D's dtfl, fedavg, splitfed, fedyogi and fedgkt. With
+    privacy: m2fdp, hfl_dp, pedpfl, H's ldp, hdp, cdp and hdp_mixed, G's global_dp. Or
+    package.module:function for your own."""
     seed: Annotated[int, Number, Field(ge=0, le=10**18)] = 0
     """Keys every random draw of the run."""
     device: Annotated[
@@ -70,7 +70,7 @@ class Config(Extensible):
     ] = "cpu"
     """Where models are trained: cpu, cuda, or cuda:N for GPU N."""
     threads: Count | None = key(None, no_result=True)
-    """Processes that share a run's steps, one thread each; null = one a core. Never changes a
+    """Processes that share a run's steps, at most one a core; null = one a core. Never changes a
     result."""
     cell: Annotated[Name, Field(max_length=200), spelled(r"\w[\w.-]*(/\w[\w.-]*)*", _CELL)] = key(
         "single", no_result=True
