@@ -217,7 +217,7 @@ def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert labels == ["cloud\n(promise)", "far\ndevices", "public"]
     rows = [label.get_text() for label in axes.get_yticklabels()]
-    assert rows == ["4 devices\nbelow a server", "1 device\nalone"]
+    assert rows == ["below a server\n(devices: 4)", "alone\n(devices: 1)"]
     shades = axes.images[0]
     assert shades.norm(7.001) > shades.norm(1.2345) > shades.norm(0.5) > 0
 

@@ -24,8 +24,8 @@ _NEIGHBOURS = {
 }
 _UNITS = {"record": "one record", "device": "all that one device holds"}
 _GUARANTEES = {
-    "verified": "verified: computed for the noise that is really used, for each of them",
-    "conditional": "conditional: it holds only if what nothing can enforce is true",
+    "verified": "Verified: computed for the noise that is really used, for each of them",
+    "conditional": "Conditional: it holds only if what nothing can enforce is true",
 }
 # The files of a run that are pictures, and what they show.
 FIGURES = {
@@ -207,12 +207,11 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     epsilon = promised_epsilon(promised)
     distrusted = " and ".join(map(_who, promised["distrusted"])) or "nobody"
     factor = upper_bound(math.exp(epsilon)) if epsilon < 100 else "e^ε"
-    guarantee = _GUARANTEES[promised["guarantee"]]
     says = (
-        f"This run hides whether {_unit(promised)} {_NEIGHBOURS[promised['adjacency']]}. It hides "
-        f"it from those whom it protects against ({distrusted}). Whatever they see is at most "
-        f"{factor} times as likely in the one case as in the other, but for a chance of "
-        f"{promised['delta']:g}. {guarantee[0].upper()}{guarantee[1:]}."
+        f"This run hides whether {_unit(promised)} {_NEIGHBOURS[promised['adjacency']]}, from "
+        f"those whom it protects against ({distrusted}). Whatever they see is at most {factor} "
+        "times as likely in the one case as in the other, but for a chance of "
+        f"{promised['delta']:g}. {_GUARANTEES[promised['guarantee']]}."
     )
     says += "".join(f" It holds if {condition}." for condition in promised.get("conditions", ()))
     if weak := hardly_protects(epsilon):
@@ -268,7 +267,6 @@ def _own_code(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _more(promised: Mapping[str, Any]) -> str:
-    """Who could learn more than those whom the promise binds."""
     bound = promised_epsilon(promised)
     greater = [
         f"{_who(kind)} (ε {_bound(value)})"
@@ -277,9 +275,7 @@ def _more(promised: Mapping[str, Any]) -> str:
     ]
     if not greater:
         return "Nobody learns more than those whom the run protects against."
-    return (
-        f"The run does not protect against these, who could learn more: **{', '.join(greater)}**."
-    )
+    return f"It does not protect against these, who could learn more: **{', '.join(greater)}**."
 
 
 def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> str:

@@ -15,10 +15,10 @@ from m2fdp.claims.frames import TAGS, swept_columns
 from m2fdp.claims.intervals import summarise
 from m2fdp.core.algorithms import get_algorithm
 from m2fdp.core.errors import InputError
-from m2fdp.core.formatting import counted, lower_bound, parameter, upper_bound
+from m2fdp.core.formatting import lower_bound, parameter, upper_bound
 from m2fdp.core.metrics import ENERGY, leading
 from m2fdp.reporting import panel_figures, style
-from m2fdp.reporting.tables import in_words, shown_of, worst_positions
+from m2fdp.reporting.tables import shown_of, worst_positions
 
 MARKED_POINTS = 40  # more would run into one another
 LARGEST_NUMBERED_MATRIX = 30
@@ -212,8 +212,7 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     axes.set_xticks(range(n_columns), names)
     for label, name in zip(axes.get_xticklabels(), cells.columns, strict=True):
         label.set_fontweight("bold" if name in distrusted else "normal")
-    rows = [f"{counted(int(counts[name]), 'device')}\n{in_words(name)}" for name in cells.index]
-    axes.set_yticks(range(n_rows), rows)
+    axes.set_yticks(range(n_rows), [f"{name}\n(devices: {counts[name]:,})" for name in cells.index])
     title = f"ε at δ = {ledger['delta'].iloc[0]:g}, rounded up"
     style.title(axes, title + shown_of(ledger, lines, ":"))
     style.colour_bar(figure, image, axes, "ε")

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from m2fdp.core.formatting import counted, lower_bound, nominal, promised_epsilon, upper_bound
 from m2fdp.reporting import style
-from m2fdp.reporting.tables import in_words, new_table, show
+from m2fdp.reporting.tables import new_table, show
 
 # Title, and the columns of `m2fdp.control.run.planned_rounds` with what they are called.
 _PANELS = (
@@ -320,7 +320,7 @@ def print_audit(bounds: pd.DataFrame, console: Console | None = None) -> None:
     first, most = bounds.iloc[0], bounds.iloc[int(bounds["repetitions"].argmax())]
     broken = bounds.loc[bounds["epsilon_lower"] > bounds["epsilon_upper"], "observer"]
     refuted = [f" The promise against {observer} is REFUTED." for observer in broken]
-    names = list(bounds["observer"] + ": " + bounds["position"].map(in_words))
+    names = list(bounds["observer"] + ": " + bounds["position"])
     caption = (
         f"Each lower bound holds at {first['confidence']:.0%} confidence, whenever an audit stops; "
         f"with {most['repetitions']:,} copies of each world none can pass "
@@ -344,7 +344,7 @@ def print_neighbours(tried: pd.DataFrame, console: Console | None = None) -> Non
     )
     rows = tried.to_dict("records")
     names = [
-        f"{row['observer']}: {in_words(row['position'])}"
+        f"{row['observer']}: {row['position']}"
         + ("" if row["held"] else f": DOES NOT HOLD, {row['finding']}")
         for row in rows
     ]

@@ -52,6 +52,7 @@ def show(what: RenderableType, console: Console | None = None) -> None:
 _MEAN, _STD = "_mean", "_std"  # end the names of columns
 _NOMINAL, _VERIFIED = metrics.EPSILON_NOMINAL, metrics.EPSILON_VERIFIED
 _BOUNDS = names_of((_NOMINAL, _VERIFIED))
+_IN_WORDS = {"parent": "server", "q = 1$": "all records in every step"}  # of positions
 _COSTS = (metrics.ENERGY, metrics.DELAY)
 # The columns that say something of the runs, beside those by which they are told apart.
 TABLE_COLUMNS = (
@@ -213,6 +214,7 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     groups = ledger.groupby(keys, sort=False)
     lines = ledger.loc[groups["epsilon"].idxmax()]
     lines["devices"] = groups["devices"].sum().to_numpy()
+    lines["position"] = lines["position"].replace(_IN_WORDS, regex=True)
     ranked = lines.sort_values(["distrusted", "epsilon"], ascending=False, kind="stable")
     # Of every kind of observer the worst first, so that no kind is missing.
     ranked = pd.concat([ranked.drop_duplicates("kind"), ranked])
@@ -238,13 +240,6 @@ def refuse_twice(key: str, table: pd.DataFrame, columns: Sequence[str], row: str
         raise InputError(key, row.format(**twice.iloc[0]), remedy)
 
 
-def in_words(position: str) -> str:
-    """A position's name for readers who know no symbols."""
-    place, _, rate = position.partition(", q = ")
-    often = {"": "", "1": ", all records in every step"}
-    return place.replace("parent", "server") + often.get(rate, f", a record with chance {rate}")
-
-
 def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
     worst = worst_positions(ledger, PRINTED_POSITIONS)
@@ -252,8 +247,7 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     numbers = ("promise", "messages", "noise", "ε")
     result = new_table(title + shown_of(ledger, worst, ","), ["who could read"], numbers, digits=7)
     for place, lines in worst.groupby("position", sort=False):
-        of = counted(int(lines["devices"].max()), "device")
-        result.add_row(Text(f"{of} {in_words(str(place))}", "bold"))
+        result.add_row(Text(f"{counted(int(lines['devices'].max()), 'device')} {place}", "bold"))
         for line in lines.to_dict("records"):
             result.add_row(
                 Text(f"  {line['observer']}"),
