@@ -14,7 +14,7 @@ from typing import Any
 
 import m2fdp  # noqa: F401  # which lists the rooms
 from m2fdp.core.algorithms import ALGORITHMS
-from m2fdp.core.blocks import LARGEST, SINCE, SMALLEST, Block, readers_of
+from m2fdp.core.blocks import LARGEST, SMALLEST, Block, readers_of
 from m2fdp.core.config import Config
 from m2fdp.core.experiment.request import in_words
 from m2fdp.core.formatting import in_yaml
@@ -29,10 +29,9 @@ _HEAD = ("| key | valid | default | |", "|---|---|---|---|")
 _INTRODUCTION = f"""\
 # Configuration
 
-Every key, its default and what it does. The defaults stand in `conf/base/parameters*.yml`, an
-environment such as `conf/mnist` sets what differs, and commands set single keys:
-`kedro run --env=mnist --params=privacy.epsilon=2.0,seed=3`. In Python the same configuration, and
-that of conf/base:
+Here you look up every key: what is valid, its default and what it does. Defaults stand in
+`conf/base/parameters*.yml`, an environment such as `conf/mnist` sets what differs, and commands set
+single keys: `kedro run --env=mnist --params=privacy.epsilon=2.0,seed=3`. In Python:
 
 ```python
 from m2fdp import load_config
@@ -41,20 +40,14 @@ config = load_config("conf/mnist", {{"privacy.epsilon": 2.0}}, seed=3)
 defaults = load_config()
 ```
 
-- An unknown key, or a value that is not valid, ends in one line that says what would be.
 - A list stands in brackets, `topology.fanouts=[10,5]`, or has bars, `10|5`. `null` clears a key.
-- Numbers are decimal, `010` is ten. Names stay as they are written, `007` is not `7`.
 - Numbers are at most 1e9; those that must be positive are at least 1e-9.
-- Keys stand below who reads them: first those of every run (of a block that is called like a
-  pipeline, `attack` or `audit`, of every run of that), then those that only some runs read. Where
-  nothing reads a key, another value than its default is refused in one line.
-- J, C, H, G and D are the [papers](papers.md).
-- Pairs of keys that exclude each other are in [what-goes-together.md](what-goes-together.md).
-- `{FORM}` is code of your own, in a module in the project's root (the folder
-  with `pyproject.toml`): [adding-an-algorithm.md](adding-an-algorithm.md).
+- Keys stand below who reads them. Where nothing reads a key, another value than its default is
+  refused in one line. So are [pairs that exclude each other](what-goes-together.md).
+- J, C, H, G and D are the [papers](papers.md). `{FORM}` is
+  [code of your own](adding-an-algorithm.md).
 
-This page is made from the texts in `src/m2fdp/core/config`, and in `config.py` of the rooms, by
-`python docs/configuration.py`.
+`python docs/configuration.py` makes this page of texts in `src/m2fdp/core/config` and the rooms.
 """
 
 
@@ -185,13 +178,12 @@ def _rows(
         value = getattr(block, key)
         if isinstance(value, Block):
             continue
-        readers, extra = (*around, *readers_of(field)), field.json_schema_extra
+        readers = (*around, *readers_of(field))
         and_by = (
             f" Read only with {', '.join(map(in_words, readers[1:]))}, too." if readers[1:] else ""
         )
-        since = f" Since {extra[SINCE]}." if isinstance(extra, dict) and SINCE in extra else ""
         dotted, valid = f"{name}.{key}".lstrip("."), _valid(schema["properties"][key])
-        text = f"{text_of(type(block), key)}{and_by}{since}".replace("|", "\\|")
+        text = f"{text_of(type(block), key)}{and_by}".replace("|", "\\|")
         yield f"| `{dotted}` | {valid} | `{in_yaml(value)}` | {text} |", readers
 
 
@@ -209,7 +201,7 @@ def _valid(schema: Mapping[str, Any]) -> str:
         case "boolean":
             return "`true`, `false`"
         case "integer" | "number" as kind:
-            return _numbers("whole number" if kind == "integer" else "number", schema)
+            return _numbers("integer" if kind == "integer" else "number", schema)
         case "array":
             return f"list: {_valid(schema['items'])}"
         case "object":
@@ -222,10 +214,10 @@ def _valid(schema: Mapping[str, Any]) -> str:
 def _numbers(kind: str, schema: Mapping[str, Any]) -> str:
     """The bounds that the page's introduction does not name."""
     bounds = {
-        "above": schema.get("gt", schema.get("exclusiveMinimum")),
-        "at least": schema.get("ge", schema.get("minimum")),
-        "below": schema.get("lt", schema.get("exclusiveMaximum")),
-        "at most": schema.get("le", schema.get("maximum")),
+        ">": schema.get("gt", schema.get("exclusiveMinimum")),
+        "≥": schema.get("ge", schema.get("minimum")),
+        "<": schema.get("lt", schema.get("exclusiveMaximum")),
+        "≤": schema.get("le", schema.get("maximum")),
     }
     limits = [
         f"{words} {bound:,.10g}"

@@ -25,6 +25,8 @@ REPOSITORY = DOCS.parent
 PACKAGE = REPOSITORY / "src" / "m2fdp"
 FRAME, LIBRARY = "The frame", "The library"
 ALONE = {FRAME: "commands", LIBRARY: "ground"}
+# Words of the glossary that pages use in their everyday sense as well: no tooltips.
+EVERYDAY = {"feature", "layer", "module", "plan", "share", "unit", "version"}
 
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
 
@@ -113,10 +115,26 @@ def without_links_out(markdown: str, page: str) -> str:
     return _LINK.sub(kept, markdown)
 
 
+def abbreviations() -> str:
+    """The glossary's terms as Markdown's abbreviations, which show their meaning under the
+    cursor."""
+    rows = re.findall(
+        r"^\| (?!word )([^|]+) \| (.+) \|$", (DOCS / "glossary.md").read_text("utf-8"), re.M
+    )
+    lines = [
+        f"*[{form}]: {meaning.replace('`', '')}"
+        for terms, meaning in rows
+        for term in terms.split(", ")
+        if term not in EVERYDAY
+        for form in (term, f"{term}s")
+    ]
+    return "\n\n" + "\n".join(lines) + "\n"
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the reference behind the pages of the last group."""
-    (last,) = config.nav[-1].values()
-    last.append({"Reference": navigation()})
+    """Put the API behind the pages of the group `Reference`."""
+    (group,) = (group for group in config.nav if "Reference" in group)
+    group["Reference"].append({"API": navigation()})
     return config
 
 
@@ -132,4 +150,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Of the README and docs/: they are read in the repository too, where more files are."""
     path = page.file.src_uri
-    return markdown if path.startswith("reference/") else without_links_out(markdown, path)
+    if path.startswith("reference/"):
+        return markdown
+    terms = "" if path == "glossary.md" else abbreviations()
+    return without_links_out(markdown, path) + terms

@@ -1,6 +1,7 @@
 """The notebooks run from top to bottom on the runs that a study leaves."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -23,7 +24,9 @@ from m2fdp.pipelines.configuration import project_of
 
 REPOSITORY = Path(__file__).parents[1]
 NOTEBOOKS = REPOSITORY / "notebooks"
-TUTORIAL = "your_own_data"  # whose outputs are part of it
+# Whose outputs are part of them.
+TUTORIALS = ("first_run", "your_own_data", "your_own_algorithm", "read_a_ledger", "compare_runs")
+TRAINING = "!kedro study sweep"  # begins the cell of `compare_runs` that makes its runs
 
 
 @pytest.fixture
@@ -35,6 +38,7 @@ def store(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(variable, raising=False)
     mlflow.set_tracking_uri(uri)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
     yield
     mlflow.set_tracking_uri(before)
 
@@ -62,8 +66,9 @@ def test_compare_runs_shows_the_table_and_the_figure(store):
         log_run("hfl", seed, (0.5, 0.9), study="quickstart")
         log_run("m2fdp", seed, (0.4, 0.8 + 0.02 * seed), study="quickstart")
     log_run("m2fdp", 0, (0.1,), study="another")
-    *_, runs, table, figure = execute("compare_runs")
-    assert runs.outputs[0].data["text/html"].count("<tr") == 1 + 1 + 4  # names, index name, runs
+    quickstart = {"sweep-topology.trust.ratios": "quickstart", TRAINING: "!true"}
+    *_, runs, table, figure = execute("compare_runs", quickstart)
+    assert runs.outputs[0].data["text/html"].count("<tr") == 1 + 4  # names, runs
     assert "0.810 ± 0.014" in table.outputs[0].data["text/html"]
     assert "3.90" in table.outputs[0].data["text/html"]
     assert "image/png" in figure.outputs[0].data
@@ -103,7 +108,7 @@ def test_the_main_comparison_shows_a_study_without_claims_and_a_sweep(store, nam
 @pytest.mark.parametrize("name", ["compare_runs", "main_comparison"])
 def test_notebooks_say_how_to_get_runs(store, name):
     with pytest.raises(CellExecutionError, match="kedro study quickstart"):
-        execute(name)
+        execute(name, {TRAINING: "!true"})
 
 
 def shown(cells: Iterable[nbformat.NotebookNode]) -> list[str]:
@@ -116,7 +121,8 @@ def shown(cells: Iterable[nbformat.NotebookNode]) -> list[str]:
 
 
 @pytest.mark.full
-def test_the_tutorial_shows_what_it_makes(tmp_path, store):
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_a_tutorial_shows_what_it_makes(name, tmp_path, store):
     """In a project of its own: the commands of its cells write there."""
     for part in ("conf", "pyproject.toml", "notebooks", "src"):
         copy = shutil.copytree if (REPOSITORY / part).is_dir() else shutil.copy
@@ -126,7 +132,7 @@ def test_the_tutorial_shows_what_it_makes(tmp_path, store):
     digest = kept["outs"][0]["md5"]
     (tmp_path / table.parent).mkdir(parents=True)
     shutil.copy(REPOSITORY / ".dvcstore/files/md5" / digest[:2] / digest[2:], tmp_path / table)
-    path = tmp_path / "notebooks" / f"{TUTORIAL}.ipynb"
+    path = tmp_path / "notebooks" / f"{name}.ipynb"
     committed, again = (nbformat.read(path, as_version=4) for _ in range(2))
     there = {"metadata": {"path": str(path.parent)}}
     NotebookClient(again, timeout=300, resources=there).execute()
@@ -137,7 +143,7 @@ def test_the_tutorial_shows_what_it_makes(tmp_path, store):
         assert np.array(numbers[1], float) == pytest.approx(np.array(numbers[0], float), abs=0.02)
 
 
-WITHOUT_OUTPUTS = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem != TUTORIAL]
+WITHOUT_OUTPUTS = [path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if path.stem not in TUTORIALS]
 
 
 @pytest.mark.parametrize("path", WITHOUT_OUTPUTS, ids=lambda path: path.stem)

@@ -129,7 +129,7 @@ def check_who_is_bound(experiment):
     assert not trusted & set(promised["distrusted"])
     card = privacy_card(subject_of(experiment), promised, None, ledger, "kedro run")
     text = card.markdown()
-    (named,) = re.findall(r"those who are distrusted \((.*?)\) see", text)
+    (named,) = re.findall(r"those whom it protects against \((.*?)\)", text)
     assert named == " and ".join(observers()[kind] for kind in promised["distrusted"])
     yes = set(re.findall(r"^\| ([^|]*) \| yes \| ", text, re.MULTILINE))
     assert yes == {observers().get(kind, kind) for kind in promised["distrusted"]}

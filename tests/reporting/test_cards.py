@@ -84,10 +84,13 @@ def test_it_says_all_that_must_be_judged():
 
 def test_who_could_learn_more_is_said_and_nobody_else():
     text = card().markdown()
-    (line,) = re.findall(r"Not distrusted, and could learn more: (.*)", text)
+    (line,) = re.findall(r"does not protect against these, who could learn more: (.*)", text)
     assert line == "**eavesdropper on uplinks (ε ∞), devices of the same server (ε 2.5)**."
     only_servers = PROMISED | {"epsilon_by_observer": {"servers": 1.99901}}
-    assert "Nobody learns more than the distrusted do." in card(only_servers).markdown()
+    assert (
+        "Nobody learns more than those whom the run protects against."
+        in card(only_servers).markdown()
+    )
 
 
 def test_a_table_tells_about_how_many_devices_each_observer_learns_most():
@@ -100,8 +103,8 @@ def test_a_table_tells_about_how_many_devices_each_observer_learns_most():
     ("mechanism", "noised"),
     [
         ("gradient", "every local step's gradient"),
-        ("upload", "every model that leaves trusted ground"),
-        ("weights", "clipped weights that leave trusted ground"),
+        ("upload", "every model that leaves the device and trusted servers"),
+        ("weights", "clipped weights that leave the device and trusted servers"),
     ],
 )
 def test_what_is_noised_follows_from_what_the_mechanism_is(monkeypatch, mechanism, noised):

@@ -215,7 +215,7 @@ def test_ledger_cells_are_bounds_rounded_up_and_infinite_ones_are_hatched():
     hatched = [patch.get_xy() for patch in axes.patches if patch.get_hatch()]
     assert hatched == [(0.5, -0.5)]
     labels = [label.get_text() for label in axes.get_xticklabels()]
-    assert labels == ["cloud\n(distrusted)", "far\ndevices", "public"]
+    assert labels == ["cloud\n(promise)", "far\ndevices", "public"]
     rows = [label.get_text() for label in axes.get_yticklabels()]
     assert rows == ["below a server\n(devices: 4)", "alone\n(devices: 1)"]
     shades = axes.images[0]

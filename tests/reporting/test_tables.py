@@ -196,10 +196,10 @@ def test_ledger_in_eighty_columns(ledger):
     assert max(map(len, lines)) <= 80
     assert lines[0].strip() == "Privacy ledger at δ = 1e-05 (add_remove)"
     assert cells_of(lines) == [
-        ["below a server (devices: 5)", "", "", "", ""],
+        ["5 devices below a server", "", "", "", ""],
         ["the cloud", "yes", "1,200", "2.5", "7"],
         ["siblings", "", "1,200", "none", "∞"],
-        ["alone (devices: 1)", "", "", "", ""],
+        ["1 device alone", "", "", "", ""],
         ["the cloud", "yes", "1,200", "2.5", "1.24"],
         ["siblings", "", "1,200", "none", "∞"],
     ]
@@ -242,7 +242,7 @@ def test_the_result_of_a_run_with_its_epsilon_rounded_up():
 def test_a_result_says_what_its_epsilon_is_worth():
     conditional = printed(print_result, RESULT | {"privacy": "conditional"})
     assert conditional[3] == (
-        "ε         8.61 (conditional: privacy_summary.json), nominal 4, δ = 1e-05"
+        "ε         8.61 (conditional: see privacy_summary.json), nominal 4, δ = 1e-05"
     )
     infinite = printed(print_result, RESULT | {"epsilon_verified": "inf"})
     assert infinite[3].startswith("ε         ∞ (verified), nominal 4")

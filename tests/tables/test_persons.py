@@ -365,7 +365,7 @@ def test_the_run_says_that_a_record_is_a_person():
     ledger = experiment.ledger()
     card = privacy_card(subject_of(experiment), promised, None, ledger, "kedro run").markdown()
     person = "one person (patient), of at most 3 rows"
-    assert f"Whether {person} is there or is not, those who are distrusted" in card
+    assert f"hides whether {person} is there or is not" in card
     assert "one record" not in card.split("## What this rests on")[0]
     assert any(
         line.startswith("a record is a person (patient): 50 with 200 rows")

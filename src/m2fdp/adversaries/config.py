@@ -17,17 +17,17 @@ class AuditConfig(Block):
     marks = {NO_RELEASE: True}
 
     method: Literal["canaries", "neighbours"] = key("canaries", since="0.20.0")
-    """A lower bound on epsilon, from copies with and without the worst record (canaries); or, in
-    seconds, whether any of the run's own messages moves further than its line of the ledger allows,
-    from pairs of runs that differ in one record (neighbours)."""
+    """A lower bound on epsilon, from copies with and without the worst record (canaries); or,
+    in seconds, whether any message moves further than its line of the ledger allows
+    (neighbours)."""
     # Pairs of runs (neighbours), and what lower bounds hold with (canaries).
     neighbours: ClassVar[int] = 200
     confidence: ClassVar[float] = 0.95
     repetitions: Annotated[int, Number, Field(ge=20, le=1_000_000)] = key(
         1000, read_by="audit.method: canaries"
     )
-    """The most of each world, with and without the canary: an audit stops before where it refutes
-    the ledger. Bounds beyond about ln(repetitions / 2) can't be shown."""
+    """The most copies of each world, with and without the canary. Bounds beyond about
+    ln(repetitions / 2) can't be shown."""
     rounds: Count | None = None
     """At most so many of the run's rounds; null = all."""
 
@@ -38,8 +38,8 @@ class AttackConfig(Block):
     marks = {SINCE: "0.6.0", NO_RELEASE: True}
 
     method: Literal["analytic", "dlg", "idlg", "inverting", "lira"] = "inverting"
-    """Reconstruction: exactly, of a linear first layer (analytic); by least squares with labels
-    sought (dlg) or read off (idlg); by cosine and total variation (inverting). Membership: lira."""
+    """Reconstruction: of a linear first layer (analytic), by least squares (dlg, idlg), by
+    cosine and total variation (inverting). Membership: lira."""
     observer: (
         Literal[
             "servers",
@@ -53,8 +53,7 @@ class AttackConfig(Block):
         ]
         | None
     ) = None
-    """Who attacks, as the ledger names observers; null = the cloud, or for lira both public and
-    far_devices, which are all that it is for."""
+    """Who attacks, by the ledger's names; null = the cloud, for lira public and far_devices."""
     round: Count = key(1, read_by=_RECONSTRUCTION)
     """The round whose messages are read (reconstruction)."""
     messages: Annotated[int, Number, Field(ge=1, le=10_000)] = key(4, read_by=_RECONSTRUCTION)
@@ -74,6 +73,6 @@ class AttackConfig(Block):
     shadows: Annotated[int, Number, Field(ge=16, le=4096, multiple_of=8)] = key(
         64, read_by="attack.method: lira"
     )
-    """Models that are trained with half of the targets each, half of them to fit the test and half
-    to be tested (lira); a multiple of 8."""
+    """Models trained with half of the targets each, half of them to be tested (lira); a
+    multiple of 8."""
     confidence: ClassVar[float] = 0.95

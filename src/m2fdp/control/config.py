@@ -25,30 +25,27 @@ class ControlConfig(Block):
     gap: Literal["mechanism", "papers"] = key(
         "mechanism", since="0.7.0", read_by="control.enabled", pinned=True
     )
-    """The noise that the stationarity gap is of: mechanism, what is really drawn, where tau and the
-    step size are chosen, too; papers, that of J eq. 28, which grows with K^4."""
+    """The noise that the gap is of: mechanism, what is really drawn; papers, that of J eq. 28."""
     tau: Count | None = key(None, read_by="control.enabled")
-    """Local steps of the whole run; null = chosen, at most training.rounds * training.local_steps,
-    and with gap: papers just so many."""
+    """Local steps of the whole run; null = chosen, at most training.rounds *
+    training.local_steps; with gap: papers just so many."""
     smoothness: Positive | Literal["estimated"] | None = key(None, read_by="control.enabled")
-    """beta of the devices' losses, declared; null = a bound from the range of the features (softmax
-    and logistic). With gap: papers also estimated, every round from their gradients, a release that
-    makes the privacy guarantee conditional."""
+    """beta of the devices' losses, declared; null = a bound from the features' range (softmax
+    and logistic). With gap: papers also estimated from gradients in clear, which makes epsilon
+    conditional."""
     dissimilarity: Positive | None = key(
         None, since="0.7.0", read_by=["control.enabled", "control.gap: mechanism"]
     )
-    """zeta, how far devices' gradients are from their mean, in the root of the mean square,
-    declared; null = the clipping norm, which bounds it."""
+    """zeta, how far devices' gradients are from their mean, declared; null = the clipping norm,
+    which bounds it."""
     max_local_steps: Annotated[int, Number, Field(ge=1, le=10_000)] = key(
         40, read_by="control.enabled"
     )
     """K^max, at most so many local steps a round."""
     step_size_factor: Positive = key(1.0, read_by=["control.enabled", "control.gap: papers"])
-    """c of the step size c * min(1/K, 1/tau) / beta / sqrt(t + 1) with gap: papers; 1 is the
-    paper's."""
+    """c of the step size c * min(1/K, 1/tau) / beta / sqrt(t + 1) with gap: papers; 1 is J's."""
     initial_local_steps: Count = key(5, read_by="control.enabled")
-    """K^1: rounds of so many local steps with all devices are what energy, delay and gap are
-    relative to; with gap: papers the first round is one."""
+    """K^1: energy, delay and gap are relative to rounds of so many steps with all devices."""
 
     @model_validator(mode="after")
     def _solvable(self) -> ControlConfig:

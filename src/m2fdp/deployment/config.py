@@ -16,8 +16,8 @@ class DeploymentConfig(Block):
     marks = {SINCE: "0.12.0", READ_BY: DEPLOYED}
 
     on_missing: Literal["wait", "skip", "stop"] = "wait"
-    """What a parent does when a child has not answered after its patience: wait for it all the
-    same, go on as if it had not moved (skip), or stop the run."""
+    """What a parent does when a child has not answered in time: wait on, go on without it
+    (skip), or stop the run."""
     patience_s: Positive = 60.0
     """Seconds that a device has for an answer; a server has as many more as there are layers below
     it."""
@@ -25,5 +25,5 @@ class DeploymentConfig(Block):
     keepalive_s: ClassVar[float] = 10.0
     chunk_bytes: ClassVar[int] = 2**18
     rehearsal: bool = False
-    """Draw all noise from the seed, as the simulator does, so that results can be compared: whoever
-    knows the plan can subtract it. For records that are nobody's."""
+    """Draw all noise from the seed, so that results can be compared. Whoever knows the plan can
+    subtract it: for nobody's records only."""

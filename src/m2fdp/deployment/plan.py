@@ -314,7 +314,7 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
         raise InputError("--data", f"{len(records[1])} records", problem)
     own = Dataset(experiment.config.dataset.name, *records, len(records[1]), facts.classes)
     if not own.scaled_by_constants and not experiment.config.dataset.confirmed:
-        valid = "valid: uint8, or a plan with dataset.confirmed=true: constants have scaled them"
+        valid = "valid: uint8, or a plan with dataset.confirmed=true: a fixed range has scaled them"
         raise InputError("--data", "floats", f"may say by their scale what they hold; {valid}")
     if experiment.config.features.map != PIXELS:
         # The plan is made over images that are nobody's: only who has them can look.

@@ -1,1 +1,1 @@
-"""Features of records that no record has shaped: maps, what they are fitted on, the cache."""
+"""Fixed features of records, fitted on public images: maps, what they are fitted on, the cache."""

@@ -38,5 +38,5 @@ class PaperPrivacy(Block):
     downlink: Literal["top_up", "full", "none"] = key(
         "top_up", since="0.5.0", read_by=_PAPERS_WEIGHTS
     )
-    """What servers and cloud add to broadcasts under G's rule (weights, calibration: paper): what
-    uploads lack (top_up, G eqs 4.10, 4.11), all of it, or none."""
+    """What servers and cloud add to broadcasts under G's rule: what uploads lack (top_up), all
+    of it (full), or none."""

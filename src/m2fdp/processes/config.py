@@ -16,8 +16,7 @@ class ExecutionConfig(Block):
     """Processes of this machine (local, see threads), or the nodes of a Ray cluster (ray),
     docs/scaling.md."""
     workers: Count | None = key(None, since="0.10.0", read_by="execution.engine: ray")
-    """Cores of the cluster that compute; null = all of them, and in a study on Ray an equal part
-    for each of the runs at a time."""
+    """Cores of the cluster that compute; null = all, in a study an equal part for each run."""
     address: (
         Annotated[
             str,
@@ -26,5 +25,4 @@ class ExecutionConfig(Block):
         ]
         | None
     ) = key(None, since="0.10.0", read_by="execution.engine: ray")
-    """The cluster; null = one of this machine alone, started for the run, or that of the study on
-    Ray which the run belongs to."""
+    """The cluster; null = one of this machine alone, or that of the study on Ray."""

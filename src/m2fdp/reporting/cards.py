@@ -24,8 +24,8 @@ _NEIGHBOURS = {
 }
 _UNITS = {"record": "one record", "device": "all that one device holds"}
 _GUARANTEES = {
-    "verified": "verified: an accountant upholds it for everybody who is distrusted",
-    "conditional": "conditional: nothing enforces all that it rests on",
+    "verified": "Verified: computed for the noise that is really used, for each of them",
+    "conditional": "Conditional: it holds only if what nothing can enforce is true",
 }
 # The files of a run that are pictures, and what they show.
 FIGURES = {
@@ -207,12 +207,11 @@ def _of_privacy(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> lis
     epsilon = promised_epsilon(promised)
     distrusted = " and ".join(map(_who, promised["distrusted"])) or "nobody"
     factor = upper_bound(math.exp(epsilon)) if epsilon < 100 else "e^ε"
-    guarantee = _GUARANTEES[promised["guarantee"]]
     says = (
-        f"Whether {_unit(promised)} {_NEIGHBOURS[promised['adjacency']]}, those who are "
-        f"distrusted ({distrusted}) see whatever they may see: at most {factor} times as likely in "
-        f"the one case as in the other, but for a chance of {promised['delta']:g}. "
-        f"{guarantee[0].upper()}{guarantee[1:]}."
+        f"This run hides whether {_unit(promised)} {_NEIGHBOURS[promised['adjacency']]}, from "
+        f"those whom it protects against ({distrusted}). Whatever they see is at most {factor} "
+        "times as likely in the one case as in the other, but for a chance of "
+        f"{promised['delta']:g}. {_GUARANTEES[promised['guarantee']]}."
     )
     says += "".join(f" It holds if {condition}." for condition in promised.get("conditions", ()))
     if weak := hardly_protects(epsilon):
@@ -250,7 +249,7 @@ def _noised(name: str) -> str:
         return "every local step's gradient"
     of_models = mechanism.clipping(PrivacyConfig()).of_models
     what = "clipped weights that leave" if of_models else "every model that leaves"
-    return f"{what} trusted ground"
+    return f"{what} the device and trusted servers"
 
 
 def _own_code(parts: Sequence[Mapping[str, Any]]) -> str:
@@ -268,7 +267,6 @@ def _own_code(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _more(promised: Mapping[str, Any]) -> str:
-    """Who could learn more than the distrusted."""
     bound = promised_epsilon(promised)
     greater = [
         f"{_who(kind)} (ε {_bound(value)})"
@@ -276,23 +274,23 @@ def _more(promised: Mapping[str, Any]) -> str:
         if float(value) > bound * (1 + 1e-6)
     ]
     if not greater:
-        return "Nobody learns more than the distrusted do."
-    return f"Not distrusted, and could learn more: **{', '.join(greater)}**."
+        return "Nobody learns more than those whom the run protects against."
+    return f"It does not protect against these, who could learn more: **{', '.join(greater)}**."
 
 
 def _observers(promised: Mapping[str, Any], ledger: pd.DataFrame | None) -> str:
-    """A row a kind of observer: the largest epsilon about any device, and about how many."""
+    """A row a kind of observer: the largest epsilon of any device, and of how many."""
     rows = []
     for kind, value in promised["epsilon_by_observer"].items():
         row = {
-            "observer": _who(kind),
-            "distrusted": "yes" if kind in promised["distrusted"] else "",
+            "who could read": _who(kind),
+            "protected against": "yes" if kind in promised["distrusted"] else "",
             "ε at most": _bound(value),
         }
         if ledger is not None:
             lines = ledger[ledger["kind"] == kind]
             worst = lines[lines["epsilon"] >= float(value) * 0.99]  # nearly as much
-            row["about so many devices"] = f"{worst['devices'].sum():,}"
+            row["devices concerned"] = f"{worst['devices'].sum():,}"
             row["sees"] = worst["sees"].iloc[0] if len(worst) else ""
         rows.append(row)
     return _table(rows)

@@ -206,7 +206,7 @@ def ledger_heat_map(ledger: pd.DataFrame) -> Figure:
     axes.grid(visible=False)
     distrusted = set(lines.loc[lines["distrusted"], "kind"])
     names = [
-        name.replace("_", "\n") + ("\n(distrusted)" if name in distrusted else "")
+        name.replace("_", "\n") + ("\n(promise)" if name in distrusted else "")
         for name in cells.columns
     ]
     axes.set_xticks(range(n_columns), names)

@@ -52,6 +52,7 @@ def show(what: RenderableType, console: Console | None = None) -> None:
 _MEAN, _STD = "_mean", "_std"  # end the names of columns
 _NOMINAL, _VERIFIED = metrics.EPSILON_NOMINAL, metrics.EPSILON_VERIFIED
 _BOUNDS = names_of((_NOMINAL, _VERIFIED))
+_IN_WORDS = {"parent": "server", "q = 1$": "all records in every step"}  # of positions
 _COSTS = (metrics.ENERGY, metrics.DELAY)
 # The columns that say something of the runs, beside those by which they are told apart.
 TABLE_COLUMNS = (
@@ -213,6 +214,7 @@ def worst_positions(ledger: pd.DataFrame, count: int) -> pd.DataFrame:
     groups = ledger.groupby(keys, sort=False)
     lines = ledger.loc[groups["epsilon"].idxmax()]
     lines["devices"] = groups["devices"].sum().to_numpy()
+    lines["position"] = lines["position"].replace(_IN_WORDS, regex=True)
     ranked = lines.sort_values(["distrusted", "epsilon"], ascending=False, kind="stable")
     # Of every kind of observer the worst first, so that no kind is missing.
     ranked = pd.concat([ranked.drop_duplicates("kind"), ranked])
@@ -242,10 +244,10 @@ def print_ledger(ledger: pd.DataFrame, console: Console | None = None) -> None:
     """A privacy ledger in the terminal: under each position, who learns how much about it."""
     worst = worst_positions(ledger, PRINTED_POSITIONS)
     title = f"Privacy ledger at δ = {ledger['delta'].iloc[0]:g} ({ledger['adjacency'].iloc[0]})"
-    numbers = ("distrusted", "releases", "noise", "ε")
-    result = new_table(title + shown_of(ledger, worst, ","), ["observer"], numbers, digits=7)
+    numbers = ("promise", "messages", "noise", "ε")
+    result = new_table(title + shown_of(ledger, worst, ","), ["who could read"], numbers, digits=7)
     for place, lines in worst.groupby("position", sort=False):
-        result.add_row(Text(f"{place} (devices: {lines['devices'].max():,})", "bold"))
+        result.add_row(Text(f"{counted(int(lines['devices'].max()), 'device')} {place}", "bold"))
         for line in lines.to_dict("records"):
             result.add_row(
                 Text(f"  {line['observer']}"),
@@ -282,7 +284,7 @@ def promise_line(guarantee: str, promise: Mapping[str, Any]) -> str:
     if guarantee == "none":
         return "∞ for everybody, no privacy"
     bound = upper_bound(promised_epsilon(promise))
-    kind = "verified" if guarantee == "verified" else "conditional: privacy_summary.json"
+    kind = "verified" if guarantee == "verified" else "conditional: see privacy_summary.json"
     target = nominal(promise["epsilon_nominal"])
     return f"{bound} ({kind}), nominal {target}, δ = {promise['delta']:g}"
 

@@ -13,14 +13,12 @@ class SecureAggregationConfig(Block):
     marks = {SINCE: "0.3.0"}
 
     layers: Annotated[list[Count], FromText] = []
-    """Layers whose nodes' messages are only ever seen as a sum: [2] are the zones' devices of a
-    tree of two tiers, [1] the servers below the cloud."""
+    """Layers whose nodes' messages are only ever seen as a sum: in a tree of two tiers [2] are
+    the devices, [1] the servers below the cloud."""
     decode: Literal["parent", "cloud"] = key("parent", read_by="secure_aggregation.layers")
-    """Who reads the sum: the parent of those who send, or the cloud alone, for whom servers between
-    add what they can't read."""
+    """Who reads the sum: the parent of those who send, or the cloud alone."""
     protocol: Literal["ideal", "masks"] = key("ideal", read_by="secure_aggregation.layers")
-    """Sums as they are, without their terms (ideal), or masked in every round as real devices would
-    (masks), which is slower and ends in the same sums."""
+    """Sums as they are (ideal), or masked as real devices would (masks), with the same sums."""
     noise: Literal["separate", "shared"] = key("separate", read_by="secure_aggregation.layers")
     """Every sender's noise is enough by itself (separate), or only the sum's is (shared)."""
     threshold: Count | None = key(None, read_by="secure_aggregation.layers")

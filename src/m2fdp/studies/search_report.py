@@ -16,7 +16,7 @@ from m2fdp.studies.search import Candidate, procedure_of
 from m2fdp.studies.study import Study
 
 _OF_OWN_RECORDS = (
-    "eld-out records lie in clear with the distrusted cloud, and the accuracies on them are "
+    "eld-out records lie in clear with the cloud, and the accuracies on them are "
     "un-noised: ε counts a released run, not the search that chose its schedule on records that "
     "the run then trains on."
 )
@@ -172,7 +172,7 @@ def _rows(
     spared = all(each.others for each in candidates)
     target = cell.config.privacy.epsilon
     yield names | {
-        "observer": "whoever is distrusted",
+        "observer": "whom the promise binds",
         "kind": "",
         "distrusted": True,
         "runs": 1 if spared else 1 + sum(len(each.cells) for each in candidates),

@@ -44,7 +44,7 @@ def _yogi(given: Given) -> Plan:
 
 
 def _tree_in_tiers(given: Given) -> Plan:
-    """Activations, labels and gradients stay on trusted ground, and noise is where M²FDP has it:
+    """Activations, labels and gradients stay with trusted servers, and noise is where M²FDP has it:
     the ledger is M²FDP's. `offload_to: anyone` lets the others split too, who noise what they send.
     """
     tree, trust = given.tree, given.trust

@@ -72,8 +72,7 @@ class TierTraining(Block):
     """What `training` says of tiers."""
 
     local_epochs: Count = key(1, since="0.5.0", read_by=IN_TIERS)
-    """Passes of a device over its records in a round, in batches of `batch_size` exactly;
-    algorithms that train in tiers, for which it stands for `local_steps`."""
+    """Passes of a device over its records in a round, in place of `local_steps`."""
     plateau: PlateauConfig = key(PlateauConfig(), since="0.5.0", read_by=IN_TIERS)
 
 
@@ -85,16 +84,16 @@ class SplitPrivacy(Block):
     """What `privacy` says of models that are split."""
 
     client_share: Share = key(0.5, since="0.5.0", read_by=SPLITTING)
-    """beta: where a model is split below a trusted server, the client's part of a record's gradient
-    is clipped to C sqrt(beta), the server's to C sqrt(1 - beta)."""
+    """beta: of a split model, the client's part of a record's gradient is clipped to C
+    sqrt(beta), the server's to C sqrt(1 - beta)."""
     # C_z, of a record's activations where they go to an untrusted server.
     activation_clip: ClassVar[float] = 1.0
     activation_share: Share = key(0.5, since="0.5.0", read_by=SPLITTING)
-    """a: the part of the budget (of its squared shift) that goes to the activations; the rest goes
-    to the client's gradients."""
+    """a: the part of the squared shift that goes to the activations; the rest goes to the
+    client's gradients."""
     labels: Literal["public", "randomised"] = key("public", since="0.5.0", read_by=SPLITTING)
-    """Labels that go with activations to an untrusted server: in clear and not protected (public),
-    or by randomised response, drawn once a record (randomised)."""
+    """Labels that go to an untrusted server: not protected (public), or by randomised response,
+    drawn once a record (randomised)."""
     label_epsilon: Epsilon = key(
         1.0, since="0.5.0", read_by=[SPLITTING, "privacy.labels: randomised"]
     )
@@ -107,25 +106,25 @@ class TieringConfig(Block):
     marks = {SINCE: "0.4.0"}
 
     tiers: Annotated[int, Number, Field(ge=1, le=7)] = key(7, read_by=SCHEDULED)
-    """M: the M highest of the seven places where the model can be cut (D Table 11). Tier 1 leaves a
-    client the least, tier M all but the last module."""
+    """M: how many of the seven cuts are used, the highest ones. Tier 1 leaves a client the
+    least."""
     whole_model: bool = key(False, read_by=SCHEDULED)
     """One tier more, beyond D: the client trains the whole model and sends no activations."""
     schedule: Literal["dynamic", "oracle", "static"] = key("dynamic", read_by=SCHEDULED)
-    """Tiers by the times that were observed (dynamic, D Algorithm 1), by the round's own times
-    before it runs (oracle), or the same for all (static)."""
+    """Tiers by observed times (dynamic), by the round's own times before it runs (oracle), or
+    the same for all (static)."""
     static_tier: Count | None = None
     """The tier of all clients; schedule: static only."""
     profile: Literal["clock", "paper"] = key("clock", read_by=SCHEDULED)
-    """What the scheduler believes of the tiers' relative times: the clock's FLOPs (clock), or D's
-    Table 2 (paper; tiers: 6, or 7 with a guess of the tier that it has not)."""
+    """What the scheduler believes of the tiers' times: the clock's FLOPs (clock), or D's Table
+    2 (paper)."""
     # Weight of the newest observation in the mean of a tier's observed times.
     ema: ClassVar[float] = 0.6667
     # Of clients of whom nothing has been observed.
     initial_tier: ClassVar[int] = 1
     offload_to: Literal["anyone", "trusted"] = key("trusted", since="0.5.0", read_by=SPLITTING)
-    """Who trains the rest of a device's model: its parent if the tree trusts it, else nobody
-    (trusted), or its parent (anyone; algorithm: m2fdp_tiers)."""
+    """Who trains the rest of a device's model: its parent if the tree trusts it (trusted), or
+    any parent (anyone; algorithm: m2fdp_tiers)."""
 
     @model_validator(mode="after")
     def _tiers_that_exist(self) -> TieringConfig:
@@ -145,8 +144,8 @@ class ClockConfig(Block):
     marks = {SINCE: "0.4.0"}
 
     model: Annotated[str, AfterValidator(_model)] = key("resnet56", read_by=BILLED)
-    """Whose FLOPs and bytes are billed: resnet56, resnet110, or any resnetN of N = 18 b + 2 layers
-    on D's images; or trained, those of the model that is trained."""
+    """Whose FLOPs and bytes are billed: resnet56, resnet110, any resnetN of N = 18 b + 2
+    layers, or trained, the model itself."""
     # Channels of its first module, and the training records that all clients hold (D's CIFAR-10).
     width: ClassVar[int] = 16
     records: ClassVar[int] = 50_000
@@ -165,8 +164,8 @@ class ClockConfig(Block):
     profiles: Annotated[list[Profile], FromText, Field(min_length=1)] = key(
         [[4.0, 100.0], [2.0, 30.0], [1.0, 30.0], [0.2, 30.0], [0.1, 10.0]], read_by=BILLED
     )
-    """CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at the start each
-    kind has an equal share of the clients."""
+    """CPUs and link rate of a client's kinds, 4/100|0.2/30 on the command line; at the start
+    equally many of each."""
     switch_every: Count | None = key(50, read_by=BILLED)
     """Rounds between two changes of profiles; null = none."""
     # Share of the clients that then draw a new profile (D Sec. 4.1).

@@ -16,8 +16,8 @@ class SuperNodesConfig(Block):
     """Who the super-nodes, the lowest servers, are (H Sec. IV-A)."""
 
     kind: Literal["fixed", "elected"] = "fixed"
-    """Servers of their own (fixed), or in every round one of the zone's devices (elected; then at
-    most (m - 1)/3 of a zone's m devices may collude)."""
+    """Servers of their own (fixed), or in every round one of the zone's devices (elected). Of m
+    devices at most (m - 1)/3 may then collude."""
 
 
 class ElectedConfig(Block):
@@ -32,8 +32,7 @@ class ZonesConfig(Block):
     marks = {SINCE: "0.3.0", READ_BY: ZONED}
 
     device_noise: Probability = 0.5
-    """The share of zones (beta of C3, C7) or of every zone's devices (alpha of C5) where devices
-    add noise."""
+    """The share of zones, or of every zone's devices, where devices add noise."""
     device_noise_of: Literal["zones", "devices"] = "zones"
     """What `device_noise` is a share of."""
     server_noise: Probability = 0.5

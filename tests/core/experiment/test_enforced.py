@@ -234,5 +234,5 @@ def test_a_confirmation_changes_no_noise():
 def test_every_summary_says_what_it_assumes_of_the_data():
     for unit, persons in (("record", "one person has one record"), ("device", "lie on one device")):
         lines = experiment_of(SMALL, {"privacy.unit": unit}).summary()["assumptions"]
-        assert sum("constants that were known beforehand scale the records" in x for x in lines)
+        assert sum("fixed ranges, known beforehand, scale the records" in x for x in lines)
         assert sum(persons in line for line in lines) == 1

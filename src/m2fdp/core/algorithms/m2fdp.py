@@ -1,4 +1,4 @@
-"""M²FDP (J Alg. 1): noise where a model first leaves trusted ground."""
+"""M²FDP (J Alg. 1): noise where a model first leaves trusted servers."""
 
 from m2fdp.core.algorithms import Algorithm, Given, Plan
 from m2fdp.core.topology.network import Network, noise_plan

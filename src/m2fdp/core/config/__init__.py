@@ -58,9 +58,9 @@ class Config(Extensible):
     """Everything that defines one run."""
 
     algorithm: str = "m2fdp"
-    """What runs: hfl (no privacy), hfl_dp, pedpfl, m2fdp, H's ldp, hdp, cdp and hdp_mixed, G's
-    global_dp, D's dtfl, fedavg, splitfed, fedyogi and fedgkt (no privacy), or
-    package.module:function for an algorithm of your own."""
+    """What runs. Without privacy: hfl, D's dtfl, fedavg, splitfed, fedyogi and fedgkt. With
+    privacy: m2fdp, hfl_dp, pedpfl, H's ldp, hdp, cdp and hdp_mixed, G's global_dp. Or
+    package.module:function for your own."""
     seed: Annotated[int, Number, Field(ge=0, le=10**18)] = 0
     """Keys every random draw of the run."""
     device: Annotated[
@@ -70,8 +70,8 @@ class Config(Extensible):
     ] = "cpu"
     """Where models are trained: cpu, cuda, or cuda:N for GPU N."""
     threads: Count | None = key(None, no_result=True)
-    """Processes, of one thread each, that share a run's steps: at most one a core; null = one a
-    core. Never changes a result."""
+    """Processes that share a run's steps, at most one a core; null = one a core. Never changes a
+    result."""
     cell: Annotated[Name, Field(max_length=200), spelled(r"\w[\w.-]*(/\w[\w.-]*)*", _CELL)] = key(
         "single", no_result=True
     )
@@ -79,8 +79,8 @@ class Config(Extensible):
     resume: bool = key(False, no_result=True)
     """Go on with the cell's last run from its newest checkpoint."""
     figures: Literal[True, False, "pdf"] = key(True, since="0.12.0", no_result=True)
-    """Draw the run's figures, with pdf as PDF beside PNG; false in the cells of a study, unless it
-    says otherwise."""
+    """Draw the run's figures; pdf adds PDFs. False in the cells of a study, unless it says
+    otherwise."""
     options: dict[str, Any] = key({}, since="0.2.0")
     """Options of the algorithm, checked by the algorithm itself."""
     dataset: DatasetConfig = DatasetConfig()

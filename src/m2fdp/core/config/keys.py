@@ -43,9 +43,9 @@ class DatasetConfig(Extensible):
     file = "data"
 
     name: Annotated[str, *one_of(*DATASETS)] = "digits"
-    """digits is embedded, npz a file of arrays, table one of rows, leaf the folder of LEAF's JSON,
-    synthetic random images whose class is what generates them; package.module:function makes a data
-    set of your own."""
+    """digits is embedded; npz is a file of arrays, table one of rows, leaf a folder of LEAF's
+    JSON, synthetic random images of known classes; package.module:function is a data set of
+    your own."""
     root: Name = key("data/01_raw", read_by=f"{_FILES} or npz or leaf or table", no_release=True)
     """The folder of torchvision's layout, or of LEAF's; for npz and table the file itself."""
     download: bool = key(False, read_by=_FILES, no_release=True)
@@ -53,12 +53,11 @@ class DatasetConfig(Extensible):
     scale: Literal["pixels", "unit_norm"] = key(
         "pixels", since="0.5.0", read_by="features.map: pixels"
     )
-    """pixels, each from 0 to 1, or unit_norm: every image over its own length, so that none is
-    longer than one (features.map: pixels)."""
+    """pixels, each from 0 to 1, or unit_norm, every image over its own length (features.map:
+    pixels)."""
     confirmed: bool = key(False, since="0.20.0", no_release=True)
-    """You confirm that constants known beforehand have scaled records which are floats, and not
-    what the records hold. Without it ε is conditional; whole numbers (uint8) are scaled by 255
-    here."""
+    """You confirm that a fixed range has scaled records which are floats. Without it ε is
+    conditional. Whole numbers (uint8) are scaled by 255 here."""
 
 
 def _row(value: Any) -> Any:
@@ -81,9 +80,9 @@ class PartitionConfig(Block):
     file = "data"
 
     scheme: Annotated[str, *one_of(*SCHEMES)] = "labels_per_device"
-    """By the classes that a device holds (labels_per_device, dirichlet), with skewed sizes
-    (quantity), at random (iid), as a table of counts says, by the client that each record names
-    (column), or by a package.module:function of your own."""
+    """By the classes that a device holds (labels_per_device, dirichlet), by size (quantity), at
+    random (iid), by a table of counts (table), by the client that each record names (column),
+    or by a package.module:function of your own."""
     labels_per_device: Count = key(3, read_by="partition.scheme: labels_per_device")
     """Classes a device holds (labels_per_device); 3 means all where there are fewer."""
     alpha: Positive = key(0.5, read_by="partition.scheme: dirichlet or quantity")
@@ -93,8 +92,8 @@ class PartitionConfig(Block):
         | Annotated[dict[str, Row], BeforeValidator(_with_texts), Field(min_length=1)]
         | None
     ) = key(None, since="0.13.0", read_by="partition.scheme: table")
-    """A row a device with its records of each class, 5/0|0/5 on the command line, or, where
-    topology.edges names devices, name: row; all records of a class are dealt, in these
+    """A row a device with its records of each class, 5/0|0/5 on the command line; where
+    topology.edges names devices, name: row. All records of a class are dealt, in these
     proportions."""
     samples_per_device: Count | None = None
     """At most so many records a device; null = all."""
@@ -103,8 +102,8 @@ class PartitionConfig(Block):
     held_out_by: Literal["cloud", "devices"] = key(
         "cloud", since="0.11.0", read_by="partition.validation_fraction"
     )
-    """Who keeps that share: the cloud, in clear; or devices, each of its own records, who send a
-    noised count of those that the model gets right."""
+    """Who keeps that share: the cloud, in clear; or devices, which send a noised count of
+    records that the model gets right."""
 
     @model_validator(mode="after")
     def _given(self) -> Self:
@@ -118,9 +117,9 @@ class ModelConfig(Extensible):
     """What is trained."""
 
     name: str = "softmax"
-    """softmax, logistic, svm, linear (for labels that are numbers), dense (one hidden layer, H's),
-    lenet (with sigmoids, for attacks), cnn2 (G's), cnn12 (J's), resnet (D's), or
-    package.module:function for a torch module of your own."""
+    """softmax, logistic, svm, linear (for numbers), dense (one hidden layer), lenet (sigmoids,
+    for attacks), cnn2 (G's), cnn12 (J's), resnet (D's), or package.module:function for a torch
+    module of your own."""
     hinge: Literal["one_vs_rest", "crammer_singer"] = key("one_vs_rest", read_by="model.name: svm")
     """Which multi-class hinge (svm)."""
     channels: (
@@ -134,8 +133,8 @@ class ModelConfig(Extensible):
     """Output channels of cnn12's three convolutions; null = those with M = 7840 parameters in
     all."""
     loss: str | None = key(None, since="0.2.0")
-    """squared or huber, for labels that are numbers, or package.module:function for a loss of your
-    own, scores (B, C) and labels (B,) to a loss a record (B,); null = the model's."""
+    """squared or huber, for numbers, or package.module:function of scores (B, C) and labels
+    (B,) for a loss a record (B,); null = the model's."""
 
 
 def _less_default(content: Any, given: str, default: str) -> Any:
@@ -170,13 +169,13 @@ class TopologyConfig(Extensible):
     """The tree: fan-outs from the cloud down, or a file of edges; and who is trusted in it."""
 
     fanouts: Annotated[list[Count], FromText, Field(min_length=1)] | None = [10, 5]
-    """Children of a node, layer by layer from the cloud: [10, 5] is 10 edge servers with 5 devices
-    each. With `edges` they must agree, or be null."""
+    """Children of a node, from the cloud down: [10, 5] is 10 edge servers with 5 devices each.
+    With `edges`, null."""
     edges: Name | Annotated[list[_Pair], Field(min_length=1)] | None = None
     """Or a file of edges: CSV with parent,child, or a YAML list of pairs; or the pairs."""
     weights: Literal["uniform", "samples"] = key("uniform", since="0.2.0")
-    """rho, the weight of a node at its parent: the same for all siblings (uniform), or by the
-    number of training records below it (samples)."""
+    """rho, the weight of a node at its parent: the same for all siblings (uniform), or by
+    training records (samples)."""
     trust: TrustConfig = TrustConfig()
 
     @model_validator(mode="before")
@@ -195,9 +194,9 @@ class ServerConfig(Block):
     """What the cloud makes of a round's aggregate w' and the model w that the round began with."""
 
     rule: Literal["average", "momentum", "yogi"] = "average"
-    """w' itself (average, J eq. 13); a step along v <- momentum v + w' - w (momentum, FedAvgM, Hsu
-    et al. 2019); or one by the moments of w' - w (yogi, Reddi et al. 2021). It sees only what the
-    cloud has received, and costs no epsilon and no message."""
+    """What the next model is: w' itself (average); a step along v <- momentum v + w' - w
+    (momentum, FedAvgM); or one by the moments of w' - w (yogi). It costs no epsilon and no
+    message."""
     momentum: Decay = key(0.5, read_by=_MOMENTUM)
     """beta, what is left of v after a round."""
     learning_rate: Positive = key(0.01, read_by=_YOGI)
@@ -217,14 +216,13 @@ class TrainingConfig(Extensible):
     participants: Count | None = None
     """s_c, devices of each lowest server that take part in a round, drawn uniformly; null = all."""
     participation: Annotated[float, Number, Field(gt=0, le=1)] | None = key(None, since="0.3.0")
-    """q: every device takes part in a round with this chance, by itself (H Alg. 1); null = all, or
+    """q: every device takes part in a round with this chance, by itself; null = all, or
     `participants`."""
     estimator: Literal["mean", "fixed", "clipped"] = key(
         "mean", since="0.3.0", read_by="privacy.unit: device"
     )
-    """What a lowest server makes of its devices' updates: their mean (with `participation` over the
-    expected number), or their weighted sum over q times the weight of all (fixed) or over the
-    larger of q least_weight and the weight of those who take part (clipped)."""
+    """How updates are averaged: over the expected number (mean), over q times the weight of all
+    (fixed), or over the larger of q least_weight and the weight of those who came (clipped)."""
     least_weight: Positive | None = key(None, since="0.3.0", read_by="training.estimator: clipped")
     """W_min of `estimator: clipped`."""
     batch_size: Positive | None = None
@@ -232,17 +230,16 @@ class TrainingConfig(Extensible):
     learning_rate: Positive = 0.5
     """gamma, the (first) step size."""
     accumulated_noise: Positive | None = key(None, since="0.16.0")
-    """The standard deviation that noise alone may give a parameter by the last round: all steps are
-    shortened by one factor until it does not pass it; null = steps as they are. Without noise
-    nothing is shortened."""
+    """The standard deviation that noise may give a parameter by the last round. All steps are
+    shortened by one factor to keep it; null = steps as they are."""
     step_size: Literal["constant", "inverse_sqrt"] = "constant"
     """eta^t = gamma (constant), or gamma / sqrt(t + 1) (inverse_sqrt, J Thm 1)."""
     proximal: NonNegative = key(0.0, since="0.5.0")
-    """mu: every local step also goes -eta mu (w - centre), un-clipped and un-noised (G Alg. 1,
-    FedProx); at most 1/eta."""
+    """mu: every local step also goes -eta mu (w - centre), without clipping and noise
+    (FedProx); at most 1/eta."""
     proximal_center: Literal["received", "global"] = key("received", since="0.5.0")
-    """The centre of the proximal term: the model that the device last received, or the one that the
-    round began with."""
+    """The centre: the model that the device last received, or the one that the round began
+    with."""
     server: ServerConfig = key(ServerConfig(), since="0.10.0")
     evaluate_every: Count = key(1, no_release=True)
     """Rounds between two evaluations."""
@@ -250,18 +247,17 @@ class TrainingConfig(Extensible):
         list[Annotated[str, spelled(r"[\w.]+:\w+|[a-z]\w*", _A_METRIC)]],
         FromText,
     ] = key([], since="0.21.0", no_release=True)
-    """What every evaluation takes beside accuracy and loss: balanced_accuracy, auc,
-    average_precision, f1, log_loss, brier; of labels that are numbers mae, rmse, r2, which they
-    have by default; or package.module:NAME for one of your own (docs/metrics.md)."""
+    """What is measured beside accuracy and loss: balanced_accuracy, auc, average_precision, f1,
+    log_loss, brier; of numbers mae, rmse, r2; or package.module:NAME for one of your own
+    (docs/metrics.md)."""
     evaluate_on: Literal["test", "validation"] = key("test", no_release=True)
     """The records that the model is evaluated on; validation needs
     `partition.validation_fraction`."""
     checkpoint_every: Count | None = key(10, no_result=True)
     """Rounds between two checkpoints, which `resume` goes on from; null = none."""
     backend: Literal["auto", "reference", "sequential", "stacked"] = "auto"
-    """How gradients are computed: one record at a time (reference), one learner after the other
-    (sequential), many in one product (stacked), or what is fastest (auto). Of a split model: client
-    and server by themselves (reference), or in one step (auto)."""
+    """How gradients are computed: record by record (reference), learner by learner
+    (sequential), many in one product (stacked), or the fastest way (auto)."""
 
     @model_validator(mode="after")
     def _plannable(self) -> Self:
@@ -291,11 +287,11 @@ class PrivacyConfig(Extensible):
 
     mechanism: Annotated[str, *one_of("gradient", "upload", "weights")] = "gradient"
     """Where noise is added: at every local step (gradient), to uploaded models (upload, the
-    papers'), to models that are clipped themselves (weights, G's), or by a package.module:function
-    of your own."""
+    papers'), to models that are clipped themselves (weights, G's), or by a
+    package.module:function."""
     calibration: Literal["accountant", "paper", "multiplier"] = "accountant"
     """accountant: the least noise that meets epsilon. paper: J Prop. 1 (upload) or G's rule
-    (weights). multiplier: whoever adds noise takes noise_multiplier times its sensitivity."""
+    (weights). multiplier: noise_multiplier times the sensitivity."""
     noise_multiplier: Positive | None = key(
         None, since="0.3.0", read_by="privacy.calibration: multiplier"
     )
@@ -307,11 +303,11 @@ class PrivacyConfig(Extensible):
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     """The target's delta, below one over the records of the largest shard."""
     clipping_norm: Positive = 1.0
-    """C of a record's gradient (gradient), G of a minibatch gradient (upload, J Assumption 2), S of
-    a device's (unit: device), or C of a model (weights)."""
+    """C of a record's gradient (gradient), G of a minibatch gradient (upload), S of a device's
+    (unit: device), or C of a model (weights)."""
     clip: Literal["flat", "per_layer"] = key("flat", since="0.3.0", read_by="privacy.unit: device")
-    """How a device's update is clipped (unit: device): as a whole, or each of the model's n layers
-    to clipping_norm / sqrt(n) (H Alg. 1)."""
+    """How a device's update is clipped (unit: device): as a whole, or each of n layers to
+    clipping_norm / sqrt(n)."""
     adjacency: Literal["add_remove", "zero_out", "replace_one"] = "add_remove"
     """How two neighbouring data sets differ; replace_one is for mechanism: gradient and unit:
     record, or mechanism: weights."""
@@ -335,9 +331,8 @@ class ThreatConfig(Block):
         FromText,
         Field(min_length=1),
     ] = ["servers", "cloud"]
-    """The observers that the target binds; far_devices are cousins too, and siblings and elected
-    super_nodes are the same devices. The default binds those of servers and cloud that are not
-    trusted; any other list must not name a trusted cloud."""
+    """Whom the promise protects you from. The default binds those of servers and cloud that are
+    not trusted; no list may name a trusted cloud. far_devices are cousins, too."""
     open_links: Annotated[list[Literal["uplinks", "downlinks"]], FromText] = []
     """Links on which somebody listens."""
     colluding: Annotated[int, Number, Field(ge=0, le=10_000)] = key(0, since="0.3.0")

@@ -180,8 +180,8 @@ class Assembly(Parts):
         if not (config.dataset.confirmed or self.dataset.scaled_by_constants):
             name = config.dataset.name
             lines.append(
-                f"constants known beforehand have scaled the floats of dataset.name={name}, and "
-                "not what the records hold (dataset.confirmed=true says so)"
+                f"a fixed range, and not what the records hold, has scaled the floats of "
+                f"dataset.name={name} (dataset.confirmed=true says so)"
             )
         if self.begins_too_long:
             shortest = min(self.step_sizes)

@@ -41,7 +41,7 @@ def of_noise(run: Request) -> Wrong:
         below = tree.ancestors[layer][head_layers < layer]
         for node in below[noise[below] > 0]:
             text = (
-                f"noises every step where it leaves trusted ground, so that what "
+                f"noises every step where it leaves the last trusted node, so that what "
                 f"{tree.names[layer][node]} adds below that is never drawn (algorithm: {name}); "
                 "use mechanism: upload"
             )

@@ -57,7 +57,7 @@ NOTHING = "–"
 # Messages that an observer reads on their way up, in words.
 TO_SERVERS = "what is sent to untrusted servers"
 TO_CLOUD = "what is sent to the cloud"
-TO_ITS_READER = "what untrusted ground reads first"
+TO_ITS_READER = "what somebody untrusted reads first"
 TO_TRUSTED = "what is sent to trusted servers"
 ON_LINKS = "every message that is not masked"
 

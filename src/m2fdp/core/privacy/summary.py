@@ -27,7 +27,7 @@ _ASSUMED = (
     "tree, trust, shard sizes and schedule are public and independent of the private data",
     "the split is given: which records a device holds, which in some schemes depends on the "
     "labels of others, tells nothing",
-    "constants that were known beforehand scale the records, and the classes were known, too",
+    "fixed ranges, known beforehand, scale the records; the classes were known, too",
 )
 _OF_UNIT = {
     "device": "one person's records lie on one device",
@@ -145,8 +145,8 @@ def warnings(
     lines += [f"ε rests on this: {line}" for line in _pooled(ledger, rounds)]
     lines += _paid_by_delta(ledger, rounds)
     if names := _could_learn_more(ledger, rounds, target, observers().keys() - LINKS):
-        who, remedy = ", ".join(names), "threat.distrusted has the target bind them"
-        lines.insert(0, f"not distrusted, but could learn more than the target: {who}; {remedy}")
+        who, remedy = ", ".join(names), "name them in threat.distrusted, and it does"
+        lines.insert(0, f"the target does not bind these, who could learn more: {who}; {remedy}")
     if weak := hardly_protects(verified):
         lines.append(weak)
     if verified > target:
@@ -166,7 +166,7 @@ def exposed_links(mechanism: CalibratedMechanism, rounds: int, privacy: PrivacyC
         return []
     links = " and ".join(names)
     return [
-        f"Whoever listens on {links} could learn more than the target: encrypt these links, or "
+        f"Whoever taps {links} without encryption could learn more than the target: use TLS, or "
         "name them in threat.open_links, and the target binds listeners too"
     ]
 

@@ -58,7 +58,7 @@ class Upload(Mechanism):
             raise InputError(
                 "topology.weights",
                 "samples",
-                "is nothing that privacy.calibration: paper knows (Prop. 1 is for equal weights); "
+                "can't be combined with privacy.calibration: paper (Prop. 1 is for equal weights); "
                 "use uniform, or calibration: accountant",
             )
 
