@@ -82,12 +82,18 @@ def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, ou
 
     made = make_plan(configuration, facts)
     made.save(out, authority)
-    click.echo(f"{out}: plan {made.digest.hex()[:16]}, {made.content['rounds']} rounds")
-    for name, noise in made.content["noise"].items():
-        added = ", ".join(f"{kind} {value:.4g}" for kind, value in noise.items() if value)
-        click.echo(f"  {name} adds noise: {added}")
-    for name, epsilon in made.content["epsilon"].items():
-        click.echo(f"  {name}: epsilon {float(epsilon):.4g}")
+    click.echo(f"{out}: " + "\n".join(made.told()))
+
+
+@main.command()
+@click.argument("tree", type=_FILE)
+@click.option("-o", "out", type=_FILE, default=Path("federation"), show_default=True)
+@click.option("--no-keys", is_flag=True, help="Each node makes its own (m2fdp keys request).")
+def init(tree: Path, out: Path, no_keys: bool) -> None:
+    """Of one file TREE make an authority, the signed plan, and a folder a node to hand out."""
+    from m2fdp.deployment.handing_out import hand_out
+
+    hand_out(tree, out, not no_keys, click.echo)
 
 
 @main.group(name="keys")

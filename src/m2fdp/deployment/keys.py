@@ -87,8 +87,13 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
     of_host = x509.SubjectAlternativeName([x509.DNSName(name)]), x509.ExtendedKeyUsage(usages)
     target = path.with_suffix(".pem")
     _write(target, _signed(asked.subject, asked.public_key(), days, by, *of_host))
-    _write(path.parent / f"{AUTHORITY}.pem", authority)
+    copy_authority(folder, path.parent)
     return target
+
+
+def copy_authority(folder: Path, to: Path) -> None:
+    """The authority's certificate, whose folder it is, for a node's folder of keys."""
+    _write(to / f"{AUTHORITY}.pem", _read(folder / f"{AUTHORITY}.pem"))
 
 
 def read_identity(name: str, folder: Path) -> Identity:

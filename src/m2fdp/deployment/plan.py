@@ -6,14 +6,12 @@ about itself, computes what follows anew, and refuses less noise than it has com
 """
 
 import base64
-import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -92,6 +90,15 @@ class PublicPlan:
 
     def deviations(self, node: str) -> Deviations:
         return Deviations(**self.content["noise"].get(node, {}))
+
+    def told(self) -> Iterator[str]:
+        """Lines on who adds how much noise, and what every device will have spent."""
+        yield f"plan {self.digest.hex()[:16]}, {self.content['rounds']} rounds"
+        for name, noise in self.content["noise"].items():
+            added = ", ".join(f"{kind} {value:.4g}" for kind, value in noise.items() if value)
+            yield f"  {name} adds noise: {added}"
+        for name, epsilon in self.content["epsilon"].items():
+            yield f"  {name}: epsilon {float(epsilon):.4g}"
 
     def save(self, path: Path, authority: Path) -> None:
         """Write it with the authority's signature, whose folder it is."""
@@ -209,9 +216,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
         if records < 1:
             raise InputError(f"--nodes: devices.{name}", records, "a device has records")
     recomputed = _recompute(config, facts)
-    edges = None
-    if config.topology.edges is not None:
-        edges = [list(edge) for edge in edges_of(config.topology.edges)]
+    edges = config.topology.edges and [list(edge) for edge in edges_of(config.topology.edges)]
     content: dict[str, Any] = {
         "configuration": config.model_dump(mode="json"),
         "edges": edges,
@@ -233,14 +238,10 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
     """The run of a plan, evaluated on the cloud's held-out records; an `InputError` where the plan
     promises more, or has less noise, than follows from its facts."""
     config = parse_config(less_retired(plan.content["configuration"]))
-    with TemporaryDirectory() as folder:
-        if plan.content["edges"] is not None:
-            file = Path(folder) / "edges.csv"
-            with file.open("w", newline="", encoding="utf-8") as lines:
-                csv.writer(lines).writerows([("parent", "child"), *plan.content["edges"]])
-            topology = config.topology.model_copy(update={"edges": str(file)})
-            config = config.model_copy(update={"topology": topology})
-        recomputed = _recompute(config, plan.facts, held_out)
+    if plan.content["edges"] is not None:
+        topology = config.topology.model_copy(update={"edges": plan.content["edges"]})
+        config = config.model_copy(update={"topology": topology})
+    recomputed = _recompute(config, plan.facts, held_out)
     for name, own in recomputed.noise().items():
         for kind, value in asdict(own).items():
             planned = getattr(plan.deviations(name), kind)
