@@ -120,9 +120,12 @@ def test_whatever_a_parent_sends_a_child_says_so_and_lives(tmp_path, parts):
         def cancel(self):
             pass
 
+        def initial_metadata(self):
+            return ()
+
     own = identity(tmp_path, "device-0")
     link = GrpcLink("parent", "127.0.0.1:1", own, PLAN, DeploymentConfig(), 100)
-    link._join = lambda outgoing, metadata: Call()
+    link._join, link._know = lambda outgoing, metadata: Call(), lambda *given: None
     try:
         for ended in link._session(lambda question: Refusal("a", "no")):
             assert ended is None or ended.reason.isprintable()

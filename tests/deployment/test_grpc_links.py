@@ -17,11 +17,11 @@ from tests.deployment.trees import identity as identity_of
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks, grpc
+from m2fdp.deployment.grpc_links import _HELLO, _VERSION, GrpcLink, GrpcLinks, grpc
 from m2fdp.deployment.links import Answer, End, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.seats import Seat
 
-PLAN = bytes(range(31)) + b"3"  # so that a plan of less is one without a version
+PLAN = bytes(range(31)) + _VERSION  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
 MOST = 4 * 100_000
 PLACE = Place(1, 1, 4, "model")
@@ -147,7 +147,7 @@ class Hostile:
         own = identity(parent.folder, name)
         link = GrpcLink("parent", parent.address, own, PLAN, parent.settings, MOST)
         self.outgoing = SimpleQueue()
-        self.call = link._join(iter(self.outgoing.get, None), metadata=((_HELLO, PLAN + b"3"),))
+        self.call = link._join(iter(self.outgoing.get, None), metadata=((_HELLO, PLAN + _VERSION),))
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
@@ -244,7 +244,7 @@ def test_streams_that_send_nothing_keep_no_child_out(parent):
         own = identity(parent.folder, name)
         link = GrpcLink("parent", parent.address, own, PLAN, parent.settings, MOST)
         for _ in range(20):
-            hello = ((_HELLO, PLAN + b"3"),) if len(strangers) % 2 else ()
+            hello = ((_HELLO, PLAN + _VERSION),) if len(strangers) % 2 else ()
             strangers.append(link._join(iter(SimpleQueue().get, None), metadata=hello))
     wait_for(lambda: sum(call.done() for call in strangers) >= len(strangers) - 1)
     for name in CHILDREN:

@@ -127,6 +127,16 @@ def sign_request(request: Path, authority: Path, days: int) -> None:
     click.echo(f"{signed}: send it back with authority.pem, into the node's folder of keys")
 
 
+@certificates.command(name="revoke")
+@click.argument("name")
+@click.option("--authority", type=_FILE, required=True, help="Folder of the authority.")
+@click.option("-o", "out", type=_FILE, default=Path(keys.REVOKED), show_default=True)
+def revoke_certificates(name: str, authority: Path, out: Path) -> None:
+    """Revoke all certificates of NAME that were made until now."""
+    number = keys.revoke(name, authority, out)
+    click.echo(f"{out}: number {number}; put it into each node's folder of keys")
+
+
 @main.command()
 @_as_node
 @click.option("--listen", metavar="HOST:PORT", help="Instead of the plan's address, to listen at.")

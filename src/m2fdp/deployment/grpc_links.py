@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from queue import SimpleQueue
 from threading import Timer
 from typing import Any
@@ -39,7 +40,10 @@ from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
 
 _METHOD = "/m2fdp.Tree/Join"
 _HELLO = "m2fdp-bin"
-_VERSION = b"3"
+_VERSION = b"4"
+# With the call a child gives a number of its own. Its parent signs that, and to whom it talks, and
+# shows its certificate: TLS tells a child nothing by which it knows one that was revoked.
+_NONCE, _SHOWN, _SIGNED = "m2fdp-nonce-bin", "m2fdp-certificate-bin", "m2fdp-signature-bin"
 # Bytes of a digest.
 _DIGEST = 32
 # Bytes of a message that are on their way at a time.
@@ -128,10 +132,11 @@ class GrpcLinks:
         service, _, method = _METHOD.strip("/").partition("/")
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
-        pair = [(identity.key, identity.certificate)]
-        shown_by_it = grpc.ssl_server_certificate_configuration(pair, identity.authority)
+        self._identity, self._shown = identity, identity.certificate
         self._strange = 0  # connections that have come to no stream
-        credentials = grpc.dynamic_ssl_server_credentials(shown_by_it, self._connected, True)
+        credentials = grpc.dynamic_ssl_server_credentials(
+            _shown_by(identity), self._connected, True
+        )
         try:
             self._server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -142,6 +147,12 @@ class GrpcLinks:
     def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """See `Links`. A part of each child's answer waits here, and the rest at the child."""
         self._asked, asked = self._asked + 1, time.monotonic()
+        self._identity.heed(self._tell)
+        for seat in self._seats.values():
+            if seat.is_there and (wrong := self._identity.fault(seat.certificate, seat.name)):
+                reason = f"{seat.name}'s certificate {wrong}"
+                self._tell(f"{reason}; it is sent away")
+                seat.dismiss(seat.context, reason)
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
         # What several are asked is held once.
@@ -209,9 +220,24 @@ class GrpcLinks:
                     self._tell(f"{seat.name} is sent away: {reason}; waiting")
                     quiet = time.monotonic() + self._settings.keepalive_s
 
-    def _connected(self) -> None:
-        """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal."""
+    def _connected(self) -> Any:
+        """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal. It is
+        shown this node's certificate, if that is a new one by now."""
         self._strange += 1
+        before, self._shown = self._shown, self._identity.certificate
+        return None if before == self._shown else _shown_by(self._identity)
+
+    def _refused(self, seat: Seat, certificate: bytes) -> str | None:
+        """Why a child's certificate is not taken; None = it is."""
+        self._identity.heed(self._tell)
+        if (wrong := self._identity.fault(certificate, seat.name)) is not None:
+            return f"{seat.name}'s certificate {wrong}"
+        if not seat.certificate or keys.same(seat.certificate, certificate):
+            return None
+        if seat.is_there:
+            return f"{seat.name} is here with another key; a node has one at a time"
+        newer = keys.issued(certificate) >= keys.issued(seat.certificate)
+        return None if newer else f"{seat.name} has a newer key than this one"
 
     def _strangers(self) -> str:
         count, self._strange = self._strange, 0
@@ -234,7 +260,8 @@ class GrpcLinks:
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
         self._strange -= 1
-        auth, hello = context.auth_context(), dict(context.invocation_metadata()).get(_HELLO, b"")
+        auth, given = context.auth_context(), dict(context.invocation_metadata())
+        certificate, hello = auth.get("x509_pem_cert", [b""])[0], given.get(_HELLO, b"")
         name = shown(auth.get("x509_common_name", [b"?"])[0])
         seat, wrong = self._seats.get(name), None
         if seat is None:
@@ -242,14 +269,21 @@ class GrpcLinks:
         elif hello != self._plan + _VERSION:
             another = "plan" if hello[_DIGEST:] == _VERSION else "version of m2fdp"
             wrong = f"{name} has another {another} than this node"
+        else:
+            wrong = self._refused(seat, certificate)
         if seat is None or wrong is not None:
             if wrong not in self._turned_away and len(self._turned_away) < _LINES:
                 self._turned_away.add(str(wrong))
                 self._tell(f"{wrong}; it is not taken in")
             context.abort(_REFUSED, wrong)
             return
+        if seat.certificate not in (b"", certificate):
+            self._tell(f"{name} shows a new certificate, valid until {keys.ends(certificate)}")
+        signed = self._identity.sign(_greeting(given.get(_NONCE, b""), hello, certificate))
+        own = (_SHOWN, self._identity.certificate), (_SIGNED, signed)
+        context.send_initial_metadata(own)
         context.add_callback(lambda: seat.leave(context))
-        seat.take(context, auth["x509_pem_cert"][0])
+        seat.take(context, certificate)
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
@@ -288,16 +322,22 @@ class GrpcLink:
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
         self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
-        pems = identity.authority, identity.key, identity.certificate
-        credentials = grpc.ssl_channel_credentials(*pems)
+        self._shown = b""
+        self._tell: Tell = lambda line: None
+        self._open()
+
+    def _open(self) -> None:
+        own = self._identity
+        credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
         options = [
-            *_options(settings),
-            ("grpc.ssl_target_name_override", parent),
+            *_options(self._settings),
+            ("grpc.ssl_target_name_override", self.parent),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.min_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.use_local_subchannel_pool", 1),  # a new certificate, a new connection
         ]
-        self._channel = grpc.secure_channel(address, credentials, options)
+        self._channel = grpc.secure_channel(self.address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
     def serve(
@@ -309,9 +349,12 @@ class GrpcLink:
         """Answer the parent's questions, whenever it is there, until the end, which is kept before
         the parent hears that it is known. A parent that is not who it should be, or does not take
         this node, is an `InputError`."""
-        told, end = "", None
+        told, end, self._tell = "", None, tell
         while True:
             try:
+                if self._identity.renew(tell):
+                    self._channel.close()
+                    self._open()
                 for end in self._session(answer):
                     if end is not None:
                         keep(end)
@@ -321,6 +364,8 @@ class GrpcLink:
                 line = f"is not there ({self.address}); waiting for it"
             except grpc.RpcError as error:
                 line = "" if end is not None else self._why(error)
+            except _RenewedError:
+                continue
             except BadMessageError as error:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if end is not None:
@@ -335,11 +380,15 @@ class GrpcLink:
 
     def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[End | None]:
         """One connection: None at each question, the end at last."""
+        nonce, hello = os.urandom(_DIGEST), self._plan + _VERSION
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        call = self._join(iter(outgoing.get, None), metadata=((_HELLO, self._plan + _VERSION),))
-        message = Message(self._most)
+        call = self._join(iter(outgoing.get, None), metadata=((_HELLO, hello), (_NONCE, nonce)))
+        message, greeting = Message(self._most), _greeting(nonce, hello, self._identity.certificate)
         try:
             for part in call:
+                if greeting:
+                    self._know(dict(call.initial_metadata()), greeting)
+                    greeting = b""
                 self.traffic.received += len(part)
                 letter = self._taken(message, part)
                 if letter is None:
@@ -356,6 +405,10 @@ class GrpcLink:
                         leaving.cancel()
                     return
                 question = _question(letter, content)
+                # Between rounds, so that no sum is begun by one key and ended by another.
+                at = question.place
+                if at.begins and at.first == 1 and self._identity.renewed():
+                    raise _RenewedError
                 yield None
                 for each in self._reply(answer(question), question.digest):
                     self.traffic.sent += len(each)
@@ -363,6 +416,20 @@ class GrpcLink:
         finally:
             outgoing.put(None)
             call.cancel()
+
+    def _know(self, metadata: dict[str, bytes], greeting: bytes) -> None:
+        """That the parent is who it is by its certificate of today; an `InputError` otherwise."""
+        certificate, own = metadata.get(_SHOWN, b""), self._identity
+        own.heed(self._tell)
+        wrong = own.fault(certificate, self.parent)
+        if wrong is None and not keys.verify(certificate, metadata.get(_SIGNED, b""), greeting):
+            wrong = "has not signed that it is there"
+        if wrong is not None:
+            raise InputError("--as", self.parent, f"shows a certificate that {wrong}")
+        if self._shown not in (b"", certificate):
+            line = f"shows a new certificate, valid until {keys.ends(certificate)}"
+            self._tell(f"{self.parent} {line}")
+        self._shown = certificate
 
     def _taken(self, message: Message, part: bytes) -> bytes | None:
         """The letter of a message that is whole; what it announces is looked at before."""
@@ -402,6 +469,20 @@ class GrpcLink:
         elif code != grpc.StatusCode.UNAVAILABLE:
             line = f"does not talk: {code.name}: {shown(details)}"
         return f"{line} ({self.address}); waiting for it"
+
+
+class _RenewedError(Exception):
+    """This node's certificate is a new one: the parent is to see it."""
+
+
+def _greeting(nonce: bytes, hello: bytes, certificate: bytes) -> bytes:
+    """What a parent signs for a child that has shown a certificate."""
+    return b"m2fdp parent" + nonce + hello + sha256(certificate).digest()
+
+
+def _shown_by(identity: Identity) -> Any:
+    pair = [(identity.key, identity.certificate)]
+    return grpc.ssl_server_certificate_configuration(pair, identity.authority)
 
 
 def _question(letter: bytes, content: bytes) -> Question:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -34,12 +34,12 @@ from m2fdp.secure_aggregation.active import text_of_keys
 class Below:
     """What the children of a server have said, in `statements.log` of its state."""
 
-    def __init__(self, node: NodePlan, state: State) -> None:
-        self._node = node
+    def __init__(self, node: NodePlan, state: State, identity: Identity | None = None) -> None:
+        self._node, self._identity = node, identity
         self._log, self._waiting = Log(state.folder / "statements.log"), list[Said]()
         lines = [read(entry["said"]) for entry in self._log.entries]
         self._latest = {line.content["node"]: line for line in lines}
-        self._known = {line.digest for line in lines}
+        self._known = {line.text for line in lines}
 
     def check(
         self, child: str, certificate: bytes, question: Question, answer: Answer
@@ -57,7 +57,7 @@ class Below:
         added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return f"its statement {wrong}"
-        if line.digest in self._known:
+        if line.text in self._known:
             return None
         former = self._latest.get(child)
         if former is not None and line.number <= former.number:
@@ -66,7 +66,7 @@ class Below:
                 "two processes of its name, or one with an older state"
             )
         self._latest[child] = line
-        self._known.add(line.digest)
+        self._known.add(line.text)
         self._waiting.append(line)
         return None
 
@@ -75,7 +75,10 @@ class Below:
         node, number = self._node, self._node.children.index(child)
         public, signature, shown_one = unpack_keys(number, answer.content)
         text = text_of_keys(sum_terms(node, node.layer + 1, node.members, question.place), public)
-        return keys.same(shown_one, certificate) and keys.verify(certificate, signature, text)
+        taken = keys.same(shown_one, certificate) or (  # a sum goes on by the key it was begun by
+            self._identity is not None and self._identity.fault(shown_one, child) is None
+        )
+        return taken and keys.verify(shown_one, signature, text)
 
     def seal(self) -> None:
         """Write what has come."""
@@ -262,7 +265,11 @@ class Guard(Keeper):
         kept = self.kept(question.place.round, name)
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
-        return Answer.unpacked(kept)
+        answer = Answer.unpacked(kept)
+        line, identity = read(answer.statement.decode()), self._identity
+        if not line.is_signed_by(identity.certificate):  # the key is a new one since
+            answer = replace(answer, statement=signed(identity, line.text).encode())
+        return answer
 
     def _said(self, question: Question, content: bytes) -> str:
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
@@ -327,6 +334,18 @@ class Said:
     def digest(self) -> str:
         return sha256(self.line.encode()).hexdigest()
 
+    @property
+    def text(self) -> str:
+        """All but the signature."""
+        return self.line.rpartition("  ")[0]
+
+    def is_signed_by(self, certificate: bytes) -> bool:
+        try:
+            signature = base64.b64decode(self.line.rpartition("  ")[2])
+            return keys.verify(certificate, signature, self.text.encode())
+        except ValueError:
+            return False
+
 
 def placed(question: Question) -> dict[str, Any]:
     """What a line says of the question that it is about."""
@@ -342,7 +361,11 @@ def said(
     number, previous = (former.number + 1, former.digest) if former else (0, "")
     content = {"node": identity.name, "number": number, **placed(question), "added": added}
     content |= {"answer": sha256(answer).hexdigest(), "previous": previous}
-    text = json.dumps(content)
+    return signed(identity, json.dumps(content))
+
+
+def signed(identity: Identity, text: str) -> str:
+    """A text with its signature."""
     return f"{text}  {base64.b64encode(identity.sign(text.encode())).decode()}"
 
 
@@ -363,12 +386,7 @@ def fault(
 ) -> str | None:
     """What is wrong with a child's line on an answer, to which the plan has it add noise; None =
     nothing."""
-    text, _, signature = said.line.rpartition("  ")
-    try:
-        signed = keys.verify(certificate, base64.b64decode(signature), text.encode())
-    except ValueError:
-        signed = False
-    if not signed:
+    if not said.is_signed_by(certificate):
         return "is not signed by its certificate"
     expected = {"node": keys.name_of(certificate), **placed(question)}
     for name, value in (expected | {"answer": sha256(answer).hexdigest()}).items():

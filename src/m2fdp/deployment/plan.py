@@ -5,7 +5,6 @@ It holds facts (configuration, tree, records of each device, addresses) and what
 about itself, computes what follows anew, and refuses less noise than it has computed.
 """
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +24,6 @@ from m2fdp.core.data.partitioners import CLOUD
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.experiment.results import Calibration
-from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.core.privacy.mechanisms import Noise
@@ -69,8 +67,7 @@ class PublicPlan:
 
     @cached_property
     def signed_bytes(self) -> bytes:
-        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
+        return keys.signed_bytes(self.content)
 
     @cached_property
     def digest(self) -> bytes:
@@ -102,26 +99,12 @@ class PublicPlan:
 
     def save(self, path: Path, authority: Path) -> None:
         """Write it with the authority's signature, whose folder it is."""
-        signature = base64.b64encode(keys.sign_as_authority(authority, self.signed_bytes)).decode()
-        with replacing(path) as unfinished:
-            written = {"plan": self.content, "signature": signature}
-            unfinished.write_text(
-                json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+        keys.write_signed("plan", path, self.content, authority)
 
 
 def load_plan(path: Path, authority: bytes) -> PublicPlan:
     """A plan that an authority of that certificate has signed."""
-    try:
-        written = json.loads(path.read_bytes())
-        plan = PublicPlan(written["plan"])
-        signature = base64.b64decode(written["signature"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError("plan", shown(path), "is no file of `m2fdp plan`") from None
-    if not keys.verify(authority, signature, plan.signed_bytes):
-        problem = "is not signed by this node's authority; a plan that was changed is none"
-        raise InputError("plan", shown(path), problem)
-    return plan
+    return PublicPlan(keys.read_signed("plan", path, authority))
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,7 @@ from m2fdp.core.files import replacing
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
-from m2fdp.deployment.keys import Identity, read_identity
+from m2fdp.deployment.keys import REVOKED, Identity, read_identity
 from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
@@ -82,7 +82,12 @@ def open_node(
     tell(f"{name}: plan {signed.digest.hex()[:16]}, {len(node.rounds)} rounds")
     if signed.release is not None:
         tell(REHEARSAL)
-    return Opened(node, identity, State(state or plan.parent / "state" / name, name), tell)
+    memory = State(state or plan.parent / "state" / name, name)
+    identity.kept = memory.folder / REVOKED
+    identity.heed(tell)
+    if (wrong := identity.fault(identity.certificate, name)) is not None:
+        raise InputError("keys", f"{name}.pem", f"{wrong}; have a request signed anew")
+    return Opened(node, identity, memory, tell)
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
@@ -130,7 +135,7 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     """Links to a server's children, and the guard that has what they say. By an error that it can't
     mend the run is over for them, too; by any other they wait until it is back."""
     node, settings = opened.node, opened.node.recomputed.settings
-    below = Below(node, opened.state)
+    below = Below(node, opened.state, opened.identity)
     # A server must have answered before its parent's patience ends.
     patience = {"patience_s": settings.patience_s * (node.depth - node.layer)}
     links = GrpcLinks(
@@ -194,6 +199,10 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
     missing, seconds_of = list[str](), dict[int, float]()
 
+    def begin(round_: int) -> None:
+        opened.identity.renew(tell)
+        guard.begin(round_)
+
     def on_round(round_: int, logged: object, seconds: float) -> None:
         seconds_of[round_] = seconds
 
@@ -211,7 +220,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         try:
             model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
             if opened.state.ended(run) is None or not model.exists():
-                trained = run_rounds(server, guard.begin, folder, listener)
+                trained = run_rounds(server, begin, folder, listener)
                 write_run(node, trained, out, seconds_of)
                 opened.state.end(run, f"the run is over: {trained.rounds} rounds")
             (reason, _), over = opened.state.ended(run) or ("", ()), True
