@@ -1,10 +1,15 @@
 """The second day of a federation, by real processes: certificates that are renewed or revoked while
 a run goes on."""
 
+import json
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.deployment.relay import wait_for
@@ -55,10 +60,19 @@ def revoke(run: Rehearsal, name: str, *at: str) -> None:
         shutil.copy(made, run.folder / "keys" / node)
 
 
+def ends(run: Rehearsal) -> None:
+    """The run ends well, at every node."""
+    try:
+        assert run.wait(90) == 0, run.log(run.cloud).read_text()
+        assert {process.returncode for process in run.processes.values()} == {0}
+    except subprocess.TimeoutExpired:
+        logs = (f"{name}:\n{run.log(name).read_text()[-600:]}" for name in run.processes)
+        pytest.fail("\n".join(logs))
+
+
 def equal(run: Rehearsal) -> None:
     """The run ends well, in the simulator's bytes."""
-    assert run.wait(120) == 0, run.log(run.cloud).read_text()
-    assert {process.returncode for process in run.processes.values()} == {0}
+    ends(run)
     assert torch.equal(run.weights(), reference(run.experiment)[0])
 
 
@@ -88,3 +102,43 @@ def test_a_revoked_certificate_is_refused_in_a_line_at_both_ends(running):
     sign(running, "device-0", "new")
     running.start("device-0")
     equal(running)
+
+
+def amend(run: Rehearsal, *options: str, code: int = 0) -> str:
+    out, authority = run.folder / "amendment.json", run.folder / "authority"
+    where = ("--authority", authority, "-o", out)
+    return m2fdp("amend", run.folder / "plan.json", *options, *where, code=code)
+
+
+def join(run: Rehearsal, name: str, budget: float) -> None:
+    """A device begins with the amendment."""
+    where = ["--keys", f"{run.folder}/keys/{name}", "--data", f"{run.folder}/{name}.npz"]
+    words = [sys.executable, "-m", "m2fdp.deployment", "join", f"{run.folder}/amendment.json"]
+    words += ["--as", name, *where, "--budget", f"{budget}", "--rehearsal"]
+    with run.log(name).open("ab") as log:
+        run.processes[name] = subprocess.Popen(words, stdout=log, stderr=log)
+
+
+def test_a_device_comes_and_one_goes_in_the_run(running):
+    """After a round, under a plan whose ledger has both parts; nobody is started anew."""
+    told = amend(running, "--after=20", "--add=device-4:server-1-0=150", "--retire=device-1")
+    epsilons = dict(re.findall(r"^  (device-\d): (?:retired, )?epsilon (\S+)$", told, re.M))
+    assert epsilons.keys() == {f"device-{n}" for n in range(5)} and "retired" in told
+    own = running.folder / "keys/device-4"
+    keys.sign(keys.request("device-4", own), running.folder / "authority")
+    data = np.load(running.folder / "device-0.npz")
+    rows = np.resize(np.arange(len(data["y"])), 150)
+    np.savez(running.folder / "device-4.npz", x=data["x"][rows], y=data["y"][rows])
+    join(running, "device-4", 5.0)
+    ends(running)
+    log = {name: running.log(name).read_text() for name in running.processes}
+    for name in ("cloud", "server-1-0", "device-0", "device-3"):
+        rounds = [int(found) for found in re.findall(r"^round (\d+) of 60", log[name], re.M)]
+        assert rounds == list(range(1, 61)), (name, log[name])
+    assert "round 21 of 60" in log["device-4"] and "round 20 of 60" not in log["device-4"]
+    assert "round 21" not in log["device-1"] and "amended after round 20 by" in log["device-1"]
+    for name in ("device-0", "device-2", "device-3", "device-4"):
+        assert f"epsilon {epsilons[name]} of" in log[name].splitlines()[-2], log[name]
+    (summary,) = running.folder.glob("data/08_reporting/*/privacy_summary.json")
+    promised = json.loads(summary.read_text())
+    assert "rounds 1 to 20 were another plan's" in "\n".join(promised["assumptions"])

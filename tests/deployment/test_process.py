@@ -115,8 +115,9 @@ def test_who_comes_when_the_run_has_ended_hears_it_of_its_parent(rehearsal, monk
     state = rehearsal.folder / "state"
     for name in ("device-0", "server-1-0", "device-1"):
         (state / name / "ended.json").unlink()
-    told = json.loads((state / "cloud/ended.json").read_text())
-    (state / "cloud/ended.json").write_text(json.dumps(told | {"told": ["server-1-1"]}))
+    ((run, told),) = json.loads((state / "cloud/ended.json").read_text()).items()
+    told = {run: told | {"told": ["server-1-1"]}}
+    (state / "cloud/ended.json").write_text(json.dumps(told))
     monkeypatch.setattr(process, "GrpcLinks", Hasty)
     again = Running(rehearsal, only=["cloud", "server-1-0", "device-0"])
     assert set(map(str, again.ended.values())) == {str((OVER, True)), OVER}

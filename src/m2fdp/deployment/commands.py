@@ -96,6 +96,27 @@ def init(tree: Path, out: Path, no_keys: bool) -> None:
     hand_out(tree, out, not no_keys, click.echo)
 
 
+@main.command()
+@click.argument("plan", type=_FILE)
+@click.option("--after", type=int, required=True, help="The last round that PLAN has.")
+@click.option("--add", multiple=True, metavar="NAME:SERVER=RECORDS", help="A new device.")
+@click.option("--retire", multiple=True, metavar="NAME", help="A device that leaves.")
+@_PARAMS
+@click.option("--authority", type=_FILE, required=True, help="Folder of the authority that signs.")
+@click.option("-o", "out", type=_FILE, required=True, help="The amendment's file.")
+def amend(
+    plan: Path, after: int, add: Any, retire: Any, params: Any, authority: Path, out: Path
+) -> None:
+    """Sign what continues PLAN after a round; print what every device will have spent in all."""
+    from m2fdp.deployment.amendments import amended
+    from m2fdp.deployment.plan import load_plan
+
+    signed = load_plan(plan, keys.authority_of(authority))
+    made = amended(signed, after, add, retire, params)
+    made.save(out, authority)
+    click.echo(f"{out}: " + "\n".join(made.told()))
+
+
 @main.group(name="keys")
 def certificates() -> None:
     """Certificates: an authority's, and those of nodes that it signs."""
@@ -148,9 +169,9 @@ def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
 
     opened = process.open_node(False, click.echo, data, **node)
     if opened.node.layer > 0:
-        click.echo(process.run_server(opened, listen))
+        click.echo(process.followed(opened, lambda node: process.run_server(node, listen)))
         return
-    ended, as_planned = process.run_cloud(opened, listen, out)
+    ended, as_planned = process.followed(opened, lambda node: process.run_cloud(node, listen, out))
     if not as_planned:
         raise click.ClickException(ended)
     click.echo(ended)
@@ -173,7 +194,8 @@ def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None
     from m2fdp.deployment import process
 
     opened = process.open_node(True, click.echo, **node)
-    click.echo(process.run_device(opened, data, budget, frozenset(trusts)))
+    given = data, budget, frozenset(trusts)
+    click.echo(process.followed(opened, lambda node: process.run_device(node, *given)))
 
 
 @main.command()

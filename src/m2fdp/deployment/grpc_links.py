@@ -319,8 +319,10 @@ class GrpcLink:
         plan: bytes,
         settings: DeploymentConfig,
         most: int,
+        waits: bool = False,  # for a parent that has another plan, which it may be about to leave
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
+        self._waits = waits
         self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
         self._shown = b""
         self._tell: Tell = lambda line: None
@@ -456,8 +458,11 @@ class GrpcLink:
         if code == grpc.StatusCode.CANCELLED:
             problem = "another process of this node's name has joined; a node is one process"
             raise InputError("--as", self.parent, problem) from None
+        if code == _REFUSED and " plan" in details and self._waits:
+            return f"has another plan than this node ({self.address}); waiting for it"
         if code == _REFUSED:
-            raise InputError("--as", self.parent, f"refuses this node: {shown(details)}") from None
+            refused = OtherPlanError if "another plan" in details else InputError
+            raise refused("--as", self.parent, f"refuses this node: {shown(details)}") from None
         line, own = "is not there", self._identity
         if (wrong := keys.fault(own.certificate, own.authority, own.name)) is not None:
             line += f", and this node's certificate {wrong}"
@@ -469,6 +474,10 @@ class GrpcLink:
         elif code != grpc.StatusCode.UNAVAILABLE:
             line = f"does not talk: {code.name}: {shown(details)}"
         return f"{line} ({self.address}); waiting for it"
+
+
+class OtherPlanError(InputError):
+    """The parent has another plan than this node."""
 
 
 class _RenewedError(Exception):

@@ -27,6 +27,7 @@ from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.masked import sum_terms
 from m2fdp.deployment.masked_messages import NoMessage, check_answer, unpack_keys
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.plan import PublicPlan
 from m2fdp.deployment.state import Log, State
 from m2fdp.secure_aggregation.active import text_of_keys
 
@@ -87,14 +88,20 @@ class Below:
             self._waiting.clear()
 
 
-def spent_before(state: State, plan: str) -> tuple[float, float]:
-    """Epsilon and delta of all other runs: the sum of what each has come to."""
-    runs: dict[str, tuple[float, float]] = {}
+def spent_before(state: State, plan: PublicPlan) -> tuple[float, float]:
+    """Epsilon and delta of all other runs: the sum of what each has come to. A plan's own epsilon
+    holds that of the rounds that it continues; a plan that went on beyond them is another run."""
+    runs: dict[str, tuple[float, float, int]] = {}
     for entry in state.budget.entries:
-        epsilon, delta = runs.get(entry["plan"], (0.0, 0.0))
-        runs[entry["plan"]] = max(epsilon, float(entry["epsilon"])), max(delta, entry["delta"])
-    runs.pop(plan, None)
-    return sum(epsilon for epsilon, _ in runs.values()), sum(delta for _, delta in runs.values())
+        epsilon, delta, last = runs.get(entry["plan"], (0.0, 0.0, 0))
+        spent = max(epsilon, float(entry["epsilon"])), max(delta, entry["delta"])
+        runs[entry["plan"]] = (*spent, max(last, entry["round"]))
+    runs.pop(plan.digest.hex(), None)
+    while plan.continues is not None:
+        plan, until = plan.continues
+        if runs.get(plan.digest.hex(), (0.0, 0.0, 0))[2] <= until:
+            runs.pop(plan.digest.hex(), None)
+    return sum(spent[0] for spent in runs.values()), sum(spent[1] for spent in runs.values())
 
 
 class Guard(Keeper):
@@ -132,7 +139,7 @@ class Guard(Keeper):
 
     def spent(self, round_: int) -> float:
         """Epsilon of a device in all, after a round of this run."""
-        before, _ = spent_before(self.state, self._run)
+        before, _ = spent_before(self.state, self.node.plan)
         return before + self.node.recomputed.epsilon(self.node.index, round_)
 
     def begin(self, round_: int) -> None:
@@ -189,7 +196,9 @@ class Guard(Keeper):
                     raise RefusedError(
                         f"{server} would be sent un-noised vectors, and this device trusts {known}"
                     )
-        if not 1 <= place.round <= len(node.rounds) or place not in node.places(place.round):
+        if not node.begins <= place.round <= len(node.rounds) or place not in node.places(
+            place.round
+        ):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
         if not place.begins:
@@ -288,12 +297,16 @@ class Guard(Keeper):
         if any(entry["plan"] == run and entry["round"] >= round_ for entry in log.entries):
             return
         epsilon = self.node.recomputed.epsilon(self.node.index, round_)
-        before, delta_before = spent_before(self.state, run)
-        if before + epsilon > budget * (1 + 1e-9):
-            earlier = f", with {before:.4g} of earlier runs," if before else ""
+        before, delta_before = spent_before(self.state, self.node.plan)
+        earlier = f", with {before:.4g} of earlier runs," if before else ""
+        of, most = f"round {round_}", epsilon
+        if self.node.begins > 1:  # an amendment is taken as a whole, or not at all
+            of, last = "the amended plan", len(self.node.rounds)
+            most = self.node.recomputed.epsilon(self.node.index, last)
+        if before + most > budget * (1 + 1e-9):
             raise RefusedError(
-                f"round {round_} would bring its epsilon to {before + epsilon:.4g}{earlier} and "
-                f"its budget is {budget:g}"
+                f"{of} would bring its epsilon to {before + most:.4g}{earlier} and its budget is "
+                f"{budget:g}"
             )
         delta = self.node.recomputed.ledger.delta
         log.append(

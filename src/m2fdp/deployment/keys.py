@@ -161,6 +161,11 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
     return target
 
 
+def authority_of(folder: Path) -> bytes:
+    """The certificate of the authority whose folder it is."""
+    return _read(folder / f"{AUTHORITY}.pem")
+
+
 def copy_authority(folder: Path, to: Path) -> None:
     """The authority's certificate, whose folder it is, for a node's folder of keys."""
     _write(to / f"{AUTHORITY}.pem", _read(folder / f"{AUTHORITY}.pem"))

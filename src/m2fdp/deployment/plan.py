@@ -29,6 +29,7 @@ from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
+from m2fdp.deployment.composed import continuing
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
@@ -85,6 +86,12 @@ class PublicPlan:
         text = self.content["release"]
         return None if text is None else bytes.fromhex(text)
 
+    @property
+    def continues(self) -> tuple["PublicPlan", int] | None:
+        """The plan that it continues, and after which round; None = it begins a run."""
+        before = self.content.get("continues")
+        return None if before is None else (PublicPlan(before["plan"]), before["round"])
+
     def deviations(self, node: str) -> Deviations:
         return Deviations(**self.content["noise"].get(node, {}))
 
@@ -96,6 +103,11 @@ class PublicPlan:
             yield f"  {name} adds noise: {added}"
         for name, epsilon in self.content["epsilon"].items():
             yield f"  {name}: epsilon {float(epsilon):.4g}"
+        for name, epsilon in self.content.get("retired", {}).items():
+            yield f"  {name}: retired, epsilon {float(epsilon):.4g}"
+        if self.continues is not None:
+            (before, round_), whole = self.continues, "epsilon is of both"
+            yield f"  continues plan {before.digest.hex()[:16]} after round {round_}; {whole}"
 
     def save(self, path: Path, authority: Path) -> None:
         """Write it with the authority's signature, whose folder it is."""
@@ -179,9 +191,16 @@ def _noise_of(noise: Noise, layer: int, index: int, step: float) -> Deviations:
     return Deviations(step, float(message), float(local), float(below))
 
 
-def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
-    """The plan of a run. `release`, or else the facts, key a rehearsal's noise. `InputError`: a
-    tree of processes can't do it, or nodes are not the tree's."""
+def make_plan(
+    config: Config,
+    facts: Facts,
+    release: bytes | None = None,
+    continues: Mapping[str, Any] | None = None,
+    retired: Mapping[str, Any] | None = None,
+) -> PublicPlan:
+    """The plan of a run. `release`, or else the facts, key a rehearsal's noise. `continues` has the
+    content of a `plan`, and a `round`; `retired` the epsilon of devices that have left.
+    `InputError`: a tree of processes can't do it, or nodes are not the tree's."""
     plan = check_deployment(config)
     tree = plan.network.tree
     for name in (name for of_layer in tree.names for name in of_layer):
@@ -198,7 +217,7 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
     for name, records in facts.records.items():
         if records < 1:
             raise InputError(f"--nodes: devices.{name}", records, "a device has records")
-    recomputed = _recompute(config, facts)
+    recomputed = _recompute(config, facts, continues)
     edges = config.topology.edges and [list(edge) for edge in edges_of(config.topology.edges)]
     content: dict[str, Any] = {
         "configuration": config.model_dump(mode="json"),
@@ -212,6 +231,8 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
         },
         "release": None,
     }
+    if continues is not None:
+        content |= {"continues": continues, "retired": retired}
     if config.deployment.rehearsal:
         content["release"] = (release or PublicPlan(content).digest).hex()
     return PublicPlan(json.loads(json.dumps(content)))
@@ -224,7 +245,7 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
     if plan.content["edges"] is not None:
         topology = config.topology.model_copy(update={"edges": plan.content["edges"]})
         config = config.model_copy(update={"topology": topology})
-    recomputed = _recompute(config, plan.facts, held_out)
+    recomputed = _recompute(config, plan.facts, plan.content.get("continues"), held_out)
     for name, own in recomputed.noise().items():
         for kind, value in asdict(own).items():
             planned = getattr(plan.deviations(name), kind)
@@ -240,7 +261,12 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
     return recomputed
 
 
-def _recompute(config: Config, facts: Facts, held_out: Records | None = None) -> Recomputed:
+def _recompute(
+    config: Config,
+    facts: Facts,
+    continues: Mapping[str, Any] | None,
+    held_out: Records | None = None,
+) -> Recomputed:
     """The run, over training images that are all black."""
     plan = check_deployment(config)
     names = plan.network.tree.names[-1]
@@ -266,7 +292,11 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
         },
         columns=COLUMNS,
     )
-    experiment = experiment_of(config)(config, dataset, manifest, plan)
+    kind = experiment_of(config)
+    if continues is not None:
+        before = recompute(PublicPlan(continues["plan"]))
+        kind = continuing(kind, before.ledger, before.network.tree.names[-1], continues["round"])
+    experiment = kind(config, dataset, manifest, plan)
     _ = experiment.manifest  # reads the tree's file
     _check_grids(experiment)
     return Recomputed(experiment, facts)

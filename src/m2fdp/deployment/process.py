@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,33 +22,81 @@ from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundR
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.results import Trained
-from m2fdp.core.files import replacing
+from m2fdp.core.files import replacing, shown
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
+from m2fdp.deployment.amendments import successor
+from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
 from m2fdp.deployment.guard import Below, Guard
 from m2fdp.deployment.keys import REVOKED, Identity, read_identity
 from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server, answering
-from m2fdp.deployment.plan import load_plan, own_inputs, recompute
+from m2fdp.deployment.plan import Records, load_plan, own_inputs, recompute
 from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
 from m2fdp.sources.arrays import read_records
 
+T = TypeVar("T")
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 # Of a list of names, so many are told.
 _NAMED = 12
 
 
+# How an end begins that is a round's, from which another plan goes on.
+_AMENDED = "the run is over: amended after round "
+
+
+class AmendedError(Exception):
+    """Rounds go on under another plan; the text says which."""
+
+
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A node that may take part, and what to call with a line."""
+    """A node that may take part, and what to call with a line; the folder that its plan lies in,
+    and the cloud's records."""
 
     node: NodePlan
     identity: Identity
     state: State
     tell: Tell
+    beside: Path
+    held_out: Records | None = None
+
+    @property
+    def ended(self) -> str | None:
+        """How the run is over, once it is."""
+        kept = self.state.ended(self.node.plan.digest.hex())
+        return None if kept is None else kept[0]
+
+    def following(self, named: bool = True) -> "Opened | None":
+        """The node under the amendment beside its plan, which the end has named; None = there is no
+        such one, or the node has left."""
+        if named and not (self.ended or "").startswith(_AMENDED):
+            return None
+        plan = successor(self.node.plan, self.beside, self.identity.authority)
+        if plan is None or (named and plan.digest.hex()[:16] not in str(self.ended)):
+            return None
+        recomputed = recompute(plan, self.held_out)
+        if not any(self.node.name in names for names in recomputed.network.tree.names):
+            return None
+        node = node_plan(plan, recomputed, self.node.name)
+        self.tell(f"{node.name}: plan {plan.digest.hex()[:16]} from round {node.begins} on")
+        return replace(self, node=node)
+
+
+def followed(opened: Opened, run: Callable[[Opened], T]) -> T:
+    """Run a node's plan, and what continues it; what the last one ends in."""
+    while True:
+        try:
+            ended = run(opened)
+            following = opened.following()
+        except OtherPlanError:  # of a parent that went on while this node was not there
+            if (following := opened.following(named=False)) is None:
+                raise
+        if following is None:
+            return ended
+        opened = following
 
 
 def open_node(
@@ -87,7 +136,10 @@ def open_node(
     identity.heed(tell)
     if (wrong := identity.fault(identity.certificate, name)) is not None:
         raise InputError("keys", f"{name}.pem", f"{wrong}; have a request signed anew")
-    return Opened(node, identity, memory, tell)
+    opened = Opened(node, identity, memory, tell, plan.parent, held_out)
+    while (following := opened.following()) is not None:
+        opened = following
+    return opened
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
@@ -151,7 +203,8 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     try:
         yield links, Guard(node, opened.state, opened.identity, below=below)
     except BaseException as error:
-        links.end(End(str(error), False) if isinstance(error, InputError) else None)
+        ends = isinstance(error, InputError) and not isinstance(error, OtherPlanError)
+        links.end(End(str(error), False) if ends else None)
         raise
 
 
@@ -185,8 +238,8 @@ def _serve(
 
     plan, parent = node.plan, str(node.parent)
     address, settings = plan.facts.addresses[parent], node.recomputed.settings
-    most = node.most_bytes(node.layer, node.siblings)
-    link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most)
+    most, waits = node.most_bytes(node.layer, node.siblings), plan.continues is not None
+    link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most, waits)
     try:
         return link.serve(answer, opened.tell, keep), refused
     finally:
@@ -199,8 +252,21 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
     missing, seconds_of = list[str](), dict[int, float]()
 
+    told = set[str]()
+
     def begin(round_: int) -> None:
         opened.identity.renew(tell)
+        try:
+            following = successor(node.plan, opened.beside, opened.identity.authority)
+            reached = following and following.continues and following.continues[1] + 1 - round_
+            if following and reached == 0:
+                raise AmendedError(f"{round_ - 1} by plan {following.digest.hex()[:16]}")
+            line = "an amendment is for a round that is over" if (reached or 0) < 0 else ""
+        except InputError as error:
+            line = str(error)
+        if line and line not in told:
+            tell(f"{line}; the run goes on")
+            told.add(line)
         guard.begin(round_)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
@@ -219,11 +285,17 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
             model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
-            if opened.state.ended(run) is None or not model.exists():
+            amended = (opened.ended or "").startswith(_AMENDED)
+            if opened.ended is None or not (amended or model.exists()):
                 trained = run_rounds(server, begin, folder, listener)
                 write_run(node, trained, out, seconds_of)
                 opened.state.end(run, f"the run is over: {trained.rounds} rounds")
-            (reason, _), over = opened.state.ended(run) or ("", ()), True
+            reason, over = str(opened.ended), True
+        except AmendedError as error:
+            kept = load_latest(folder)[0]
+            weights = b"" if kept is None else to_bytes(kept.progress.state.weights[None])
+            reason, over = f"{_AMENDED}{error}, from model {sha256(weights).hexdigest()[:16]}", True
+            opened.state.end(run, reason)
         except ChildrenError as error:
             reason, over = f"the run is stopped: {error}", False
         ended = End(reason, over)
@@ -269,7 +341,17 @@ def run_rounds(
     `InputError` where a child refuses, or the model diverges."""
     experiment, run = server.node.recomputed.experiment, server.node.plan.digest.hex()
     checkpoint, _ = load_latest(folder)
-    start = checkpoint.progress if checkpoint is not None and checkpoint.run == run else None
+    start, plan = None, server.node.plan
+    reached = 0 if checkpoint is None else checkpoint.progress.state.round
+    if checkpoint is not None and checkpoint.run == run:
+        start = checkpoint.progress
+    while start is None and plan.continues is not None:
+        plan, until = plan.continues
+        if checkpoint is not None and (checkpoint.run, reached) == (plan.digest.hex(), until):
+            start = checkpoint.progress
+    if start is None and plan is not server.node.plan:
+        problem = "has not the model of the round that the plan goes on from"
+        raise InputError("state", shown(folder), problem)
     process = TreeOfNodes(**vars(experiment.process()), server=server, begin=begin)
 
     def keep(progress: Progress) -> None:
