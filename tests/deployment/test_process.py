@@ -44,11 +44,11 @@ class Hasty(GrpcLinks):
 class Running:
     """A thread a node, and what it has told and ended in."""
 
-    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, only=None):
+    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, only=None, plans=()):
         self.rehearsal, self.budgets, self.trusted = rehearsal, dict(budgets), trusted
-        self.told, self.ended, self.threads = {}, {}, []
+        self.told, self.ended, self.threads, self.plans = {}, {}, [], dict(plans)
         tree = rehearsal.experiment.network.tree
-        for layer, names in enumerate(tree.names):
+        for layer, names in enumerate((*tree.names[:-1], (*tree.names[-1], *self.plans))):
             for name in names if only is None else set(names) & set(only):
                 self.told[name] = []
                 thread = threading.Thread(target=self.run, args=(name, layer, tree.depth))
@@ -64,20 +64,24 @@ class Running:
 
     def run(self, name: str, layer: int, depth: int) -> None:
         folder, tell = self.rehearsal.folder, self.told[name].append
-        own = {"plan": folder / "plan.json", "name": name, "keys": folder / "keys" / name}
+        plan = folder / self.plans.get(name, "plan.json")
+        own = {"plan": plan, "name": name, "keys": folder / "keys" / name}
         own["rehearsal"] = True
         data = str(folder / f"{name}.npz")
         try:
             opened = process.open_node(layer == depth, tell, None if layer else data, **own)
-            if layer == 0:
-                self.ended[name] = process.run_cloud(opened, None, folder)
-            elif layer < depth:
-                self.ended[name] = process.run_server(opened, None)
-            else:
-                readers = opened.node.recomputed.readers_in_clear(opened.node.index)
-                trusts = frozenset(readers if self.trusted else ())
-                budget = self.budgets.get(name, 5.0)
-                self.ended[name] = process.run_device(opened, data, budget, trusts)
+            readers = opened.node.recomputed.readers_in_clear(opened.node.index)
+            given = data, self.budgets.get(name, 5.0), frozenset(readers if self.trusted else ())
+            self.ended[name] = process.followed(
+                opened,
+                lambda node: (
+                    process.run_cloud(node, None, folder)
+                    if layer == 0
+                    else process.run_server(node, None)
+                    if layer < depth
+                    else process.run_device(node, *given)
+                ),
+            )
         except InputError as error:
             self.ended[name] = str(error)
         finally:
