@@ -36,6 +36,7 @@ from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
 from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
 from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
+from m2fdp.deployment.status import Line
 
 _METHOD = "/m2fdp.Tree/Join"
 _HELLO = "m2fdp-bin"
@@ -66,6 +67,11 @@ _TOLD = {
     "last error: UNAVAILABLE": "ends the connection; it may not take this node's certificate",
 }
 _REFUSED = grpc.StatusCode.PERMISSION_DENIED
+# What to do about a parent that does not come.
+_REMEDY = (
+    "If its run is over, start it again with its state: it hands the end down. If it is gone for "
+    "good, end this node (Ctrl-C); its state keeps what is spent"
+)
 
 
 @dataclass
@@ -130,7 +136,8 @@ class GrpcLinks:
         self._server.add_generic_rpc_handlers((generic,))
         pair = [(identity.key, identity.certificate)]
         shown_by_it = grpc.ssl_server_certificate_configuration(pair, identity.authority)
-        self._strange = 0  # connections that have come to no stream
+        # Connections that have come to no stream, and so many of them a line has told of.
+        self._strange, self._strange_told = 0, 0
         credentials = grpc.dynamic_ssl_server_credentials(shown_by_it, self._connected, True)
         try:
             self._server.add_secure_port(address, credentials)
@@ -148,8 +155,12 @@ class GrpcLinks:
         parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
         for seat, question in pairs:
             seat.ask(self._asked, parts[question])
+        self._tell(Line("", "works"))
         for seat, question in pairs:
-            yield self._reply(seat, question, asked)
+            reply = self._reply(seat, question, asked)
+            if isinstance(reply, Refusal):
+                self._tell(Line("", "refused", child=seat.name, reason=reply.reason))
+            yield reply
             seat.ask(NONE, [])
 
     def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
@@ -188,7 +199,7 @@ class GrpcLinks:
                 line = f"{seat.name} {there} after {patience * told:g} s"
                 if mode == "stop":
                     return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                self._tell(f"{line}; waiting{self._strangers()}")
+                self._tell(Line(f"{line}; waiting{self._strangers()}", "waiting", "warning"))
                 told += 1
                 continue
             if got[0] is not context:
@@ -206,15 +217,17 @@ class GrpcLinks:
                 if mode != "wait":
                     return Refusal(seat.name, reason)
                 if time.monotonic() > quiet:  # who is sent away may be back at once
-                    self._tell(f"{seat.name} is sent away: {reason}; waiting")
+                    line, about = f"{seat.name} is sent away: {reason}; waiting", {"reason": reason}
+                    self._tell(Line(line, "sent away", "warning", child=seat.name, **about))
                     quiet = time.monotonic() + self._settings.keepalive_s
 
-    def _connected(self) -> None:
+    def _connected(self, number: int = 1) -> None:
         """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal."""
-        self._strange += 1
+        self._strange += number
+        self._tell(Line("", "strangers", count=self._strange))
 
     def _strangers(self) -> str:
-        count, self._strange = self._strange, 0
+        count, self._strange_told = self._strange - self._strange_told, self._strange
         if count <= 0:
             return ""
         return f"; connections without a certificate that is taken, or without TLS: {count}"
@@ -233,7 +246,7 @@ class GrpcLinks:
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
-        self._strange -= 1
+        self._connected(-1)
         auth, hello = context.auth_context(), dict(context.invocation_metadata()).get(_HELLO, b"")
         name = shown(auth.get("x509_common_name", [b"?"])[0])
         seat, wrong = self._seats.get(name), None
@@ -245,11 +258,14 @@ class GrpcLinks:
         if seat is None or wrong is not None:
             if wrong not in self._turned_away and len(self._turned_away) < _LINES:
                 self._turned_away.add(str(wrong))
-                self._tell(f"{wrong}; it is not taken in")
+                line = f"{wrong}; it is not taken in"
+                self._tell(Line(line, "turned away", "warning", child=name, reason=wrong))
             context.abort(_REFUSED, wrong)
             return
-        context.add_callback(lambda: seat.leave(context))
+        context.add_callback(lambda: self._left(seat, context))
         seat.take(context, auth["x509_pem_cert"][0])
+        context.send_initial_metadata(())  # it is taken in
+        self._presence(seat)
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
@@ -271,6 +287,20 @@ class GrpcLinks:
                     seat.hear()
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
+
+    def _left(self, seat: Seat, context: Any) -> None:
+        if seat.leave(context):
+            self._presence(seat)
+
+    def _presence(self, seat: Seat) -> None:
+        """A child has come, or gone; of one that comes and goes all the time not each line."""
+        about = {"child": seat.name, "there": seat.is_there, "certificate": seat.certificate}
+        ticks, line = time.monotonic(), f"{seat.name} is {'there' if seat.is_there else 'gone'}"
+        if ticks < seat.quiet or seat.ended is not None:
+            line = ""
+        else:
+            seat.quiet = ticks + self._settings.keepalive_s
+        self._tell(Line(line, "child", **about))
 
 
 class GrpcLink:
@@ -297,6 +327,7 @@ class GrpcLink:
             ("grpc.min_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 1000),
         ]
+        self._gone: float | None = None  # since when the parent is not there
         self._channel = grpc.secure_channel(address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
@@ -309,10 +340,10 @@ class GrpcLink:
         """Answer the parent's questions, whenever it is there, until the end, which is kept before
         the parent hears that it is known. A parent that is not who it should be, or does not take
         this node, is an `InputError`."""
-        told, end = "", None
+        told, end, self._gone, said = "", None, time.monotonic(), False
         while True:
             try:
-                for end in self._session(answer):
+                for end in self._session(answer, tell):
                     if end is not None:
                         keep(end)
                     elif told:
@@ -325,20 +356,34 @@ class GrpcLink:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if end is not None:
                 return end
+            said = said and self._gone is not None
+            if self._gone is None:
+                self._gone = time.monotonic()
+                tell(Line("", "parent", there=False))
             if line != told:
-                tell(f"{self.parent} {line}")
+                tell(Line(f"{self.parent} {line}", "waiting", "warning"))
                 told = line
+            if not said and time.monotonic() - self._gone > (patience := self._settings.patience_s):
+                said = True
+                line = f"{self.parent} has not been there for {patience:g} s. {_REMEDY}"
+                tell(Line(line, "waiting", "warning"))
             time.sleep(_RETRY)
 
     def close(self) -> None:
         self._channel.close()
 
-    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[End | None]:
+    def _session(
+        self, answer: Callable[[Question], Answer | Refusal], tell: Tell
+    ) -> Iterator[End | None]:
         """One connection: None at each question, the end at last."""
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._join(iter(outgoing.get, None), metadata=((_HELLO, self._plan + _VERSION),))
         message = Message(self._most)
         try:
+            call.initial_metadata()  # comes once the parent has taken this node in
+            if call.is_active():
+                self._gone = None
+                tell(Line("", "parent", there=True))
             for part in call:
                 self.traffic.received += len(part)
                 letter = self._taken(message, part)

@@ -25,15 +25,15 @@ from m2fdp.core.files import replacing
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
 from m2fdp.deployment.guard import Below, Guard
-from m2fdp.deployment.keys import Identity, read_identity
+from m2fdp.deployment.keys import AUTHORITY, Identity, read_identity
 from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server, answering
-from m2fdp.deployment.plan import load_plan, own_inputs, recompute
+from m2fdp.deployment.plan import load_plan, own_inputs, read_own, recompute
 from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
-from m2fdp.sources.arrays import read_records
+from m2fdp.deployment.status import Line, Status
 
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 # Of a list of names, so many are told.
@@ -42,12 +42,16 @@ _NAMED = 12
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A node that may take part, and what to call with a line."""
+    """A node that may take part, and what is known of it, which is called with every line."""
 
     node: NodePlan
     identity: Identity
     state: State
-    tell: Tell
+    status: Status
+
+    @property
+    def tell(self) -> Tell:
+        return self.status.tell
 
 
 def open_node(
@@ -67,8 +71,9 @@ def open_node(
     set_exact_arithmetic()
     identity = read_identity(name, keys)
     signed = load_plan(plan, identity.authority)
-    held_out = None if data is None else read_records("--data", data, signed.facts.classes)
-    node = node_plan(signed, recompute(signed, held_out), name)
+    held_out = None if data is None else read_own(data, signed.facts, tell, test=True)
+    recomputed = recompute(signed, held_out)
+    node = node_plan(signed, recomputed, name)
     if (node.layer == node.depth) is not device:
         use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
         raise InputError("--as", name, use)
@@ -82,24 +87,32 @@ def open_node(
     tell(f"{name}: plan {signed.digest.hex()[:16]}, {len(node.rounds)} rounds")
     if signed.release is not None:
         tell(REHEARSAL)
-    return Opened(node, identity, State(state or plan.parent / "state" / name, name), tell)
+    opened = State(state or plan.parent / "state" / name, name)
+    certificates = [keys / f"{each}.pem" for each in (name, AUTHORITY)]
+    # A server waits for its children as long as they may take, and then for itself.
+    deadline = recomputed.settings.patience_s * (node.depth - node.layer + 1)
+    return Opened(node, identity, opened, Status(opened.folder, node, certificates, deadline, tell))
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
-    """Answer until the run is over; why it is. `data` is a file `.npz` of its records; `budget` is
+    """Answer until the run is over; why it is. `data` is a file of its records; `budget` is
     the epsilon that it may spend in all, earlier runs of this state among them; servers that it
     trusts may be sent what no noise is added to.
 
     What its operator does not allow is refused when the parent asks, so that the parent knows.
     """
     node = opened.node
-    records = read_records("--data", data, opened.node.plan.facts.classes)
+    records = read_own(data, node.plan.facts, opened.tell, test=False)
     guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
 
-    def spent(round_: int) -> str:
-        return f", epsilon {guard.spent(round_):.4g} of {budget:g}"
+    def spent(round_: int) -> tuple[str, dict[str, Any]]:
+        epsilon = guard.spent(round_)
+        return f", epsilon {epsilon:.4g} of {budget:g}", {"epsilon": epsilon, "budget": budget}
 
+    epsilon, whole = guard.spent(guard.begun), guard.spent(len(node.rounds))
+    line = f"epsilon {epsilon:.4g} of {budget:g} is spent; the run's end would be at {whole:.4g}"
+    opened.tell(Line(line, "budget", epsilon=epsilon, budget=budget))
     ended, refused = _serve(opened, guard, device, spent)
     if refused:
         raise InputError(node.name, refused[0], f"was refused; {ended.reason}")
@@ -111,7 +124,7 @@ def run_server(opened: Opened, listen: str | None) -> str:
     missing = list[str]()
     with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
-        ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
+        ended, _ = _serve(opened, guard, server, lambda round_: (_without(missing), {}))
         _hand_down(opened, links, ended)
     return ended.reason
 
@@ -151,9 +164,13 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
 
 
 def _serve(
-    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
+    opened: Opened,
+    guard: Guard,
+    worker: Device | Server,
+    more: Callable[[int], tuple[str, dict[str, Any]]],
 ) -> tuple[End, list[str]]:
-    """Answer the parent until the end, and keep it; the end, and the refusals."""
+    """Answer the parent until the end, and keep it; the end, and the refusals. `more` is what a
+    round's line says beside its time."""
     node, began, refused = opened.node, [0.0], list[str]()
     if (kept := opened.state.ended(node.plan.digest.hex())) is not None:
         return End(kept[0], True), refused
@@ -161,17 +178,21 @@ def _serve(
 
     def answer(question: Question) -> Answer | Refusal:
         round_, now = question.place.round, time.perf_counter()
+        opened.tell(Line("", "works", round=round_))
         reply = guard.answer(question, compute)
+        opened.tell(Line("", "waits"))
         if isinstance(reply, Refusal):
             refused.append(reply.reason)
-            opened.tell(f"round {round_}: refused: {reply.reason}")
+            line, about = f"round {round_}: refused: {reply.reason}", {"reason": reply.reason}
+            opened.tell(Line(line, "refused", "warning", round=round_, **about))
             return reply
         places = node.places(round_)
         if question.place == places[0] or not began[0]:
             began[0] = now
         if question.place == places[-1]:
-            seconds = time.perf_counter() - began[0]
-            opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
+            seconds, (words, about) = time.perf_counter() - began[0], more(round_)
+            line = f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{words}"
+            opened.tell(Line(line, "round", round=round_, seconds=seconds, **about))
         return reply
 
     def keep(end: End) -> None:
@@ -194,16 +215,22 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
     missing, seconds_of = list[str](), dict[int, float]()
 
+    def begin(round_: int) -> None:
+        tell(Line("", "works", round=round_))
+        guard.begin(round_)
+
     def on_round(round_: int, logged: object, seconds: float) -> None:
         seconds_of[round_] = seconds
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         took = seconds_of[record.round]
-        tell(
+        line = (
             f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
+        about = {"accuracy": record.accuracy, "loss": record.loss}
+        tell(Line(line, "round", round=record.round, seconds=took, **about))
 
     with _parent(opened, listen) as (links, guard):
         server = Server(node, links, guard, missing.append)
@@ -211,7 +238,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         try:
             model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
             if opened.state.ended(run) is None or not model.exists():
-                trained = run_rounds(server, guard.begin, folder, listener)
+                trained = run_rounds(server, begin, folder, listener)
                 write_run(node, trained, out, seconds_of)
                 opened.state.end(run, f"the run is over: {trained.rounds} rounds")
             (reason, _), over = opened.state.ended(run) or ("", ()), True
@@ -333,6 +360,9 @@ def told_of(node: NodePlan) -> Iterator[str]:
     yield f"{node.name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds"
     if plan.release is not None:
         yield "a rehearsal: noise is drawn from the seed and protects nobody"
+    if (schema := plan.facts.schema) is not None:
+        columns = ", ".join(schema["columns"])
+        yield f"rows by the plan's schema: {schema['label']['column']} of {columns}"
     if node.parent is not None:
         places = [place for place in node.places(1) if place.gives]
         what = "weighed gradients" if node.gives == "gradient" else "models"
