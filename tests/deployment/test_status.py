@@ -17,8 +17,8 @@ from tests.deployment.trees import authority, identity, tree_of
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys, metrics
-from m2fdp.deployment.commands import main
 from m2fdp.deployment.status import FILE, Line, Status, as_json, kept, overdue, statuses
+from m2fdp.program import main
 
 DEADLINE = 60.0
 
@@ -141,7 +141,10 @@ def served_pages(made) -> None:
         assert code == 200 and get(address, "health") == (200, "well\n")
         made.status.content |= {"doing": "works", "since": ago(100)}
         assert get(address, "health")[0] == 503 and get(address, "else")[0] == 404
-        with pytest.raises(InputError, match="can't be listened at"), metrics.served(content, address):
+        with (
+            pytest.raises(InputError, match="can't be listened at"),
+            metrics.served(content, address),
+        ):
             pass
     assert "m2fdp_rounds_total 2.0" in page and "m2fdp_children_present 1.0" in page
     assert 'm2fdp_refusals_total{reason="round N would bring' in page
@@ -176,19 +179,20 @@ def test_a_certificate_that_ends_soon_is_told_of_once_a_day(made, monkeypatch, t
     assert len(made.told) == 1 and made.status.content["certificate_ends"] > ago(-300 * 86_400)
 
 
-def test_lines_are_json_objects(capsys):
+def test_lines_are_json_objects(made):
     lines = []
-    tell = as_json("cloud", lines.append)
-    tell("plan\n of 3 \x1b[31mrounds")
-    tell(Line("round 1 of 3: 0.5 s", "round", round=1, seconds=0.5))
-    tell(Line("device-0 is gone", "child", "warning"))
+    made.status._tell = as_json("server-1-0", lines.append)
+    made.status.tell("plan\n of 3 \x1b[31mrounds")
+    lived(made)
     found = [json.loads(line) for line in lines]
     assert not any("\n" in line or "\x1b" in line for line in lines)
-    assert [list(each) for each in found] == 3 * [
-        ["time", "level", "node", "round", "event", "text"]
+    assert all(list(each) == ["time", "level", "node", "round", "event", "text"] for each in found)
+    assert [(each["round"], each["event"]) for each in found] == [
+        (None, "note"),
+        (None, "child"),
+        (1, "round"),
+        (2, "round"),
     ]
-    assert [each["round"] for each in found] == [None, 1, 1]
-    assert [each["event"] for each in found] == ["note", "round", "child"]
 
 
 def test_the_command_shows_a_table_or_json_and_its_code_says_whether_all_is_well(made):

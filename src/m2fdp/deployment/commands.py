@@ -1,6 +1,5 @@
 """The command `m2fdp`: plan, keys, serve, join, check and demo."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from m2fdp.command_errors import BadInput, have_streams
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.metrics import served
-from m2fdp.deployment.status import Line, as_json, kept, print_statuses, statuses
+from m2fdp.deployment.status import Line, as_json, kept
 from m2fdp.interruption import end_in_one_line
 
 _FILE = click.Path(path_type=Path)
@@ -195,24 +194,6 @@ def _opened(device: bool, name: str, log: str, metrics: str | None, **node: Any)
             raise ends from None
         tell(Line(ends.message, "error", "error"))
         click.get_current_context().exit(ends.exit_code)
-
-
-@main.command()
-@click.argument("folders", type=_FILE, nargs=-1, required=True)
-@click.option("--json", "in_json", is_flag=True, help="All that is known, as JSON.")
-def status(folders: tuple[Path, ...], in_json: bool) -> None:
-    """How nodes are, by their state: each of FOLDERS is a node's, or has several.
-
-    Exit code 1 says that a node does not run, though its run is not over, or that something of it
-    is overdue.
-    """
-    found = [each for folder in folders for each in statuses(folder)]
-    if in_json:
-        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
-    else:
-        print_statuses(found)
-    if any(not each["ended"] and (each["overdue"] or not each["runs"]) for each in found):
-        click.get_current_context().exit(1)
 
 
 @main.command()

@@ -44,7 +44,7 @@ _VERSION = b"3"
 # Bytes of a digest.
 _DIGEST = 32
 # Bytes of a message that are on their way at a time.
-_LOOKAHEAD = 2**18
+_LOOKAHEAD = 2**16
 # Bytes of a message beside what it holds: a head, or digest and statement.
 _AROUND = 2**12
 # Streams that one connection may have; seconds that one without any, or without TLS, is kept.

@@ -31,6 +31,9 @@ _TICK_S, _WRITTEN_S = 1.0, 10.0
 _KINDS, _LETTERS = 20, 80
 # What a process that is started again goes on with, of the same plan.
 _LASTING = ("round", "epsilon", "budget", "last_refusal")
+# Facts that are taken as they are; and what is known of a child that has not come.
+_SAID = ("round", "epsilon", "budget", "plan", "rounds")
+_ABSENT = {"there": False, "since": None, "certificate_ends": None, "refusal": None}
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -49,13 +52,11 @@ class Line(str):
 
 def as_json(name: str, echo: Callable[[str], object]) -> Callable[[str], None]:
     """What prints a node's lines, each as a JSON object."""
-    latest: dict[str, Any] = {"round": None}
 
     def tell(text: str) -> None:
         line = text if isinstance(text, Line) else Line(text)
-        latest["round"] = line.facts.get("round", latest["round"])
-        at = {"time": _now(), "level": line.level, "node": name, **latest}
-        echo(json.dumps(at | {"event": line.event, "text": str(line)}, ensure_ascii=False))
+        said = {"time": _now(), "level": line.level, "node": name, "round": line.facts.get("round")}
+        echo(json.dumps(said | {"event": line.event, "text": str(line)}, ensure_ascii=False))
 
     return tell
 
@@ -81,7 +82,6 @@ class Status:
         self._file, self._certificates, self._tell = folder / FILE, certificates, tell
         self._lock, self._changed, self._looked, self._written = RLock(), True, -_DAY, 0.0
         before, plan, began = _read(self._file) or {}, node.plan.digest.hex()[:16], _now()
-        absent = {"there": False, "since": None, "certificate_ends": None, "refusal": None}
         self.content: dict[str, Any] = {
             "node": node.name,
             "plan": plan,
@@ -89,30 +89,31 @@ class Status:
             **{key: before.get(key) if before.get("plan") == plan else None for key in _LASTING},
             **{"started": began, "doing": "waits", "since": began, "deadline_s": deadline_s},
             "parent": node.parent and {"name": node.parent, "there": False, "since": began},
-            "children": {child: dict(absent) for child in node.children},
+            "children": {child: dict(_ABSENT) for child in node.children},
             **{"rounds_done": 0, "seconds": 0.0, "refusals": {}, "handshakes_failed": 0},
             **{"certificate_ends": None, "ended": None},
         }
 
     def tell(self, text: str) -> None:
         """Take up what a line is about, and pass on what it says."""
-        if isinstance(text, Line):
-            with self._lock:
-                self._take(text, text.facts)
-                self._changed = True
-        if text:
-            self._tell(text)
+        line = text if isinstance(text, Line) else Line(text)
+        with self._lock:
+            self._take(line, line.facts)
+            self._changed, at = True, {"round": self.content["round"]}
+        if line:
+            self._tell(Line(line, line.event, line.level, **at | line.facts))
 
     def look(self) -> None:
         """Tell of a certificate that ends soon, once a day; write what has changed."""
         ticks = time.monotonic()
         if ticks - self._looked >= _DAY:
             self._looked = ticks
-            ends = min(_end(file.read_bytes()) for file in self._certificates)
-            self.content["certificate_ends"], left = ends, days_until(ends)
-            if left < _WARNING_DAYS:
-                line = f"a certificate of this node ends in {max(left, 0):.0f} days, {ends}"
-                self.tell(Line(f"{line}; have a request signed anew", "certificate", "warning"))
+            with suppress(OSError, ValueError):  # one is being replaced
+                ends = min(_end(file.read_bytes()) for file in self._certificates)
+                self.content["certificate_ends"], left = ends, days_until(ends)
+                if left < _WARNING_DAYS:
+                    line = f"a certificate of this node ends in {max(left, 0):.0f} days, {ends}"
+                    self.tell(Line(f"{line}; have a request signed anew", "certificate", "warning"))
         if self._changed or ticks - self._written >= _WRITTEN_S:
             with self._lock:
                 self._changed, self._written = False, ticks
@@ -125,7 +126,7 @@ class Status:
 
     def _take(self, line: Line, facts: Mapping[str, Any]) -> None:
         content, at = self.content, {"since": _now()}
-        content |= {key: facts[key] for key in ("round", "epsilon", "budget") if key in facts}
+        content |= {key: facts[key] for key in _SAID if key in facts}
         match line.event:
             case "works" | "waits":
                 content |= {"doing": line.event, **at}
@@ -137,7 +138,7 @@ class Status:
                 content["parent"] |= {"there": facts["there"], **at}
             case "child":
                 about = {"there": facts["there"], "certificate_ends": _end(facts["certificate"])}
-                content["children"][facts["child"]] |= about | at
+                content["children"].setdefault(facts["child"], dict(_ABSENT)).update(about | at)
             case "strangers":
                 content["handshakes_failed"] = max(facts["count"], 0)
             case "end":
@@ -205,32 +206,6 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
         problem = "has no status.json; give the folder of a node's state, or of several"
         raise InputError("status", shown(folder), problem)
     return found
-
-
-def print_statuses(found: Sequence[Mapping[str, Any]]) -> None:
-    """What `statuses` has found, as a table: a row a node, and below it one a child."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("node", "is", "since", "round", "epsilon", "days", "last refusal")
-    for each in found:
-        parent, doing = each["parent"], {"works": "at work", "waits": "ready"}[each["doing"]]
-        doing = doing if parent is None or parent["there"] else f"waits for {parent['name']}"
-        doing = each["overdue"] or doing if each["runs"] else "does not run"
-        spent = "" if each["budget"] is None else f"{each['epsilon']:.4g} of {each['budget']:g}"
-        at = f"{each['round'] or 0} of {each['rounds']}"
-        first = (each["node"], "over" if each["ended"] else doing, each["since"], at, spent)
-        rows = [(*first, each, each["last_refusal"])]
-        for name, child in each["children"].items() if each["runs"] else ():
-            there = "there" if child["there"] else "not there"
-            rows.append((f"  {name}", there, child["since"], "", "", child, child["refusal"]))
-        for name, is_, since, of, epsilon, about, refusal in rows:
-            days = "" if (left := about["certificate_days"]) is None else f"{left:.0f}"
-            words = refusal["text"] if refusal else ""
-            since = (since or "")[5:16].replace("T", " ")
-            table.add_row(*map(escape, (name, is_, since, of, epsilon, days, words)))
-    Console().print(table)
 
 
 def days_until(time_: str) -> float:
