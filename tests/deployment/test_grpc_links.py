@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import pytest
 import torch
-from tests.deployment.relay import Relay, free_address, wait_for
+from tests.deployment.relay import Relay, free_address, told_by, wait_for
 from tests.deployment.trees import authority, identity
 from tests.deployment.trees import identity as identity_of
 
@@ -57,7 +57,7 @@ class Parent:
             lambda child, certificate, question, answer: (
                 None if answer.statement == child.encode() else "is another's"
             ),
-            self.told.append,
+            told_by(self.told),
         )
         links.farewell_s = 0.1  # some of these children never come
         return links
@@ -83,7 +83,7 @@ class Parent:
 
         def serve():
             try:
-                tell = (told if told is not None else []).append
+                tell = told_by(told if told is not None else [])
                 ended.append(link.serve(answer or plus, tell).reason)
             except InputError as error:
                 ended.append(str(error))

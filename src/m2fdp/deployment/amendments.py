@@ -74,3 +74,13 @@ def successor(plan: PublicPlan, folder: Path, authority: bytes) -> PublicPlan | 
         problem = "holds two amendments of one plan; leave the one that all nodes have"
         raise InputError("plan", shown(folder), problem)
     return next(iter(found.values()), None)
+
+
+def due(plan: PublicPlan, round_: int, folder: Path, authority: bytes) -> PublicPlan | None:
+    """The amendment in a folder by which a plan ends before a round; an `InputError` where it is
+    none, or comes too late."""
+    found = successor(plan, folder, authority)
+    until = None if found is None or found.continues is None else found.continues[1]
+    if until is not None and until < round_ - 1:
+        raise InputError("amendment", f"after round {until}", f"round {round_ - 1} is over")
+    return found if until == round_ - 1 else None

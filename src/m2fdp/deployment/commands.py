@@ -1,6 +1,7 @@
 """The command `m2fdp`: plan, keys, serve, join, check and demo."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from m2fdp.assignments import read_assignments
 from m2fdp.command_errors import BadInput, have_streams
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
+from m2fdp.deployment.metrics import served
+from m2fdp.deployment.status import Line, as_json, kept
 from m2fdp.interruption import end_in_one_line
 
 _FILE = click.Path(path_type=Path)
@@ -21,10 +24,16 @@ class _OneLineEnds(click.Group):
     def invoke(self, context: click.Context) -> Any:
         try:
             return super().invoke(context)
-        except InputError as error:
-            raise BadInput(str(error)) from None
-        except OSError as error:
-            raise click.ClickException(f"{error.strerror}: {error.filename}") from None
+        except (InputError, OSError) as error:
+            raise _in_one_line(error) from None
+
+
+def _in_one_line(error: Exception) -> click.ClickException:
+    if isinstance(error, click.ClickException):
+        return error
+    if isinstance(error, OSError):
+        return click.ClickException(f"{error.strerror}: {error.filename}")
+    return BadInput(str(error))
 
 
 @click.group(name="m2fdp", cls=_OneLineEnds)
@@ -50,6 +59,10 @@ _CONFIG = click.option(
 )
 
 
+_LOG = "Lines for people, or each a JSON object."
+_METRICS = "Have /metrics, for Prometheus, and /health there; by default for this host alone."
+
+
 def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of every node."""
     beside = "Folder of its state; by default state/NAME beside the plan."
@@ -59,6 +72,8 @@ def _as_node(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--keys", type=_FILE, required=True, help="Folder of its keys."),
         click.option("--state", type=_FILE, help=beside),
         click.option("--rehearsal", is_flag=True, help="Take part in a rehearsal."),
+        click.option("--log", type=click.Choice(["text", "json"]), default="text", help=_LOG),
+        click.option("--metrics", metavar="[HOST:]PORT", help=_METRICS),
     )
     for option in reversed(options):
         command = option(command)
@@ -75,8 +90,10 @@ def plan(config: tuple[Path, ...], params: Any, nodes: Path, authority: Path, ou
     """Calibrate, sign, and print what every device will have spent."""
     from m2fdp.deployment.facts import check_deployment, read_facts
     from m2fdp.given.loading import load_config
+    from m2fdp.tables.schema import schema_of
 
-    configuration, facts = load_config(*config, params), read_facts(nodes)
+    configuration = load_config(*config, params)
+    facts = read_facts(nodes, schema_of(configuration.dataset))
     check_deployment(configuration)
     from m2fdp.deployment.plan import make_plan  # imports torch, which a refusal needs not
 
@@ -161,25 +178,27 @@ def revoke_certificates(name: str, authority: Path, out: Path) -> None:
 @main.command()
 @_as_node
 @click.option("--listen", metavar="HOST:PORT", help="Instead of the plan's address, to listen at.")
-@click.option("--data", help="The cloud's: records to evaluate on, a .npz file with x and y.")
+@click.option("--data", help="The cloud's: records to evaluate on, as a device's.")
 @click.option("--out", type=_FILE, default=Path("."), help="The cloud's: folder of the project.")
 def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     """Be a server of PLAN, the cloud among them, until the run is over."""
     from m2fdp.deployment import process
 
-    opened = process.open_node(False, click.echo, data, **node)
-    if opened.node.layer > 0:
-        click.echo(process.followed(opened, lambda node: process.run_server(node, listen)))
-        return
-    ended, as_planned = process.followed(opened, lambda node: process.run_cloud(node, listen, out))
-    if not as_planned:
-        raise click.ClickException(ended)
-    click.echo(ended)
+    with _opened(False, data=data, **node) as opened:
+        if opened.node.layer > 0:
+            ended = process.followed(opened, lambda node: process.run_server(node, listen))
+            opened.tell(Line(ended, "end"))
+            return
+        run = process.followed(opened, lambda node: process.run_cloud(node, listen, out))
+        ended, as_planned = run
+        if not as_planned:
+            raise click.ClickException(ended)
+        opened.tell(Line(ended, "end"))
 
 
 @main.command()
 @_as_node
-@click.option("--data", required=True, help="Its records: a .npz file with x and y.")
+@click.option("--data", required=True, help="Its records: a .npz file with x and y, or a table.")
 @click.option(
     "--budget",
     type=click.FloatRange(min=0, min_open=True),
@@ -193,9 +212,28 @@ def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None
     """Be a device of PLAN until the run is over."""
     from m2fdp.deployment import process
 
-    opened = process.open_node(True, click.echo, **node)
     given = data, budget, frozenset(trusts)
-    click.echo(process.followed(opened, lambda node: process.run_device(node, *given)))
+    with _opened(True, **node) as opened:
+        ended = process.followed(opened, lambda node: process.run_device(node, *given))
+        opened.tell(Line(ended, "end"))
+
+
+@contextmanager
+def _opened(device: bool, name: str, log: str, metrics: str | None, **node: Any) -> Iterator[Any]:
+    """A node that may take part, with all that an operator sees of it, however it ends."""
+    from m2fdp.deployment.process import open_node
+
+    tell = as_json(name, click.echo) if log == "json" else click.echo
+    try:
+        opened = open_node(device, tell, name=name, **node)
+        with served(opened.status.content, metrics), kept(opened.status):
+            yield opened
+    except (InputError, OSError, click.ClickException) as error:
+        ends = _in_one_line(error)
+        if log != "json":
+            raise ends from None
+        tell(Line(ends.message, "error", "error"))
+        click.get_current_context().exit(ends.exit_code)
 
 
 @main.command()

@@ -37,6 +37,7 @@ from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
 from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
 from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
+from m2fdp.deployment.status import Line
 
 _METHOD = "/m2fdp.Tree/Join"
 _HELLO = "m2fdp-bin"
@@ -47,7 +48,7 @@ _NONCE, _SHOWN, _SIGNED = "m2fdp-nonce-bin", "m2fdp-certificate-bin", "m2fdp-sig
 # Bytes of a digest.
 _DIGEST = 32
 # Bytes of a message that are on their way at a time.
-_LOOKAHEAD = 2**18
+_LOOKAHEAD = 2**16
 # Bytes of a message beside what it holds: a head, or digest and statement.
 _AROUND = 2**12
 # Streams that one connection may have; seconds that one without any, or without TLS, is kept.
@@ -70,6 +71,11 @@ _TOLD = {
     "last error: UNAVAILABLE": "ends the connection; it may not take this node's certificate",
 }
 _REFUSED = grpc.StatusCode.PERMISSION_DENIED
+# What to do about a parent that does not come.
+_REMEDY = (
+    "If its run is over, start it again with its state: it hands the end down. If it is gone for "
+    "good, end this node (Ctrl-C); its state keeps what is spent"
+)
 
 
 @dataclass
@@ -133,7 +139,8 @@ class GrpcLinks:
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
         self._identity, self._shown = identity, identity.certificate
-        self._strange = 0  # connections that have come to no stream
+        # Connections that have come to no stream, and so many of them a line has told of.
+        self._strange, self._strange_told = 0, 0
         credentials = grpc.dynamic_ssl_server_credentials(
             _shown_by(identity), self._connected, True
         )
@@ -151,7 +158,8 @@ class GrpcLinks:
         for seat in self._seats.values():
             if seat.is_there and (wrong := self._identity.fault(seat.certificate, seat.name)):
                 reason = f"{seat.name}'s certificate {wrong}"
-                self._tell(f"{reason}; it is sent away")
+                about = {"child": seat.name, "reason": reason}
+                self._tell(Line(f"{reason}; it is sent away", "sent away", "warning", **about))
                 seat.dismiss(seat.context, reason)
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
@@ -159,8 +167,12 @@ class GrpcLinks:
         parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
         for seat, question in pairs:
             seat.ask(self._asked, parts[question])
+        self._tell(Line("", "works"))
         for seat, question in pairs:
-            yield self._reply(seat, question, asked)
+            reply = self._reply(seat, question, asked)
+            if isinstance(reply, Refusal):
+                self._tell(Line("", "refused", child=seat.name, reason=reply.reason))
+            yield reply
             seat.ask(NONE, [])
 
     def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
@@ -199,7 +211,7 @@ class GrpcLinks:
                 line = f"{seat.name} {there} after {patience * told:g} s"
                 if mode == "stop":
                     return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                self._tell(f"{line}; waiting{self._strangers()}")
+                self._tell(Line(f"{line}; waiting{self._strangers()}", "waiting", "warning"))
                 told += 1
                 continue
             if got[0] is not context:
@@ -217,15 +229,20 @@ class GrpcLinks:
                 if mode != "wait":
                     return Refusal(seat.name, reason)
                 if time.monotonic() > quiet:  # who is sent away may be back at once
-                    self._tell(f"{seat.name} is sent away: {reason}; waiting")
+                    line, about = f"{seat.name} is sent away: {reason}; waiting", {"reason": reason}
+                    self._tell(Line(line, "sent away", "warning", child=seat.name, **about))
                     quiet = time.monotonic() + self._settings.keepalive_s
 
     def _connected(self) -> Any:
         """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal. It is
         shown this node's certificate, if that is a new one by now."""
-        self._strange += 1
+        self._count(1)
         before, self._shown = self._shown, self._identity.certificate
         return None if before == self._shown else _shown_by(self._identity)
+
+    def _count(self, number: int) -> None:
+        self._strange += number
+        self._tell(Line("", "strangers", count=self._strange))
 
     def _refused(self, seat: Seat, certificate: bytes) -> str | None:
         """Why a child's certificate is not taken; None = it is."""
@@ -240,7 +257,7 @@ class GrpcLinks:
         return None if newer else f"{seat.name} has a newer key than this one"
 
     def _strangers(self) -> str:
-        count, self._strange = self._strange, 0
+        count, self._strange_told = self._strange - self._strange_told, self._strange
         if count <= 0:
             return ""
         return f"; connections without a certificate that is taken, or without TLS: {count}"
@@ -259,7 +276,7 @@ class GrpcLinks:
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
-        self._strange -= 1
+        self._count(-1)
         auth, given = context.auth_context(), dict(context.invocation_metadata())
         certificate, hello = auth.get("x509_pem_cert", [b""])[0], given.get(_HELLO, b"")
         name = shown(auth.get("x509_common_name", [b"?"])[0])
@@ -274,16 +291,18 @@ class GrpcLinks:
         if seat is None or wrong is not None:
             if wrong not in self._turned_away and len(self._turned_away) < _LINES:
                 self._turned_away.add(str(wrong))
-                self._tell(f"{wrong}; it is not taken in")
+                line = f"{wrong}; it is not taken in"
+                self._tell(Line(line, "turned away", "warning", child=name, reason=wrong))
             context.abort(_REFUSED, wrong)
             return
         if seat.certificate not in (b"", certificate):
             self._tell(f"{name} shows a new certificate, valid until {keys.ends(certificate)}")
         signed = self._identity.sign(_greeting(given.get(_NONCE, b""), hello, certificate))
         own = (_SHOWN, self._identity.certificate), (_SIGNED, signed)
-        context.send_initial_metadata(own)
-        context.add_callback(lambda: seat.leave(context))
+        context.add_callback(lambda: self._left(seat, context))
         seat.take(context, certificate)
+        context.send_initial_metadata(own)  # it is taken in
+        self._presence(seat)
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
@@ -306,6 +325,20 @@ class GrpcLinks:
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
 
+    def _left(self, seat: Seat, context: Any) -> None:
+        if seat.leave(context):
+            self._presence(seat)
+
+    def _presence(self, seat: Seat) -> None:
+        """A child has come, or gone; of one that comes and goes all the time not each line."""
+        about = {"child": seat.name, "there": seat.is_there, "certificate": seat.certificate}
+        ticks, line = time.monotonic(), f"{seat.name} is {'there' if seat.is_there else 'gone'}"
+        if ticks < seat.quiet or seat.ended is not None:
+            line = ""
+        else:
+            seat.quiet = ticks + self._settings.keepalive_s
+        self._tell(Line(line, "child", **about))
+
 
 class GrpcLink:
     """A child's end: it dials, and answers until the run is over. The parent's certificate must
@@ -325,7 +358,6 @@ class GrpcLink:
         self._waits = waits
         self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
         self._shown = b""
-        self._tell: Tell = lambda line: None
         self._open()
 
     def _open(self) -> None:
@@ -351,13 +383,13 @@ class GrpcLink:
         """Answer the parent's questions, whenever it is there, until the end, which is kept before
         the parent hears that it is known. A parent that is not who it should be, or does not take
         this node, is an `InputError`."""
-        told, end, self._tell = "", None, tell
+        told, end, self._gone, said = "", None, time.monotonic(), False
         while True:
             try:
                 if self._identity.renew(tell):
                     self._channel.close()
                     self._open()
-                for end in self._session(answer):
+                for end in self._session(answer, tell):
                     if end is not None:
                         keep(end)
                     elif told:
@@ -372,25 +404,37 @@ class GrpcLink:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if end is not None:
                 return end
+            said = said and self._gone is not None
+            if self._gone is None:
+                self._gone = time.monotonic()
+                tell(Line("", "parent", there=False))
             if line != told:
-                tell(f"{self.parent} {line}")
+                tell(Line(f"{self.parent} {line}", "waiting", "warning"))
                 told = line
+            if not said and time.monotonic() - self._gone > (patience := self._settings.patience_s):
+                said = True
+                line = f"{self.parent} has not been there for {patience:g} s. {_REMEDY}"
+                tell(Line(line, "waiting", "warning"))
             time.sleep(_RETRY)
 
     def close(self) -> None:
         self._channel.close()
 
-    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[End | None]:
+    def _session(
+        self, answer: Callable[[Question], Answer | Refusal], tell: Tell
+    ) -> Iterator[End | None]:
         """One connection: None at each question, the end at last."""
         nonce, hello = os.urandom(_DIGEST), self._plan + _VERSION
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._join(iter(outgoing.get, None), metadata=((_HELLO, hello), (_NONCE, nonce)))
         message, greeting = Message(self._most), _greeting(nonce, hello, self._identity.certificate)
         try:
+            shown_by_it = dict(call.initial_metadata())  # once the parent has taken this node in
+            if call.is_active():
+                self._know(shown_by_it, greeting, tell)
+                self._gone = None
+                tell(Line("", "parent", there=True))
             for part in call:
-                if greeting:
-                    self._know(dict(call.initial_metadata()), greeting)
-                    greeting = b""
                 self.traffic.received += len(part)
                 letter = self._taken(message, part)
                 if letter is None:
@@ -419,10 +463,10 @@ class GrpcLink:
             outgoing.put(None)
             call.cancel()
 
-    def _know(self, metadata: dict[str, bytes], greeting: bytes) -> None:
+    def _know(self, metadata: dict[str, bytes], greeting: bytes, tell: Tell) -> None:
         """That the parent is who it is by its certificate of today; an `InputError` otherwise."""
         certificate, own = metadata.get(_SHOWN, b""), self._identity
-        own.heed(self._tell)
+        own.heed(tell)
         wrong = own.fault(certificate, self.parent)
         if wrong is None and not keys.verify(certificate, metadata.get(_SIGNED, b""), greeting):
             wrong = "has not signed that it is there"
@@ -430,7 +474,7 @@ class GrpcLink:
             raise InputError("--as", self.parent, f"shows a certificate that {wrong}")
         if self._shown not in (b"", certificate):
             line = f"shows a new certificate, valid until {keys.ends(certificate)}"
-            self._tell(f"{self.parent} {line}")
+            tell(f"{self.parent} {line}")
         self._shown = certificate
 
     def _taken(self, message: Message, part: bytes) -> bytes | None:

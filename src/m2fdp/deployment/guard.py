@@ -137,10 +137,16 @@ class Guard(Keeper):
         except (RefusedError, ChildrenError) as error:
             return Refusal(self.node.name, str(error))
 
+    @property
+    def begun(self) -> int:
+        """The last round of this run that is paid for."""
+        paid = (each["round"] for each in self.state.budget.entries if each["plan"] == self._run)
+        return max(paid, default=0)
+
     def spent(self, round_: int) -> float:
         """Epsilon of a device in all, after a round of this run."""
         before, _ = spent_before(self.state, self.node.plan)
-        return before + self.node.recomputed.epsilon(self.node.index, round_)
+        return before + (self.node.recomputed.epsilon(self.node.index, round_) if round_ else 0.0)
 
     def begin(self, round_: int) -> None:
         """Keep nothing of other rounds any longer."""
@@ -294,7 +300,7 @@ class Guard(Keeper):
     def _spend(self, round_: int, budget: float) -> None:
         """Write what the round costs, if the budget allows it and it is not written yet."""
         log, run = self.state.budget, self._run
-        if any(entry["plan"] == run and entry["round"] >= round_ for entry in log.entries):
+        if self.begun >= round_:
             return
         epsilon = self.node.recomputed.epsilon(self.node.index, round_)
         before, delta_before = spent_before(self.state, self.node.plan)

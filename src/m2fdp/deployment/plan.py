@@ -6,7 +6,7 @@ about itself, computes what follows anew, and refuses less noise than it has com
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -35,9 +35,12 @@ from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.run import refuse_records
 from m2fdp.given.edges import edges_of
-from m2fdp.given.loading import parse_config
+from m2fdp.given.loading import parse_block, parse_config
 from m2fdp.given.retired import less_retired
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
+from m2fdp.sources.arrays import read_records
+from m2fdp.tables.schema import Schema
+from m2fdp.tables.table import own_rows, table_by
 
 # Images (N, H, W, C) and labels (N,).
 Records = tuple[np.ndarray, np.ndarray]
@@ -280,7 +283,7 @@ def _recompute(
         n_held_out = len(held_out[1])
         images = np.concatenate([images.astype(held_out[0].dtype), held_out[0]])
         labels = np.concatenate([labels, held_out[1]])
-    dataset = Dataset(config.dataset.name, images, labels, n_records, facts.classes)
+    dataset = _dataset(config, facts, images, labels, n_records)
     split = config.training.evaluate_on
     manifest = pd.DataFrame(
         {
@@ -326,7 +329,7 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
     if len(records[1]) != facts.records[name]:
         problem = f"the plan says that {name} has {facts.records[name]}: its noise is made for them"
         raise InputError("--data", f"{len(records[1])} records", problem)
-    own = Dataset(experiment.config.dataset.name, *records, len(records[1]), facts.classes)
+    own = _dataset(experiment.config, facts, *records, len(records[1]))
     if not own.scaled_by_constants and not experiment.config.dataset.confirmed:
         valid = "valid: uint8, or a plan with dataset.confirmed=true: constants have scaled them"
         raise InputError("--data", "floats", f"may say by their scale what they hold; {valid}")
@@ -334,6 +337,28 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
         # The plan is made over images that are nobody's: only who has them can look.
         refuse_records(experiment.config.features.public, own)
     return records_of(experiment.inputs_of(own), np.arange(len(records[1])), "cpu")
+
+
+def read_own(file: str, facts: Facts, tell: Callable[[str], object], test: bool) -> Records:
+    """A node's own records of a file: arrays, or a table whose rows the plan's schema makes records
+    of, to train or to test on; what becomes of cells beyond it is told."""
+    if facts.schema is None:
+        return read_records("--data", file, facts.classes)
+    images, labels, notes = own_rows("--data", file, _schema(facts), test)
+    for note in notes:
+        tell(note)
+    return images, labels
+
+
+def _schema(facts: Facts) -> Schema:
+    return parse_block(Schema, facts.schema, "plan: facts.schema")
+
+
+def _dataset(
+    config: Config, facts: Facts, images: np.ndarray, labels: np.ndarray, n_train: int
+) -> Dataset:
+    of_arrays = config.dataset.name, images, labels, n_train, facts.classes
+    return Dataset(*of_arrays) if facts.schema is None else table_by(_schema(facts), *of_arrays)
 
 
 def _check_shape(key: str, records: Records, facts: Facts) -> None:

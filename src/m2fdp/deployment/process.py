@@ -24,18 +24,18 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.deployment.amendments import successor
+from m2fdp.deployment.amendments import due, successor
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
 from m2fdp.deployment.guard import Below, Guard
-from m2fdp.deployment.keys import REVOKED, Identity, read_identity
+from m2fdp.deployment.keys import AUTHORITY, REVOKED, Identity, read_identity
 from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
 from m2fdp.deployment.nodes import Device, Server, answering
-from m2fdp.deployment.plan import Records, load_plan, own_inputs, recompute
+from m2fdp.deployment.plan import Records, load_plan, own_inputs, read_own, recompute
 from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
-from m2fdp.sources.arrays import read_records
+from m2fdp.deployment.status import Line, Status
 
 T = TypeVar("T")
 REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
@@ -53,15 +53,19 @@ class AmendedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A node that may take part, and what to call with a line; the folder that its plan lies in,
-    and the cloud's records."""
+    """A node that may take part, and what is known of it, which is called with every line; the
+    folder that its plan lies in, and the cloud's records."""
 
     node: NodePlan
     identity: Identity
     state: State
-    tell: Tell
+    status: Status
     beside: Path
     held_out: Records | None = None
+
+    @property
+    def tell(self) -> Tell:
+        return self.status.tell
 
     @property
     def ended(self) -> str | None:
@@ -81,7 +85,9 @@ class Opened:
         if not any(self.node.name in names for names in recomputed.network.tree.names):
             return None
         node = node_plan(plan, recomputed, self.node.name)
-        self.tell(f"{node.name}: plan {plan.digest.hex()[:16]} from round {node.begins} on")
+        run, rounds = plan.digest.hex()[:16], len(node.rounds)
+        line = f"{node.name}: plan {run} from round {node.begins} on, {rounds} rounds in all"
+        self.tell(Line(line, "plan", plan=run, rounds=rounds))
         return replace(self, node=node)
 
 
@@ -116,8 +122,9 @@ def open_node(
     set_exact_arithmetic()
     identity = read_identity(name, keys)
     signed = load_plan(plan, identity.authority)
-    held_out = None if data is None else read_records("--data", data, signed.facts.classes)
-    node = node_plan(signed, recompute(signed, held_out), name)
+    held_out = None if data is None else read_own(data, signed.facts, tell, test=True)
+    recomputed = recompute(signed, held_out)
+    node = node_plan(signed, recomputed, name)
     if (node.layer == node.depth) is not device:
         use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
         raise InputError("--as", name, use)
@@ -136,27 +143,35 @@ def open_node(
     identity.heed(tell)
     if (wrong := identity.fault(identity.certificate, name)) is not None:
         raise InputError("keys", f"{name}.pem", f"{wrong}; have a request signed anew")
-    opened = Opened(node, identity, memory, tell, plan.parent, held_out)
+    certificates = [keys / f"{each}.pem" for each in (name, AUTHORITY)]
+    # A server waits for its children as long as they may take, and then for itself.
+    deadline = recomputed.settings.patience_s * (node.depth - node.layer + 1)
+    status = Status(memory.folder, node, certificates, deadline, tell)
+    opened = Opened(node, identity, memory, status, plan.parent, held_out)
     while (following := opened.following()) is not None:
         opened = following
     return opened
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
-    """Answer until the run is over; why it is. `data` is a file `.npz` of its records; `budget` is
+    """Answer until the run is over; why it is. `data` is a file of its records; `budget` is
     the epsilon that it may spend in all, earlier runs of this state among them; servers that it
     trusts may be sent what no noise is added to.
 
     What its operator does not allow is refused when the parent asks, so that the parent knows.
     """
     node = opened.node
-    records = read_records("--data", data, opened.node.plan.facts.classes)
+    records = read_own(data, node.plan.facts, opened.tell, test=False)
     guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
 
-    def spent(round_: int) -> str:
-        return f", epsilon {guard.spent(round_):.4g} of {budget:g}"
+    def spent(round_: int) -> tuple[str, dict[str, Any]]:
+        epsilon = guard.spent(round_)
+        return f", epsilon {epsilon:.4g} of {budget:g}", {"epsilon": epsilon, "budget": budget}
 
+    epsilon, whole = guard.spent(guard.begun), guard.spent(len(node.rounds))
+    line = f"epsilon {epsilon:.4g} of {budget:g} is spent; the run's end would be at {whole:.4g}"
+    opened.tell(Line(line, "budget", epsilon=epsilon, budget=budget))
     ended, refused = _serve(opened, guard, device, spent)
     if refused:
         raise InputError(node.name, refused[0], f"was refused; {ended.reason}")
@@ -168,7 +183,7 @@ def run_server(opened: Opened, listen: str | None) -> str:
     missing = list[str]()
     with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
-        ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
+        ended, _ = _serve(opened, guard, server, lambda round_: (_without(missing), {}))
         _hand_down(opened, links, ended)
     return ended.reason
 
@@ -209,9 +224,13 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
 
 
 def _serve(
-    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
+    opened: Opened,
+    guard: Guard,
+    worker: Device | Server,
+    more: Callable[[int], tuple[str, dict[str, Any]]],
 ) -> tuple[End, list[str]]:
-    """Answer the parent until the end, and keep it; the end, and the refusals."""
+    """Answer the parent until the end, and keep it; the end, and the refusals. `more` is what a
+    round's line says beside its time."""
     node, began, refused = opened.node, [0.0], list[str]()
     if (kept := opened.state.ended(node.plan.digest.hex())) is not None:
         return End(kept[0], True), refused
@@ -219,17 +238,21 @@ def _serve(
 
     def answer(question: Question) -> Answer | Refusal:
         round_, now = question.place.round, time.perf_counter()
+        opened.tell(Line("", "works", round=round_))
         reply = guard.answer(question, compute)
+        opened.tell(Line("", "waits"))
         if isinstance(reply, Refusal):
             refused.append(reply.reason)
-            opened.tell(f"round {round_}: refused: {reply.reason}")
+            line, about = f"round {round_}: refused: {reply.reason}", {"reason": reply.reason}
+            opened.tell(Line(line, "refused", "warning", round=round_, **about))
             return reply
         places = node.places(round_)
         if question.place == places[0] or not began[0]:
             began[0] = now
         if question.place == places[-1]:
-            seconds = time.perf_counter() - began[0]
-            opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
+            seconds, (words, about) = time.perf_counter() - began[0], more(round_)
+            line = f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{words}"
+            opened.tell(Line(line, "round", round=round_, seconds=seconds, **about))
         return reply
 
     def keep(end: End) -> None:
@@ -257,16 +280,15 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     def begin(round_: int) -> None:
         opened.identity.renew(tell)
         try:
-            following = successor(node.plan, opened.beside, opened.identity.authority)
-            reached = following and following.continues and following.continues[1] + 1 - round_
-            if following and reached == 0:
-                raise AmendedError(f"{round_ - 1} by plan {following.digest.hex()[:16]}")
-            line = "an amendment is for a round that is over" if (reached or 0) < 0 else ""
+            following = due(node.plan, round_, opened.beside, opened.identity.authority)
         except InputError as error:
-            line = str(error)
-        if line and line not in told:
-            tell(f"{line}; the run goes on")
-            told.add(line)
+            if str(error) not in told:
+                tell(f"{error}; the run goes on")
+            told.add(str(error))
+        else:
+            if following is not None:
+                raise AmendedError(f"{round_ - 1} by plan {following.digest.hex()[:16]}")
+        tell(Line("", "works", round=round_))
         guard.begin(round_)
 
     def on_round(round_: int, logged: object, seconds: float) -> None:
@@ -275,10 +297,12 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         took = seconds_of[record.round]
-        tell(
+        line = (
             f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
+        about = {"accuracy": record.accuracy, "loss": record.loss}
+        tell(Line(line, "round", round=record.round, seconds=took, **about))
 
     with _parent(opened, listen) as (links, guard):
         server = Server(node, links, guard, missing.append)
@@ -424,6 +448,9 @@ def told_of(node: NodePlan) -> Iterator[str]:
     yield f"{node.name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds"
     if plan.release is not None:
         yield "a rehearsal: noise is drawn from the seed and protects nobody"
+    if (schema := plan.facts.schema) is not None:
+        columns = ", ".join(schema["columns"])
+        yield f"rows by the plan's schema: {schema['label']['column']} of {columns}"
     if node.parent is not None:
         places = [place for place in node.places(1) if place.gives]
         what = "weighed gradients" if node.gives == "gradient" else "models"

@@ -59,6 +59,7 @@ class Seat:
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
     ended: End | None = None  # once it is
     told: bool = False  # that the child has kept the end
+    quiet: float = 0.0  # until when no line tells that it comes and goes
 
     @property
     def is_there(self) -> bool:
@@ -75,11 +76,14 @@ class Seat:
             self.inbox.clear()
             self.changed.notify_all()
 
-    def leave(self, context: Any) -> None:
+    def leave(self, context: Any) -> bool:
+        """A connection is over; whether it was the one that counts."""
         with self.changed:
-            if self.context is context:
+            counts = self.context is context
+            if counts:
                 self.context, self.idle = None, False
             self.changed.notify_all()
+            return counts
 
     def dismiss(self, context: Any, reason: str) -> None:
         """Of that connection nothing is taken any more."""
