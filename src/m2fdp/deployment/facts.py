@@ -30,28 +30,33 @@ class Facts:
 
 
 def read_facts(path: Path, schema: Schema | None = None) -> Facts:
-    """The nodes' file: servers with their addresses, devices with their numbers of records, and,
-    unless a schema says it, the images' shape and how many classes there are."""
-    content, names = read_block(path), ("servers", "devices", "shape", "classes")
+    """The facts in the nodes' file."""
+    return facts_of(f"--nodes: {shown(path)}", read_block(path), schema)
+
+
+def facts_of(place: str, content: Mapping[str, Any], schema: Schema | None = None) -> Facts:
+    """Servers with their addresses, devices with their numbers of records, and, unless a schema
+    says it, the images' shape and how many classes there are; `place` is where they stand."""
+    names: tuple[str, ...] = ("servers", "devices", "shape", "classes")
     if schema is not None:
         names, (height, width, channels) = names[:2], schema.record_shape
         given = {"shape": (channels, height, width), "classes": len(schema.classes)}
     for name in {*content, *names}:
         if name not in names or name not in content:
-            problem = f"has the keys {among(name, sorted(content))}; valid: {', '.join(names)}"
-            raise InputError("--nodes", shown(path), problem)
+            problem = f"are the keys; valid: {', '.join(names)}"
+            raise InputError(place, among(name, sorted(content)), problem)
+    content = content if schema is None else {**content, **given}
     try:
         addresses = {str(name): str(value) for name, value in content["servers"].items()}
         records = {str(name): int(value) for name, value in content["devices"].items()}
-        content = content if schema is None else content | given
         channels, height, width = map(int, content["shape"])
         classes = int(content["classes"])
     except (AttributeError, TypeError, ValueError):
         problem = "needs servers: {NAME: HOST:PORT}, devices: {NAME: records}, shape: [C, H, W]"
-        raise InputError("--nodes", shown(path), problem) from None
+        raise InputError(place, "(its values)", problem) from None
     for name, address in addresses.items():
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
-            raise InputError(f"--nodes: servers.{name}", address, "is no HOST:PORT")
+            raise InputError(f"{place}: servers.{name}", address, "is no HOST:PORT")
     by = None if schema is None else schema.model_dump(mode="json")
     return Facts(addresses, records, (channels, height, width), classes, by)
 

@@ -111,7 +111,7 @@ class Identity:
 
 def check_name(name: str) -> None:
     """Refuse a name that no certificate can hold."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name == AUTHORITY:
         valid = "letters, digits, - and ., at most 63, with a letter or digit at both ends"
         raise InputError("node", name, f"is no name of a certificate; valid: {valid}")
 
@@ -148,7 +148,7 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
         raise InputError("keys sign", shown(path), problem) from None
     name = _name_in(asked.subject)
     check_name(name)
-    if not asked.is_signature_valid or name == AUTHORITY:
+    if not asked.is_signature_valid:
         raise InputError("keys sign", shown(path), f"is no request that {name} can make")
     authority = _read(folder / f"{AUTHORITY}.pem")
     issuer = x509.load_pem_x509_certificate(authority).subject

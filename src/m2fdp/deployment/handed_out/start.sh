@@ -1,2 +1,2 @@
 #!/bin/sh
-cd "$$(dirname "$$0")" && exec m2fdp $command --keys keys $options "$$@"
+cd "$$(dirname "$$0")" && exec m2fdp $command $options "$$@"
