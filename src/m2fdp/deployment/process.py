@@ -87,7 +87,7 @@ class Opened:
         node = node_plan(plan, recomputed, self.node.name)
         run, rounds = plan.digest.hex()[:16], len(node.rounds)
         line = f"{node.name}: plan {run} from round {node.begins} on, {rounds} rounds in all"
-        self.tell(Line(line, "plan", plan=run, rounds=rounds))
+        self.tell(Line(line, "plan", plan=run, rounds=rounds, children=node.children))
         return replace(self, node=node)
 
 

@@ -139,6 +139,9 @@ class Status:
             case "child":
                 about = {"there": facts["there"], "certificate_ends": _end(facts["certificate"])}
                 content["children"].setdefault(facts["child"], dict(_ABSENT)).update(about | at)
+            case "plan":
+                known = content["children"]
+                content["children"] = {c: known.get(c, dict(_ABSENT)) for c in facts["children"]}
             case "strangers":
                 content["handshakes_failed"] = max(facts["count"], 0)
             case "end":
