@@ -32,7 +32,8 @@ class Facts:
 def read_facts(path: Path, schema: Schema | None = None) -> Facts:
     """The nodes' file: servers with their addresses, devices with their numbers of records, and,
     unless a schema says it, the images' shape and how many classes there are."""
-    content, names = read_block(path), ("servers", "devices", "shape", "classes")
+    content, names = read_block(path), ["servers", "devices", "shape", "classes"]
+    given: dict[str, Any] = {}
     if schema is not None:
         names, (height, width, channels) = names[:2], schema.record_shape
         given = {"shape": (channels, height, width), "classes": len(schema.classes)}
@@ -43,7 +44,7 @@ def read_facts(path: Path, schema: Schema | None = None) -> Facts:
     try:
         addresses = {str(name): str(value) for name, value in content["servers"].items()}
         records = {str(name): int(value) for name, value in content["devices"].items()}
-        content = content if schema is None else content | given
+        content |= given
         channels, height, width = map(int, content["shape"])
         classes = int(content["classes"])
     except (AttributeError, TypeError, ValueError):

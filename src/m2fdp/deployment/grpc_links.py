@@ -265,7 +265,7 @@ class GrpcLinks:
         context.add_callback(lambda: self._left(seat, context))
         seat.take(context, auth["x509_pem_cert"][0])
         context.send_initial_metadata(())  # it is taken in
-        self._presence(seat)
+        self._tell(seat.presence())
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
@@ -290,17 +290,7 @@ class GrpcLinks:
 
     def _left(self, seat: Seat, context: Any) -> None:
         if seat.leave(context):
-            self._presence(seat)
-
-    def _presence(self, seat: Seat) -> None:
-        """A child has come, or gone; of one that comes and goes all the time not each line."""
-        about = {"child": seat.name, "there": seat.is_there, "certificate": seat.certificate}
-        ticks, line = time.monotonic(), f"{seat.name} is {'there' if seat.is_there else 'gone'}"
-        if ticks < seat.quiet or seat.ended is not None:
-            line = ""
-        else:
-            seat.quiet = ticks + self._settings.keepalive_s
-        self._tell(Line(line, "child", **about))
+            self._tell(seat.presence())
 
 
 class GrpcLink:
@@ -327,7 +317,7 @@ class GrpcLink:
             ("grpc.min_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 1000),
         ]
-        self._gone: float | None = None  # since when the parent is not there
+        self._gone = 0.0  # since when the parent is not there; 0 = it is
         self._channel = grpc.secure_channel(address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
@@ -356,8 +346,8 @@ class GrpcLink:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if end is not None:
                 return end
-            said = said and self._gone is not None
-            if self._gone is None:
+            said = said and self._gone > 0
+            if not self._gone:
                 self._gone = time.monotonic()
                 tell(Line("", "parent", there=False))
             if line != told:
@@ -382,7 +372,7 @@ class GrpcLink:
         try:
             call.initial_metadata()  # comes once the parent has taken this node in
             if call.is_active():
-                self._gone = None
+                self._gone = 0.0
                 tell(Line("", "parent", there=True))
             for part in call:
                 self.traffic.received += len(part)
