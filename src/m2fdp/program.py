@@ -1,4 +1,4 @@
-"""The command `m2fdp`: a tree of real nodes, how they are, and `data`, by which a table gets in."""
+"""The command `m2fdp`: a tree of real nodes, and `data`, by which a table gets in."""
 
 import json
 from pathlib import Path

@@ -505,3 +505,26 @@ def test_nothing_is_in_clear_on_the_line(parent):
     assert content[:16] not in heard and PLAN[:16] not in heard
     # TLS 1.3 hides the certificates, too; the name that a child asks for it does not.
     assert b"m2fdp" not in heard and b"Tree" not in heard
+
+
+def test_of_a_parent_that_does_not_come_is_said_once_what_to_do(tmp_path):
+    address, told, own = free_address(), [], identity(tmp_path, "a")
+    link = GrpcLink("parent", address, own, PLAN, settings(patience_s=1.0), MOST)
+    serve = threading.Thread(target=link.serve, args=(None, told_by(told)), daemon=True)
+    serve.start()
+    wait_for(lambda: len(told) > 1)
+    time.sleep(1.2)
+    first, then = told
+    assert "waiting for it" in first and then.startswith("parent has not been there for 1 s. If ")
+    assert "start it again with its state" in then
+
+
+def test_a_child_that_comes_and_goes_all_the_time_has_one_line(parent):
+    seat = parent.links._seats["a"]
+    lines = []
+    for there in (True, False) * 5:
+        seat.context = object() if there else None
+        lines.append(seat.presence())
+    assert [str(line) for line in lines if line] == ["a is there"]
+    assert [line.facts["there"] for line in lines] == [True, False] * 5
+    seat.context = None

@@ -47,6 +47,7 @@ class Running:
     def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, only=None, plans=()):
         self.rehearsal, self.budgets, self.trusted = rehearsal, dict(budgets), trusted
         self.told, self.ended, self.threads, self.plans = {}, {}, [], dict(plans)
+        self.statuses = {}
         tree = rehearsal.experiment.network.tree
         for layer, names in enumerate((*tree.names[:-1], (*tree.names[-1], *self.plans))):
             for name in names if only is None else set(names) & set(only):
@@ -70,6 +71,7 @@ class Running:
         data = str(folder / f"{name}.npz")
         try:
             opened = process.open_node(layer == depth, tell, None if layer else data, **own)
+            self.statuses[name] = opened.status.content
             readers = opened.node.recomputed.readers_in_clear(opened.node.index)
             given = data, self.budgets.get(name, 5.0), frozenset(readers if self.trusted else ())
             self.ended[name] = process.followed(
@@ -106,11 +108,21 @@ def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
         assert any("REHEARSAL" in line for line in lines)
     assert "epsilon 4 of 5" in running.told["device-0"][-1]
     assert "accuracy" in next(line for line in running.told["cloud"] if "round 2" in line)
+    assert running.told["device-0"][2] == "epsilon 0 of 5 is spent; the run's end would be at 4"
+    for parent, child in (("cloud", "server-1-1"), ("server-1-0", "device-0")):
+        assert f"{child} is there" in running.told[parent]
+        assert running.statuses[parent]["children"][child]["since"] is not None
+    for status in running.statuses.values():
+        assert (status["round"], status["rounds_done"], status["last_refusal"]) == (2, 2, None)
+        assert status["doing"] == "waits" and 0 < status["seconds"] < 60
+    assert running.statuses["device-0"]["parent"]["name"] == "server-1-0"
+    assert running.statuses["device-0"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
     (rounds,) = (rehearsal.folder / "data/07_model_output").glob("*/round_metrics.csv")
     assert (pd.read_csv(rounds)["seconds"] < 60).all(), "and none is missing"
     again = running.again()
     assert again.ended.pop("cloud") == (OVER, True) and set(again.ended.values()) == {OVER}
-    assert not any("round" in line for lines in again.told.values() for line in lines[2:])
+    assert not any("round " in line for lines in again.told.values() for line in lines[2:])
+    assert "epsilon 4 of 5 is spent" in again.told["device-0"][2]
 
 
 def test_who_comes_when_the_run_has_ended_hears_it_of_its_parent(rehearsal, monkeypatch):
@@ -146,6 +158,9 @@ def test_a_refusal_is_one_line_at_the_node_and_at_each_parent(
     parent = "server-1-0" if refuses == "device-0" else "server-1-1"
     assert not as_planned and words in line and line.startswith("the run is stopped: ")
     assert any(words in told for told in running.told[parent])
+    refusals = [child["refusal"] for child in running.statuses[parent]["children"].values()]
+    assert any(refusal and words in refusal["text"] for refusal in refusals)
+    assert words in running.statuses["cloud"]["last_refusal"]["text"]
     if refuses == "device-0":
         assert sum(words in told for told in running.told[refuses]) == 1
         assert words in running.ended[refuses]

@@ -302,7 +302,7 @@ class GrpcLinks:
         context.add_callback(lambda: self._left(seat, context))
         seat.take(context, certificate)
         context.send_initial_metadata(own)  # it is taken in
-        self._presence(seat)
+        self._tell(seat.presence())
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
@@ -327,17 +327,7 @@ class GrpcLinks:
 
     def _left(self, seat: Seat, context: Any) -> None:
         if seat.leave(context):
-            self._presence(seat)
-
-    def _presence(self, seat: Seat) -> None:
-        """A child has come, or gone; of one that comes and goes all the time not each line."""
-        about = {"child": seat.name, "there": seat.is_there, "certificate": seat.certificate}
-        ticks, line = time.monotonic(), f"{seat.name} is {'there' if seat.is_there else 'gone'}"
-        if ticks < seat.quiet or seat.ended is not None:
-            line = ""
-        else:
-            seat.quiet = ticks + self._settings.keepalive_s
-        self._tell(Line(line, "child", **about))
+            self._tell(seat.presence())
 
 
 class GrpcLink:
@@ -358,6 +348,7 @@ class GrpcLink:
         self._waits = waits
         self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
         self._shown = b""
+        self._gone = 0.0  # since when the parent is not there; 0 = it is
         self._open()
 
     def _open(self) -> None:
@@ -404,8 +395,8 @@ class GrpcLink:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if end is not None:
                 return end
-            said = said and self._gone is not None
-            if self._gone is None:
+            said = said and self._gone > 0
+            if not self._gone:
                 self._gone = time.monotonic()
                 tell(Line("", "parent", there=False))
             if line != told:
@@ -432,7 +423,7 @@ class GrpcLink:
             shown_by_it = dict(call.initial_metadata())  # once the parent has taken this node in
             if call.is_active():
                 self._know(shown_by_it, greeting, tell)
-                self._gone = None
+                self._gone = 0.0
                 tell(Line("", "parent", there=True))
             for part in call:
                 self.traffic.received += len(part)
@@ -504,6 +495,8 @@ class GrpcLink:
             raise InputError("--as", self.parent, problem) from None
         if code == _REFUSED and " plan" in details and self._waits:
             return f"has another plan than this node ({self.address}); waiting for it"
+        if code == _REFUSED and "another key" in details:  # the former one may leave
+            return f"refuses this node: {shown(details)}; waiting"
         if code == _REFUSED:
             refused = OtherPlanError if "another plan" in details else InputError
             raise refused("--as", self.parent, f"refuses this node: {shown(details)}") from None

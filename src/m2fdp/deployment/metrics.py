@@ -18,7 +18,7 @@ def numbers(content: Mapping[str, Any]) -> list[Number]:
     """The numbers of a node's status (`m2fdp.deployment.status.Status.content`)."""
     children, ends = content["children"].values(), content["certificate_ends"]
     # fmt: off
-    known = (
+    known: tuple[tuple[str, str, str, float | Mapping[str, float] | None], ...] = (
         ("rounds", "Counter", "Rounds since the node was started.", content["rounds_done"]),
         ("round_seconds", "Counter", "What these rounds have taken.", content["seconds"]),
         ("refusals", "Counter", "Refusals, the node's and its children's.", content["refusals"]),
@@ -33,7 +33,11 @@ def numbers(content: Mapping[str, Any]) -> list[Number]:
         ("healthy", "Gauge", "Whether nothing is overdue.", float(overdue(content) is None)),
     )
     # fmt: on
-    return [(f"m2fdp_{name}", *rest, value) for name, *rest, value in known if value is not None]
+    return [
+        (f"m2fdp_{name}", kind, about, value)
+        for name, kind, about, value in known
+        if value is not None
+    ]
 
 
 class Collector:
@@ -46,11 +50,13 @@ class Collector:
         from prometheus_client import core
 
         for name, kind, about, value in numbers(self._content):
-            by_reason = isinstance(value, Mapping)
-            labels = ["reason"] if by_reason else []
-            family = getattr(core, f"{kind}MetricFamily")(name, about, labels=labels)
-            for reason, of_reason in list(value.items()) if by_reason else [(None, value)]:
-                family.add_metric([reason] if by_reason else [], of_reason)
+            make = getattr(core, f"{kind}MetricFamily")
+            if not isinstance(value, Mapping):
+                yield make(name, about, value=value)
+                continue
+            family = make(name, about, labels=["reason"])
+            for reason, count in list(value.items()):
+                family.add_metric([reason], count)
             yield family
 
 

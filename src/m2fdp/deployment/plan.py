@@ -342,23 +342,25 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
 def read_own(file: str, facts: Facts, tell: Callable[[str], object], test: bool) -> Records:
     """A node's own records of a file: arrays, or a table whose rows the plan's schema makes records
     of, to train or to test on; what becomes of cells beyond it is told."""
-    if facts.schema is None:
+    if (schema := _schema(facts)) is None:
         return read_records("--data", file, facts.classes)
-    images, labels, notes = own_rows("--data", file, _schema(facts), test)
+    images, labels, notes = own_rows("--data", file, schema, test)
     for note in notes:
         tell(note)
     return images, labels
 
 
-def _schema(facts: Facts) -> Schema:
-    return parse_block(Schema, facts.schema, "plan: facts.schema")
+def _schema(facts: Facts) -> Schema | None:
+    content = facts.schema
+    return None if content is None else parse_block(Schema, content, "plan: facts.schema")
 
 
 def _dataset(
     config: Config, facts: Facts, images: np.ndarray, labels: np.ndarray, n_train: int
 ) -> Dataset:
-    of_arrays = config.dataset.name, images, labels, n_train, facts.classes
-    return Dataset(*of_arrays) if facts.schema is None else table_by(_schema(facts), *of_arrays)
+    schema, name = _schema(facts), config.dataset.name
+    arrays = Dataset(name, images, labels, n_train, facts.classes)
+    return arrays if schema is None else table_by(schema, arrays)
 
 
 def _check_shape(key: str, records: Records, facts: Facts) -> None:

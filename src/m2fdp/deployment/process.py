@@ -243,8 +243,8 @@ def _serve(
         opened.tell(Line("", "waits"))
         if isinstance(reply, Refusal):
             refused.append(reply.reason)
-            line, about = f"round {round_}: refused: {reply.reason}", {"reason": reply.reason}
-            opened.tell(Line(line, "refused", "warning", round=round_, **about))
+            line = f"round {round_}: refused: {reply.reason}"
+            opened.tell(Line(line, "refused", "warning", round=round_, reason=reply.reason))
             return reply
         places = node.places(round_)
         if question.place == places[0] or not began[0]:
@@ -301,8 +301,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
             f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
-        about = {"accuracy": record.accuracy, "loss": record.loss}
-        tell(Line(line, "round", round=record.round, seconds=took, **about))
+        tell(Line(line, "round", round=record.round, seconds=took))
 
     with _parent(opened, listen) as (links, guard):
         server = Server(node, links, guard, missing.append)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
 
+from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.links import End
+from m2fdp.deployment.status import Line
 
 # A number that no question has.
 NONE = -1
@@ -84,6 +87,16 @@ class Seat:
                 self.context, self.idle = None, False
             self.changed.notify_all()
             return counts
+
+    def presence(self) -> Line:
+        """That it has come, or gone; of one that comes and goes all the time not each line."""
+        line, now = f"{self.name} is {'there' if self.is_there else 'gone'}", time.monotonic()
+        if now < self.quiet or self.ended is not None:
+            line = ""
+        else:
+            self.quiet = now + DeploymentConfig.keepalive_s
+        about = {"child": self.name, "there": self.is_there, "certificate": self.certificate}
+        return Line(line, "child", "info", **about)
 
     def dismiss(self, context: Any, reason: str) -> None:
         """Of that connection nothing is taken any more."""

@@ -101,7 +101,7 @@ class Status:
             self._take(line, line.facts)
             self._changed, at = True, {"round": self.content["round"]}
         if line:
-            self._tell(Line(line, line.event, line.level, **at | line.facts))
+            self._tell(Line(line, line.event, line.level, **{**at, **line.facts}))
 
     def look(self) -> None:
         """Tell of a certificate that ends soon, once a day; write what has changed."""
@@ -212,6 +212,7 @@ def statuses(folder: Path) -> list[dict[str, Any]]:
 
 
 def days_until(time_: str) -> float:
+    """From now to a moment of a status."""
     return _seconds_until(time_) / _DAY
 
 

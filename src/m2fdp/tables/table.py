@@ -145,9 +145,10 @@ def own_rows(
     return images, labels, [*notes, persons.note]
 
 
-def table_by(schema: Schema, *of_arrays: Any) -> Table:
-    """Records that a schema has made of rows, as a data set: `Dataset`'s first arguments."""
-    return Table(*of_arrays, known_scale=True, doubt=_doubt(schema), schema=schema)
+def table_by(schema: Schema, arrays: Dataset) -> Table:
+    """Records that a schema has made of rows, as the data set that they are."""
+    known = {"known_scale": True, "doubt": _doubt(schema), "schema": schema}
+    return Table(**vars(arrays) | known)
 
 
 def assembled(
