@@ -20,6 +20,7 @@ from m2fdp.deployment.grpc_links import GrpcLinks
 from m2fdp.deployment.links import to_bytes
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.nodes import Server
+from m2fdp.deployment.opened import followed, open_node
 from m2fdp.deployment.plan import recompute
 from m2fdp.deployment.rehearsed import reference
 
@@ -70,11 +71,11 @@ class Running:
         own["rehearsal"] = True
         data = str(folder / f"{name}.npz")
         try:
-            opened = process.open_node(layer == depth, tell, None if layer else data, **own)
+            opened = open_node(layer == depth, tell, None if layer else data, **own)
             self.statuses[name] = opened.status.content
             readers = opened.node.recomputed.readers_in_clear(opened.node.index)
             given = data, self.budgets.get(name, 5.0), frozenset(readers if self.trusted else ())
-            self.ended[name] = process.followed(
+            self.ended[name] = followed(
                 opened,
                 lambda node: (
                     process.run_cloud(node, None, folder)

@@ -183,13 +183,14 @@ def revoke_certificates(name: str, authority: Path, out: Path) -> None:
 def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     """Be a server of PLAN, the cloud among them, until the run is over."""
     from m2fdp.deployment import process
+    from m2fdp.deployment.opened import followed
 
     with _opened(False, data=data, **node) as opened:
         if opened.node.layer > 0:
-            ended = process.followed(opened, lambda node: process.run_server(node, listen))
+            ended = followed(opened, lambda node: process.run_server(node, listen))
             opened.tell(Line(ended, "end"))
             return
-        run = process.followed(opened, lambda node: process.run_cloud(node, listen, out))
+        run = followed(opened, lambda node: process.run_cloud(node, listen, out))
         ended, as_planned = run
         if not as_planned:
             raise click.ClickException(ended)
@@ -211,17 +212,18 @@ def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
 def join(data: str, budget: float, trusts: tuple[str, ...], **node: Any) -> None:
     """Be a device of PLAN until the run is over."""
     from m2fdp.deployment import process
+    from m2fdp.deployment.opened import followed
 
     given = data, budget, frozenset(trusts)
     with _opened(True, **node) as opened:
-        ended = process.followed(opened, lambda node: process.run_device(node, *given))
+        ended = followed(opened, lambda node: process.run_device(node, *given))
         opened.tell(Line(ended, "end"))
 
 
 @contextmanager
 def _opened(device: bool, name: str, log: str, metrics: str | None, **node: Any) -> Iterator[Any]:
     """A node that may take part, with all that an operator sees of it, however it ends."""
-    from m2fdp.deployment.process import open_node
+    from m2fdp.deployment.opened import open_node
 
     tell = as_json(name, click.echo) if log == "json" else click.echo
     try:

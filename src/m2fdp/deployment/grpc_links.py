@@ -16,7 +16,7 @@ has the letter, those before it have C. No message is longer than the plan has i
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -33,9 +33,10 @@ import grpc  # noqa: E402
 
 from m2fdp.core.errors import InputError  # noqa: E402
 from m2fdp.deployment import keys
+from m2fdp.deployment.children import AROUND, DIGEST, Children
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
+from m2fdp.deployment.links import Answer, End, Question, Refusal, Tell, shown
 from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
 from m2fdp.deployment.status import Line
 
@@ -45,24 +46,16 @@ _VERSION = b"4"
 # With the call a child gives a number of its own. Its parent signs that, and to whom it talks, and
 # shows its certificate: TLS tells a child nothing by which it knows one that was revoked.
 _NONCE, _SHOWN, _SIGNED = "m2fdp-nonce-bin", "m2fdp-certificate-bin", "m2fdp-signature-bin"
-# Bytes of a digest.
-_DIGEST = 32
 # Bytes of a message that are on their way at a time.
 _LOOKAHEAD = 2**16
-# Bytes of a message beside what it holds: a head, or digest and statement.
-_AROUND = 2**12
 # Streams that one connection may have; seconds that one without any, or without TLS, is kept.
 _STREAMS, _IDLE_S = 4, 20
 # Lines on whom is not taken in that are told once each.
 _LINES = 1000
-# So many seconds a parent stays at least, when a run ends, for children that are not there.
-_FAREWELL = 10.0
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
 # So many seconds a child waits for its parent to hear that it knows the end.
 _LEAVING_S = 5.0
-# The share of its patience that a parent gives to its children's turns, once it has run out.
-_TURN = 0.25
 # What a parent does whose connection fails, by gRPC's words.
 _TOLD = {
     "certificate has expired": "shows a certificate that has expired",
@@ -107,13 +100,8 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
     ]
 
 
-class GrpcLinks:
-    """A parent's end (`Links`): a server that its children, in the tree's order, dial. No answer is
-    longer than `most` bytes. `check` says what is wrong with one, by child and its certificate.
-
-    A child that sends anything else is sent away. Under `on_missing: wait` it is waited for, else
-    that is its refusal.
-    """
+class GrpcLinks(Children):
+    """A parent's end (`Links`): a server that its children, in the tree's order, dial."""
 
     def __init__(
         self,
@@ -126,11 +114,8 @@ class GrpcLinks:
         check: Callable[[str, bytes, Question, Answer], str | None],
         tell: Tell,
     ) -> None:
-        self._seats = {name: Seat(name) for name in children}
-        self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
-        self._most, self._turned_away = most + _AROUND, set[str]()
-        self.traffic, self._asked = Traffic(), 0
-        self.farewell_s = max(_FAREWELL, settings.patience_s)
+        super().__init__(children, identity, settings, most + AROUND, check, tell)
+        self._plan, self._turned_away, self.traffic = plan, set[str](), Traffic()
         # A stream that counts has one, and one that is sent away a while longer.
         threads = ThreadPoolExecutor(2 * len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
@@ -138,9 +123,7 @@ class GrpcLinks:
         service, _, method = _METHOD.strip("/").partition("/")
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
-        self._identity, self._shown = identity, identity.certificate
-        # Connections that have come to no stream, and so many of them a line has told of.
-        self._strange, self._strange_told = 0, 0
+        self._shown = identity.certificate
         credentials = grpc.dynamic_ssl_server_credentials(
             _shown_by(identity), self._connected, True
         )
@@ -151,87 +134,11 @@ class GrpcLinks:
             raise InputError(f"plan: servers.{identity.name}", address, problem) from None
         self._server.start()
 
-    def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """See `Links`. A part of each child's answer waits here, and the rest at the child."""
-        self._asked, asked = self._asked + 1, time.monotonic()
-        self._identity.heed(self._tell)
-        for seat in self._seats.values():
-            if seat.is_there and (wrong := self._identity.fault(seat.certificate, seat.name)):
-                reason = f"{seat.name}'s certificate {wrong}"
-                about = {"child": seat.name, "reason": reason}
-                self._tell(Line(f"{reason}; it is sent away", "sent away", "warning", **about))
-                seat.dismiss(seat.context, reason)
-        size = self._settings.chunk_bytes
-        pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
-        # What several are asked is held once.
-        parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
-        for seat, question in pairs:
-            seat.ask(self._asked, parts[question])
-        self._tell(Line("", "works"))
-        for seat, question in pairs:
-            reply = self._reply(seat, question, asked)
-            if isinstance(reply, Refusal):
-                self._tell(Line("", "refused", child=seat.name, reason=reply.reason))
-            yield reply
-            seat.ask(NONE, [])
-
     def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Tell all children of the end, but who was told before; None = there is none, and this
-        node will be back. They have a while to hear it, those too that have yet to come. It returns
-        who knows."""
-        for seat in self._seats.values():
-            seat.end(ended)
-            seat.told |= seat.name in told
-        stays = 0.0 if ended is None else self.farewell_s if ended.over else _FAREWELL
-        deadline = time.monotonic() + min(stays, self.farewell_s)
-        for seat in self._seats.values():
-            with seat.changed:
-                while not seat.told and time.monotonic() < deadline:
-                    seat.changed.wait(deadline - time.monotonic())
-        told = frozenset(name for name, seat in self._seats.items() if seat.told)
-        missed = [name for name in self._seats if name not in told]
-        if ended is not None and ended.over and missed:
-            self._tell(f"{', '.join(missed)}: not told yet; start this node again to tell them")
+        """See `Children`."""
+        told = super().end(ended, told)
         self._server.stop(0 if ended is None else 0.2).wait()
         return told
-
-    def _reply(self, seat: Seat, question: Question, asked: float) -> Reply:
-        """What one child replies, however often it has to begin anew. All of it must be there by
-        the deadline; where others have used it up, shortly after it is this child's turn."""
-        patience, mode, told = self._settings.patience_s, self._settings.on_missing, 1
-        start = max(asked, time.monotonic() - patience * (1 - _TURN / len(self._seats)))
-        message, context, quiet = Message(self._most), None, 0.0
-        while True:
-            got = seat.get(max(start + patience * told - time.monotonic(), 0.0))
-            if got is None:
-                if mode == "skip":
-                    seat.late = True
-                    return Missing(seat.name)
-                there = "is there, and has not answered" if seat.is_there else "is not there"
-                line = f"{seat.name} {there} after {patience * told:g} s"
-                if mode == "stop":
-                    return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                self._tell(Line(f"{line}; waiting{self._strangers()}", "waiting", "warning"))
-                told += 1
-                continue
-            if got[0] is not context:
-                message, context = Message(self._most), got[0]
-            try:
-                letter = message.take(got[1])
-                if letter is not None:
-                    reply = self._read(seat, question, letter, message.content)
-                    seat.late = False
-                    return reply
-            except BadMessageError as error:
-                reason = shown(str(error))
-                seat.dismiss(context, reason)
-                seat.late = mode == "skip"
-                if mode != "wait":
-                    return Refusal(seat.name, reason)
-                if time.monotonic() > quiet:  # who is sent away may be back at once
-                    line, about = f"{seat.name} is sent away: {reason}; waiting", {"reason": reason}
-                    self._tell(Line(line, "sent away", "warning", child=seat.name, **about))
-                    quiet = time.monotonic() + self._settings.keepalive_s
 
     def _connected(self) -> Any:
         """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal. It is
@@ -239,40 +146,6 @@ class GrpcLinks:
         self._count(1)
         before, self._shown = self._shown, self._identity.certificate
         return None if before == self._shown else _shown_by(self._identity)
-
-    def _count(self, number: int) -> None:
-        self._strange += number
-        self._tell(Line("", "strangers", count=self._strange))
-
-    def _refused(self, seat: Seat, certificate: bytes) -> str | None:
-        """Why a child's certificate is not taken; None = it is."""
-        self._identity.heed(self._tell)
-        if (wrong := self._identity.fault(certificate, seat.name)) is not None:
-            return f"{seat.name}'s certificate {wrong}"
-        if not seat.certificate or keys.same(seat.certificate, certificate):
-            return None
-        if seat.is_there:
-            return f"{seat.name} is here with another key; a node has one at a time"
-        newer = keys.issued(certificate) >= keys.issued(seat.certificate)
-        return None if newer else f"{seat.name} has a newer key than this one"
-
-    def _strangers(self) -> str:
-        count, self._strange_told = self._strange - self._strange_told, self._strange
-        if count <= 0:
-            return ""
-        return f"; connections without a certificate that is taken, or without TLS: {count}"
-
-    def _read(self, seat: Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
-        """The reply that a child's message is."""
-        if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
-            raise BadMessageError("it has sent what is no answer to this question")
-        if letter == b"R":
-            return Refusal(seat.name, shown(bytes(content[_DIGEST:])))
-        answer = Answer.unpacked(memoryview(content)[_DIGEST:])
-        fault = self._check(seat.name, seat.certificate, question, answer)
-        if fault is not None:
-            raise BadMessageError(fault)
-        return answer
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
@@ -284,7 +157,7 @@ class GrpcLinks:
         if seat is None:
             wrong = f"{name} is no child of this node in its plan"
         elif hello != self._plan + _VERSION:
-            another = "plan" if hello[_DIGEST:] == _VERSION else "version of m2fdp"
+            another = "plan" if hello[DIGEST:] == _VERSION else "version of m2fdp"
             wrong = f"{name} has another {another} than this node"
         else:
             wrong = self._refused(seat, certificate)
@@ -346,7 +219,7 @@ class GrpcLink:
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
         self._waits = waits
-        self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
+        self.traffic, self._most, self._identity = Traffic(), most + AROUND, identity
         self._shown = b""
         self._gone = 0.0  # since when the parent is not there; 0 = it is
         self._open()
@@ -415,7 +288,7 @@ class GrpcLink:
         self, answer: Callable[[Question], Answer | Refusal], tell: Tell
     ) -> Iterator[End | None]:
         """One connection: None at each question, the end at last."""
-        nonce, hello = os.urandom(_DIGEST), self._plan + _VERSION
+        nonce, hello = os.urandom(DIGEST), self._plan + _VERSION
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._join(iter(outgoing.get, None), metadata=((_HELLO, hello), (_NONCE, nonce)))
         message, greeting = Message(self._most), _greeting(nonce, hello, self._identity.certificate)

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from m2fdp.checkpoints import verdict
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import essentials
-from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.process import State as Reached
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
 from m2fdp.core.engine.tree_process import TreeProcess
@@ -24,133 +23,20 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing, shown
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.deployment.amendments import due, successor
+from m2fdp.deployment.amendments import due
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
 from m2fdp.deployment.guard import Below, Guard
-from m2fdp.deployment.keys import AUTHORITY, REVOKED, Identity, read_identity
-from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
+from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
-from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
+from m2fdp.deployment.node_plan import ChildrenError, NodePlan
 from m2fdp.deployment.nodes import Device, Server, answering
-from m2fdp.deployment.plan import Records, load_plan, own_inputs, read_own, recompute
+from m2fdp.deployment.opened import AMENDED, AmendedError, Opened
+from m2fdp.deployment.plan import own_inputs, read_own
 from m2fdp.deployment.rehearsed import simulated
-from m2fdp.deployment.state import State
-from m2fdp.deployment.status import Line, Status
+from m2fdp.deployment.status import Line
 
-T = TypeVar("T")
-REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 # Of a list of names, so many are told.
 _NAMED = 12
-
-
-# How an end begins that is a round's, from which another plan goes on.
-_AMENDED = "the run is over: amended after round "
-
-
-class AmendedError(Exception):
-    """Rounds go on under another plan; the text says which."""
-
-
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A node that may take part, and what is known of it, which is called with every line; the
-    folder that its plan lies in, and the cloud's records."""
-
-    node: NodePlan
-    identity: Identity
-    state: State
-    status: Status
-    beside: Path
-    held_out: Records | None = None
-
-    @property
-    def tell(self) -> Tell:
-        return self.status.tell
-
-    @property
-    def ended(self) -> str | None:
-        """How the run is over, once it is."""
-        kept = self.state.ended(self.node.plan.digest.hex())
-        return None if kept is None else kept[0]
-
-    def following(self, named: bool = True) -> "Opened | None":
-        """The node under the amendment beside its plan, which the end has named; None = there is no
-        such one, or the node has left."""
-        if named and not (self.ended or "").startswith(_AMENDED):
-            return None
-        plan = successor(self.node.plan, self.beside, self.identity.authority)
-        if plan is None or (named and plan.digest.hex()[:16] not in str(self.ended)):
-            return None
-        recomputed = recompute(plan, self.held_out)
-        if not any(self.node.name in names for names in recomputed.network.tree.names):
-            return None
-        node = node_plan(plan, recomputed, self.node.name)
-        run, rounds = plan.digest.hex()[:16], len(node.rounds)
-        line = f"{node.name}: plan {run} from round {node.begins} on, {rounds} rounds in all"
-        self.tell(Line(line, "plan", plan=run, rounds=rounds, children=node.children))
-        return replace(self, node=node)
-
-
-def followed(opened: Opened, run: Callable[[Opened], T]) -> T:
-    """Run a node's plan, and what continues it; what the last one ends in."""
-    while True:
-        try:
-            ended = run(opened)
-            following = opened.following()
-        except OtherPlanError:  # of a parent that went on while this node was not there
-            if (following := opened.following(named=False)) is None:
-                raise
-        if following is None:
-            return ended
-        opened = following
-
-
-def open_node(
-    device: bool,
-    tell: Tell,
-    data: str | None = None,
-    *,
-    plan: Path,
-    name: str,
-    keys: Path,
-    state: Path | None = None,
-    rehearsal: bool = False,
-) -> Opened:
-    """A node of a plan, once all that it can know of the plan holds; an `InputError` otherwise.
-    `data` are the cloud's held-out records; its state is in `state/NAME` beside the plan, or in
-    another folder; `rehearsal` says that its operator takes part in one."""
-    set_exact_arithmetic()
-    identity = read_identity(name, keys)
-    signed = load_plan(plan, identity.authority)
-    held_out = None if data is None else read_own(data, signed.facts, tell, test=True)
-    recomputed = recompute(signed, held_out)
-    node = node_plan(signed, recomputed, name)
-    if (node.layer == node.depth) is not device:
-        use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
-        raise InputError("--as", name, use)
-    if node.layer > 0 and data is not None:
-        raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
-    if node.layer == 0 and data is None:
-        raise InputError("--data", None, "the cloud needs records to evaluate on")
-    if signed.release is not None and not rehearsal:
-        problem = "is a rehearsal's, whose noise protects nobody; --rehearsal takes part in it"
-        raise InputError("plan: configuration.deployment.rehearsal", True, problem)
-    tell(f"{name}: plan {signed.digest.hex()[:16]}, {len(node.rounds)} rounds")
-    if signed.release is not None:
-        tell(REHEARSAL)
-    memory = State(state or plan.parent / "state" / name, name)
-    identity.kept = memory.folder / REVOKED
-    identity.heed(tell)
-    if (wrong := identity.fault(identity.certificate, name)) is not None:
-        raise InputError("keys", f"{name}.pem", f"{wrong}; have a request signed anew")
-    certificates = [keys / f"{each}.pem" for each in (name, AUTHORITY)]
-    # A server waits for its children as long as they may take, and then for itself.
-    deadline = recomputed.settings.patience_s * (node.depth - node.layer + 1)
-    status = Status(memory.folder, node, certificates, deadline, tell)
-    opened = Opened(node, identity, memory, status, plan.parent, held_out)
-    while (following := opened.following()) is not None:
-        opened = following
-    return opened
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
@@ -308,7 +194,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
             model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
-            amended = (opened.ended or "").startswith(_AMENDED)
+            amended = (opened.ended or "").startswith(AMENDED)
             if opened.ended is None or not (amended or model.exists()):
                 trained = run_rounds(server, begin, folder, listener)
                 write_run(node, trained, out, seconds_of)
@@ -317,7 +203,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         except AmendedError as error:
             kept = load_latest(folder)[0]
             weights = b"" if kept is None else to_bytes(kept.progress.state.weights[None])
-            reason, over = f"{_AMENDED}{error}, from model {sha256(weights).hexdigest()[:16]}", True
+            reason, over = f"{AMENDED}{error}, from model {sha256(weights).hexdigest()[:16]}", True
             opened.state.end(run, reason)
         except ChildrenError as error:
             reason, over = f"the run is stopped: {error}", False
