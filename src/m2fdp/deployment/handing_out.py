@@ -98,7 +98,8 @@ def hand_out(path: Path, folder: Path, with_keys: bool, tell: Tell) -> None:
         }
         for template in resources.files("m2fdp.deployment").joinpath("handed_out").iterdir():
             with replacing(own / template.name) as file:
-                file.write_text(Template(template.read_text("utf-8")).substitute(values), "utf-8")
+                text = Template(template.read_text(encoding="utf-8")).substitute(values)
+                file.write_text(text, encoding="utf-8")
         (own / "start.sh").chmod(0o755)
         made.save(own / "plan.json", authority)
         keys.copy_authority(authority, own / "keys")
