@@ -158,8 +158,9 @@ class GrpcLinks:
         self._tell(Line("", "works"))
         for seat, question in pairs:
             reply = self._reply(seat, question, asked)
-            if isinstance(reply, Refusal):
-                self._tell(Line("", "refused", child=seat.name, reason=reply.reason))
+            if not isinstance(reply, Answer):
+                why = reply.reason if isinstance(reply, Refusal) else "no answer in time"
+                self._tell(Line("", "refused", child=seat.name, reason=why))
             yield reply
             seat.ask(NONE, [])
 
@@ -217,8 +218,8 @@ class GrpcLinks:
                 if mode != "wait":
                     return Refusal(seat.name, reason)
                 if time.monotonic() > quiet:  # who is sent away may be back at once
-                    line, about = f"{seat.name} is sent away: {reason}; waiting", {"reason": reason}
-                    self._tell(Line(line, "sent away", "warning", child=seat.name, **about))
+                    about = f"{seat.name} is sent away: {reason}; waiting", "sent away", "warning"
+                    self._tell(Line(*about, child=seat.name, reason=reason))
                     quiet = time.monotonic() + self._settings.keepalive_s
 
     def _connected(self, number: int = 1) -> None:
