@@ -50,8 +50,8 @@ class Children:
         for seat in self._seats.values():
             if seat.is_there and (wrong := self._identity.fault(seat.certificate, seat.name)):
                 reason = f"{seat.name}'s certificate {wrong}"
-                about = {"child": seat.name, "reason": reason}
-                self._tell(Line(f"{reason}; it is sent away", "sent away", "warning", **about))
+                about = f"{reason}; it is sent away", "sent away", "warning"
+                self._tell(Line(*about, child=seat.name, reason=reason))
                 seat.dismiss(seat.context, reason)
         size = self._settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
@@ -62,8 +62,9 @@ class Children:
         self._tell(Line("", "works"))
         for seat, question in pairs:
             reply = self._reply(seat, question, asked)
-            if isinstance(reply, Refusal):
-                self._tell(Line("", "refused", child=seat.name, reason=reply.reason))
+            if not isinstance(reply, Answer):
+                why = reply.reason if isinstance(reply, Refusal) else "no answer in time"
+                self._tell(Line("", "refused", child=seat.name, reason=why))
             yield reply
             seat.ask(NONE, [])
 
@@ -120,8 +121,8 @@ class Children:
                 if mode != "wait":
                     return Refusal(seat.name, reason)
                 if time.monotonic() > quiet:  # who is sent away may be back at once
-                    line, about = f"{seat.name} is sent away: {reason}; waiting", {"reason": reason}
-                    self._tell(Line(line, "sent away", "warning", child=seat.name, **about))
+                    about = f"{seat.name} is sent away: {reason}; waiting", "sent away", "warning"
+                    self._tell(Line(*about, child=seat.name, reason=reason))
                     quiet = time.monotonic() + self._settings.keepalive_s
 
     def _refused(self, seat: Seat, certificate: bytes) -> str | None:

@@ -2,62 +2,54 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment.status import days_until, overdue
 
 _LOOPBACK = "127.0.0.1"
-# A counter or a gauge by name, what it is, and its value, or its values by `reason`.
-Number = tuple[str, str, str, float | Mapping[str, float]]
+# Its name, what it is, and its value, or its values by `reason`; what ends in _total only grows.
+Number = tuple[str, str, float | Mapping[str, float] | None]
 
 
 def numbers(content: Mapping[str, Any]) -> list[Number]:
     """The numbers of a node's status (`m2fdp.deployment.status.Status.content`)."""
-    children, ends = content["children"].values(), content["certificate_ends"]
-    # fmt: off
-    known: tuple[tuple[str, str, str, float | Mapping[str, float] | None], ...] = (
-        ("rounds", "Counter", "Rounds since the node was started.", content["rounds_done"]),
-        ("round_seconds", "Counter", "What these rounds have taken.", content["seconds"]),
-        ("refusals", "Counter", "Refusals, the node's and its children's.", content["refusals"]),
-        ("round", "Gauge", "The round that it is in.", content["round"]),
-        ("children_present", "Gauge", "Children there.", sum(each["there"] for each in children)),
-        ("handshakes_failed", "Gauge", "Connections without a stream.",
-            content["handshakes_failed"]),
-        ("epsilon", "Gauge", "Epsilon spent, in all.", content["epsilon"]),
-        ("budget", "Gauge", "Epsilon that may be spent.", content["budget"]),
-        ("certificate_days", "Gauge", "Days that its certificates have left.",
-            ends and days_until(ends)),
-        ("healthy", "Gauge", "Whether nothing is overdue.", float(overdue(content) is None)),
-    )
-    # fmt: on
-    return [
-        (f"m2fdp_{name}", kind, about, value)
-        for name, kind, about, value in known
-        if value is not None
+    there = sum(each["there"] for each in content["children"].values())
+    ends, failed = content["certificate_ends"], content["handshakes_failed"]
+    refusals = dict(content["refusals"])
+    known: list[Number] = [
+        ("m2fdp_rounds_total", "Rounds since the node was started.", content["rounds_done"]),
+        ("m2fdp_round_seconds_total", "What these rounds have taken.", content["seconds"]),
+        ("m2fdp_refusals_total", "Refusals, its own and its children's.", refusals),
+        ("m2fdp_round", "The round that it is in.", content["round"]),
+        ("m2fdp_children_present", "Children that are there.", there),
+        ("m2fdp_handshakes_failed", "Connections that have come to no stream.", failed),
+        ("m2fdp_epsilon", "Epsilon spent, in all.", content["epsilon"]),
+        ("m2fdp_budget", "Epsilon that may be spent.", content["budget"]),
+        ("m2fdp_certificate_days", "Days that certificates have left.", ends and days_until(ends)),
+        ("m2fdp_healthy", "Whether nothing is overdue.", float(overdue(content) is None)),
     ]
+    return [number for number in known if number[-1] is not None]
 
 
-class Collector:
-    """What Prometheus' client asks."""
+def _families(content: Mapping[str, Any]) -> Iterator[Any]:
+    """The numbers as Prometheus' client has them."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self._content = content
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client import core
-
-        for name, kind, about, value in numbers(self._content):
-            make = getattr(core, f"{kind}MetricFamily")
-            if not isinstance(value, Mapping):
-                yield make(name, about, value=value)
-                continue
-            family = make(name, about, labels=["reason"])
-            for reason, count in list(value.items()):
-                family.add_metric([reason], count)
-            yield family
+    for name, about, value in numbers(content):
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        labelled: list[str] = []
+        samples: list[tuple[list[str], Any]] = [([], value)]
+        if isinstance(value, Mapping):
+            labelled, samples = ["reason"], [([of], each) for of, each in value.items()]
+        family = kind(name, about, labels=labelled)
+        for labels, each in samples:
+            family.add_metric(labels, each)
+        yield family
 
 
 @contextmanager
@@ -76,19 +68,18 @@ def served(content: Mapping[str, Any], at: str | None) -> Iterator[None]:
         remedy = "needs prometheus-client: pip install 'm2fdp[metrics]'"
         raise InputError("--metrics", at, remedy) from None
     registry = client.CollectorRegistry()
-    registry.register(Collector(content))
+    registry.register(SimpleNamespace(collect=partial(_families, content)))
 
     class Pages(BaseHTTPRequestHandler):
         timeout = 10
 
         def do_GET(self) -> None:  # noqa: N802 (the library's name)
-            code, page = 404, b"valid: /metrics, /health\n"
+            wrong, page = overdue(content), b"valid: /metrics, /health\n"
             if self.path == "/metrics":
-                code, page = 200, client.generate_latest(registry)
+                page = client.generate_latest(registry)
             elif self.path == "/health":
-                wrong = overdue(content)
-                code, page = (503 if wrong else 200), f"{wrong or 'well'}\n".encode()
-            self.send_response(code)
+                page = f"{wrong or 'well'}\n".encode()
+            self.send_response(503 if wrong and self.path == "/health" else 200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.end_headers()
             self.wfile.write(page)

@@ -51,13 +51,13 @@ def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str])
     guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
 
-    def spent(round_: int) -> tuple[str, dict[str, Any]]:
+    def spent(round_: int, start: str = ", ", end: str = "") -> Line:
         epsilon = guard.spent(round_)
-        return f", epsilon {epsilon:.4g} of {budget:g}", {"epsilon": epsilon, "budget": budget}
+        line = f"{start}epsilon {epsilon:.4g} of {budget:g}{end}"
+        return Line(line, "budget", epsilon=epsilon, budget=budget)
 
-    epsilon, whole = guard.spent(guard.begun), guard.spent(len(node.rounds))
-    line = f"epsilon {epsilon:.4g} of {budget:g} is spent; the run's end would be at {whole:.4g}"
-    opened.tell(Line(line, "budget", epsilon=epsilon, budget=budget))
+    whole = guard.spent(len(node.rounds))
+    opened.tell(spent(guard.begun, "", f" is spent; the run's end would be at {whole:.4g}"))
     ended, refused = _serve(opened, guard, device, spent)
     if refused:
         raise InputError(node.name, refused[0], f"was refused; {ended.reason}")
@@ -69,7 +69,7 @@ def run_server(opened: Opened, listen: str | None) -> str:
     missing = list[str]()
     with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
-        ended, _ = _serve(opened, guard, server, lambda round_: (_without(missing), {}))
+        ended, _ = _serve(opened, guard, server, lambda round_: Line(_without(missing)))
         _hand_down(opened, links, ended)
     return ended.reason
 
@@ -110,13 +110,9 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
 
 
 def _serve(
-    opened: Opened,
-    guard: Guard,
-    worker: Device | Server,
-    more: Callable[[int], tuple[str, dict[str, Any]]],
+    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], Line]
 ) -> tuple[End, list[str]]:
-    """Answer the parent until the end, and keep it; the end, and the refusals. `more` is what a
-    round's line says beside its time."""
+    """Answer the parent until the end, and keep it; the end, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
     if (kept := opened.state.ended(node.plan.digest.hex())) is not None:
         return End(kept[0], True), refused
@@ -136,9 +132,9 @@ def _serve(
         if question.place == places[0] or not began[0]:
             began[0] = now
         if question.place == places[-1]:
-            seconds, (words, about) = time.perf_counter() - began[0], more(round_)
+            seconds, words = time.perf_counter() - began[0], more(round_)
             line = f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{words}"
-            opened.tell(Line(line, "round", round=round_, seconds=seconds, **about))
+            opened.tell(Line(line, "round", round=round_, seconds=seconds, **words.facts))
         return reply
 
     def keep(end: End) -> None:
