@@ -220,6 +220,7 @@ def test_a_forged_amendment_changes_nothing(short):
         (["--after=3", "--add=x:cloud=3"], "valid: NAME:SERVER=RECORDS, with a server of server"),
         (["--after=3", "--add=x:server-1-0=many"], "valid: NAME:SERVER=RECORDS"),
         (["--after=3", "--add=device-0:server-1-0=9"], "device-0 has been a node before"),
+        (["--after=3", "--params=training.rounds=3"], "training.rounds = 3: leaves none after 3"),
         (["--after=3", "--params=privacy.delta=1e-3"], "'privacy.delta': can't be amended; valid"),
     ],
 )
@@ -362,3 +363,22 @@ def test_the_newest_list_of_the_authority_stands(tmp_path):
     assert "was revoked at" in again.fault(shown, "edge") and again.number == 2
     keys.sign(own / "edge.csr", tmp_path / "ours")
     assert again.fault((own / "edge.pem").read_bytes(), "edge") is None
+
+
+def test_a_certificate_that_can_not_be_taken_leaves_the_former_one(tmp_path):
+    """It is told of once; half of a new pair is waited for."""
+    keys.make_authority(tmp_path / "authority")
+    own, new, told = tmp_path / "edge", tmp_path / "new", list[str]()
+    for folder in (own, new):
+        keys.sign(keys.request("edge", folder), tmp_path / "authority")
+    identity = keys.read_identity("edge", own)
+    before = identity.certificate
+    assert not identity.renewed() and not identity.renew(told.append)
+    for content in (b"none", (new / "edge.pem").read_bytes()):
+        (own / "edge.pem").write_bytes(content)
+        assert identity.renewed() and not identity.renew(told.append)
+        assert not identity.renewed() and identity.certificate == before
+    assert len(told) == 2 and "is of another key than edge.key beside it; the former" in told[1]
+    shutil.copy(new / "edge.key", own)
+    assert identity.renewed() and identity.renew(told.append)
+    assert identity.certificate == (new / "edge.pem").read_bytes() and len(told) == 3

@@ -60,7 +60,10 @@ def amended(
     config = load_config(less_retired(plan.content["configuration"]), listed, params)
     continues = {"plan": plan.content, "round": after}
     facts = replace(plan.facts, records=records)
-    return make_plan(config, facts, plan.release, continues, gone)
+    made = make_plan(config, facts, plan.release, continues, gone)
+    if not made.content["rounds"] > after:
+        raise InputError("training.rounds", made.content["rounds"], f"leaves none after {after}")
+    return made
 
 
 def successor(plan: PublicPlan, folder: Path, authority: bytes) -> PublicPlan | None:

@@ -38,7 +38,7 @@ class Children:
     ) -> None:
         self._seats, self._identity = {name: Seat(name) for name in names}, identity
         self._settings, self._check, self._tell = settings, check, tell
-        self._most, self._asked = most, 0
+        self._most, self._asked, self._heeded = most, 0, identity.number
         self.farewell_s = max(_FAREWELL, settings.patience_s)
         # Connections that have come to no stream, and so many of them a line has told of.
         self._strange, self._strange_told = 0, 0
@@ -47,7 +47,8 @@ class Children:
         """See `Links`. A part of each child's answer waits here, and the rest at the child."""
         self._asked, asked = self._asked + 1, time.monotonic()
         self._identity.heed(self._tell)
-        for seat in self._seats.values():
+        heeded, self._heeded = self._heeded, self._identity.number
+        for seat in self._seats.values() if heeded != self._heeded else ():
             if seat.is_there and (wrong := self._identity.fault(seat.certificate, seat.name)):
                 reason = f"{seat.name}'s certificate {wrong}"
                 about = f"{reason}; it is sent away", "sent away", "warning"

@@ -47,6 +47,7 @@ class Identity:
     number: int = 0
     since: Mapping[str, str] = field(default_factory=dict)
     _said: str = ""
+    _refused: tuple[bytes, ...] = ()  # what lay in the folder and was not taken
     _lock: Lock = field(default_factory=Lock)
 
     def sign(self, content: bytes) -> bytes:
@@ -61,9 +62,15 @@ class Identity:
         return f"was revoked at {since}" if since and begins.isoformat() < since else None
 
     def renewed(self) -> bool:
-        """Whether another certificate lies in the folder."""
-        file = self.folder and self.folder / f"{self.name}.pem"
-        return file is not None and file.exists() and file.read_bytes() != self.certificate
+        """Whether another certificate lies in the folder than this one, or one that was refused."""
+        return self._lying() not in ((), (self.certificate, self.key), self._refused)
+
+    def _lying(self) -> tuple[bytes, ...]:
+        try:
+            files = [self.folder / f"{self.name}{end}" for end in (".pem", ".key") if self.folder]
+            return tuple(file.read_bytes() for file in files)
+        except OSError:  # it is being replaced
+            return ()
 
     def renew(self, tell: Callable[[str], None]) -> bool:
         """Read the folder anew; whether the certificate is another one. Of what can't be taken, a
@@ -71,6 +78,7 @@ class Identity:
         self.heed(tell)
         if not self.renewed():
             return False
+        lying = self._lying()
         try:
             assert self.folder is not None
             found = read_identity(self.name, self.folder)
@@ -78,6 +86,7 @@ class Identity:
                 raise InputError("keys", f"{self.name}.pem", wrong)
         except InputError as error:
             self._say(tell, f"{error}; the former one stands")
+            self._refused = lying
             return False
         self.key, self.certificate = found.key, found.certificate
         tell(f"this node's certificate is a new one, valid until {ends(self.certificate)}")
@@ -150,9 +159,10 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
     check_name(name)
     if not asked.is_signature_valid:
         raise InputError("keys sign", shown(path), f"is no request that {name} can make")
-    authority = _read(folder / f"{AUTHORITY}.pem")
-    issuer = x509.load_pem_x509_certificate(authority).subject
-    by = issuer, _private(_read(folder / f"{AUTHORITY}.key"))
+    by = (
+        x509.load_pem_x509_certificate(authority_of(folder)).subject,
+        _private(_read(folder / f"{AUTHORITY}.key")),
+    )
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     of_host = x509.SubjectAlternativeName([x509.DNSName(name)]), x509.ExtendedKeyUsage(usages)
     target, since = path.with_suffix(".pem"), _revoked(folder)["since"].get(name)
@@ -168,7 +178,7 @@ def authority_of(folder: Path) -> bytes:
 
 def copy_authority(folder: Path, to: Path) -> None:
     """The authority's certificate, whose folder it is, for a node's folder of keys."""
-    _write(to / f"{AUTHORITY}.pem", _read(folder / f"{AUTHORITY}.pem"))
+    _write(to / f"{AUTHORITY}.pem", authority_of(folder))
 
 
 def revoke(name: str, folder: Path, out: Path) -> int:
@@ -184,9 +194,9 @@ def revoke(name: str, folder: Path, out: Path) -> int:
 
 
 def _revoked(folder: Path) -> dict[str, Any]:
-    path, authority = folder / REVOKED, _read(folder / f"{AUTHORITY}.pem")
-    nothing = {"number": 0, "since": {}}
-    return read_signed("revoked", path, authority) if path.exists() else nothing
+    if not (path := folder / REVOKED).exists():
+        return {"number": 0, "since": {}}
+    return read_signed("revoked", path, authority_of(folder))
 
 
 def signed_bytes(content: Mapping[str, Any]) -> bytes:
