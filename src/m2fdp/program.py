@@ -1,5 +1,6 @@
 """The command `m2fdp`: a tree of real nodes, and `data`, by which a table gets in."""
 
+import json
 from pathlib import Path
 
 import click
@@ -17,6 +18,27 @@ def _project() -> Path:
         remedy = "is in no project of m2fdp; start from the project's folder or one below it"
         raise InputError("folder", str(Path.cwd()), remedy)
     return root()
+
+
+@main.command()
+@click.argument("folders", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--json", "in_json", is_flag=True, help="All that is known, as JSON.")
+def status(folders: tuple[Path, ...], in_json: bool) -> None:
+    """How nodes are, by their state: each of FOLDERS is a node's, or has several.
+
+    Exit code 1 says that a node does not run, though its run is not over, or that something of it
+    is overdue.
+    """
+    from m2fdp.deployment.status import statuses
+    from m2fdp.reporting.nodes import print_statuses
+
+    found = [each for folder in folders for each in statuses(folder)]
+    if in_json:
+        click.echo(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        print_statuses(found)
+    if any(not each["ended"] and (each["overdue"] or not each["runs"]) for each in found):
+        click.get_current_context().exit(1)
 
 
 @main.group()

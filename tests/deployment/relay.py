@@ -19,6 +19,16 @@ def wait_for(what, seconds=20, why=lambda: "in vain") -> None:
         time.sleep(0.02)
 
 
+def told_by(lines):
+    """Takes up lines that say something, but for who comes and goes."""
+
+    def tell(line):
+        if line and getattr(line, "event", None) != "child":
+            lines.append(line)
+
+    return tell
+
+
 class Relay:
     """Between a child and its parent, for who listens on the line."""
 

@@ -83,6 +83,16 @@ def test_nodes_that_are_misplaced_end_in_one_line(made):
     assert "can't be read; see m2fdp keys" in missing
 
 
+def test_lines_as_json_are_so_to_the_end(made):
+    own = (made / "plan.json", "--keys", made / "cloud", "--as", "cloud", "--log", "json")
+    (line,) = m2fdp("serve", *own, code=2).splitlines()
+    said = json.loads(line)
+    assert (said["level"], said["event"], said["node"]) == ("error", "error", "cloud")
+    assert "the cloud needs records" in said["text"]
+    missing = m2fdp("serve", *own, "--metrics", "0", "--data", made / "none.npz", code=2)
+    assert "no such file" in json.loads(missing)["text"]
+
+
 def test_a_rehearsal_s_plan_is_taken_by_those_who_say_so(made):
     plan(made, f"{PARAMS},deployment.rehearsal=true")
     arguments = ("join", made / "plan.json", "--keys", made / "device-3", "--as", "device-3")

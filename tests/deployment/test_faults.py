@@ -25,7 +25,7 @@ from tests.deployment.trees import configured
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.demo import Rehearsal, prepare
-from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks
+from m2fdp.deployment.grpc_links import _HELLO, _VERSION, GrpcLink, GrpcLinks
 from m2fdp.deployment.links import End, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.plan import PublicPlan
 from m2fdp.deployment.rehearsed import reference
@@ -359,7 +359,7 @@ def test_hostile_streams_cost_a_parent_no_memory_and_the_others_no_round(tmp_pat
     run = prepare(configured(usual, changes), tmp_path)
     host, port = run.plan.facts.addresses["server-1-0"].split(":")
     keys.sign(keys.request("stranger", tmp_path / "keys/stranger"), tmp_path / "authority")
-    hello, said = ((_HELLO, run.plan.digest + b"3"),), run.log("server-1-0").read_text
+    hello, said = ((_HELLO, run.plan.digest + _VERSION),), run.log("server-1-0").read_text
     try:
         for name in ("cloud", "server-1-0", "server-1-1"):
             run.start(name)

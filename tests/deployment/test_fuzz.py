@@ -117,14 +117,20 @@ def test_whatever_a_parent_sends_a_child_says_so_and_lives(tmp_path, parts):
         def __next__(self):
             return next(self.left)
 
+        def initial_metadata(self):
+            return ()
+
+        def is_active(self):
+            return True
+
         def cancel(self):
             pass
 
     own = identity(tmp_path, "device-0")
     link = GrpcLink("parent", "127.0.0.1:1", own, PLAN, DeploymentConfig(), 100)
-    link._join = lambda outgoing, metadata: Call()
+    link._join, link._know = lambda outgoing, metadata: Call(), lambda *given: None
     try:
-        for ended in link._session(lambda question: Refusal("a", "no")):
+        for ended in link._session(lambda question: Refusal("a", "no"), str):
             assert ended is None or ended.reason.isprintable()
     except BadMessageError as error:
         assert str(error).isprintable()

@@ -10,18 +10,18 @@ from queue import SimpleQueue
 
 import pytest
 import torch
-from tests.deployment.relay import Relay, free_address, wait_for
+from tests.deployment.relay import Relay, free_address, told_by, wait_for
 from tests.deployment.trees import authority, identity
 from tests.deployment.trees import identity as identity_of
 
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import keys
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.grpc_links import _HELLO, GrpcLink, GrpcLinks, grpc
+from m2fdp.deployment.grpc_links import _HELLO, _VERSION, GrpcLink, GrpcLinks, grpc
 from m2fdp.deployment.links import Answer, End, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.seats import Seat
 
-PLAN = bytes(range(31)) + b"3"  # so that a plan of less is one without a version
+PLAN = bytes(range(31)) + _VERSION  # so that a plan of less is one without a version
 CHILDREN = ("a", "b", "c")
 MOST = 4 * 100_000
 PLACE = Place(1, 1, 4, "model")
@@ -57,7 +57,7 @@ class Parent:
             lambda child, certificate, question, answer: (
                 None if answer.statement == child.encode() else "is another's"
             ),
-            self.told.append,
+            told_by(self.told),
         )
         links.farewell_s = 0.1  # some of these children never come
         return links
@@ -83,7 +83,7 @@ class Parent:
 
         def serve():
             try:
-                tell = (told if told is not None else []).append
+                tell = told_by(told if told is not None else [])
                 ended.append(link.serve(answer or plus, tell).reason)
             except InputError as error:
                 ended.append(str(error))
@@ -147,7 +147,7 @@ class Hostile:
         own = identity(parent.folder, name)
         link = GrpcLink("parent", parent.address, own, PLAN, parent.settings, MOST)
         self.outgoing = SimpleQueue()
-        self.call = link._join(iter(self.outgoing.get, None), metadata=((_HELLO, PLAN + b"3"),))
+        self.call = link._join(iter(self.outgoing.get, None), metadata=((_HELLO, PLAN + _VERSION),))
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self):
@@ -244,7 +244,7 @@ def test_streams_that_send_nothing_keep_no_child_out(parent):
         own = identity(parent.folder, name)
         link = GrpcLink("parent", parent.address, own, PLAN, parent.settings, MOST)
         for _ in range(20):
-            hello = ((_HELLO, PLAN + b"3"),) if len(strangers) % 2 else ()
+            hello = ((_HELLO, PLAN + _VERSION),) if len(strangers) % 2 else ()
             strangers.append(link._join(iter(SimpleQueue().get, None), metadata=hello))
     wait_for(lambda: sum(call.done() for call in strangers) >= len(strangers) - 1)
     for name in CHILDREN:
@@ -505,3 +505,26 @@ def test_nothing_is_in_clear_on_the_line(parent):
     assert content[:16] not in heard and PLAN[:16] not in heard
     # TLS 1.3 hides the certificates, too; the name that a child asks for it does not.
     assert b"m2fdp" not in heard and b"Tree" not in heard
+
+
+def test_of_a_parent_that_does_not_come_is_said_once_what_to_do(tmp_path):
+    address, told, own = free_address(), [], identity(tmp_path, "a")
+    link = GrpcLink("parent", address, own, PLAN, settings(patience_s=1.0), MOST)
+    serve = threading.Thread(target=link.serve, args=(None, told_by(told)), daemon=True)
+    serve.start()
+    wait_for(lambda: len(told) > 1)
+    time.sleep(1.2)
+    first, then = told
+    assert "waiting for it" in first and then.startswith("parent has not been there for 1 s. If ")
+    assert "start it again with its state" in then
+
+
+def test_a_child_that_comes_and_goes_all_the_time_has_one_line(parent):
+    seat = parent.links._seats["a"]
+    lines = []
+    for there in (True, False) * 5:
+        seat.context = object() if there else None
+        lines.append(seat.presence())
+    assert [str(line) for line in lines if line] == ["a is there"]
+    assert [line.facts["there"] for line in lines] == [True, False] * 5
+    seat.context = None

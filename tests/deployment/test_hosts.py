@@ -1,4 +1,4 @@
-"""docs/deployment.md as it is written, on four hosts: network namespaces, with addresses and names
+"""docs/deployment.md as it is written, on seven hosts: network namespaces, with addresses and names
 of their own, and a switch between them that is listened to."""
 
 import os
@@ -8,19 +8,17 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from sklearn.datasets import load_digits
+from tests.deployment.test_init import NODES, blocks, devices_of, save_records
 
-PAGE = Path(__file__).parents[2] / "docs/deployment.md"
-HOSTS = {"cloud": 1, "edge": 2, "device-0": 3, "device-1": 4}
-NODES = {"cloud": "cloud", "edge": "server-1-0", "device-0": "device-0", "device-1": "device-1"}
+HOSTS = {name: number for number, name in enumerate(NODES, start=1)}
+SERVERS = ("cloud", "edge-a", "edge-b")
 LISTEN = """
 import socket, sys
 heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
@@ -90,7 +88,7 @@ class Hosts:
     def surroundings(self, host: str) -> dict:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {
-            "cwd": self.home(host),
+            "cwd": self.home(host).parent,
             "env": os.environ | {"PATH": path},
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
@@ -102,7 +100,7 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
     made = Hosts(tmp_path, f"m2fdp-{os.getpid()}")
     switch = f"{made.prefix}-switch"
     names = [f"{made.prefix}-{host}" for host in HOSTS]
-    known = "".join(f"{address(host)} {host}.example\n" for host in ("cloud", "edge"))
+    known = "".join(f"{address(host)} {host}.example\n" for host in SERVERS)
     try:
         ip("netns", "add", switch)
         ip("link", "add", "switch", "type", "bridge", within=switch)
@@ -134,61 +132,36 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
             shutil.rmtree(Path("/etc/netns") / name, ignore_errors=True)
 
 
-def blocks(heading: str) -> list[str]:
-    """What stands between fences in a section of the page."""
-    page = PAGE.read_text()
-    section = page[page.index(f"## {heading}") :]
-    section = section[: section.index("\n## ", 3)]
-    return [block.replace("\\\n", " ") for block in re.findall(r"```\w*\n(.*?)```", section, re.S)]
-
-
-def save_records(hosts: Hosts, nodes: Mapping) -> None:
-    digits = load_digits()
-    images, labels, start = (digits.images * 15).astype(np.uint8), digits.target, 0
-    for host, file, size in (
-        *((name, "own.npz", size) for name, size in nodes["devices"].items()),
-        ("cloud", "held-out.npz", 300),
-    ):
-        rows = slice(start, start + size)
-        np.savez(hosts.home(host) / file, x=images[rows], y=labels[rows])
-        start += size
-
-
-def deal_keys(hosts: Hosts, request: str, sign: str, authority: Path) -> None:
+def deal_keys(hosts: Hosts, request: str, sign: str) -> None:
     """Each node's key is made on its host; only requests and certificates travel."""
-    for host, name in NODES.items():
-        hosts.run(host, request.replace("device-0", name))
-        own = hosts.home(host) / "keys"
-        shutil.copy(own / f"{name}.csr", authority)
-        hosts.run(host, f"sh -c 'cd {authority} && {sign.replace('device-0', name)}'")
-        for file in (authority / f"{name}.pem", authority / "authority/authority.pem"):
-            shutil.copy(file, own)
-
-
-def test_three_hosts_step_by_step(hosts):
-    authority, request, sign, nodes, plan, check, starts, _ = blocks("Three hosts")
-    unit, compose = blocks("systemd and containers")
-    apart = hosts.folder / "apart"
-    apart.mkdir()
-    hosts.run("cloud", f"sh -c 'cd {apart} && {authority.strip()}'")
-    deal_keys(hosts, request.strip(), sign.strip(), apart)
-    (apart / "nodes.yml").write_text(nodes)
-    told = hosts.run("cloud", f'sh -c "cd {apart} && {plan.strip()}"')
-    assert "server-1-0 adds noise" in told and "device-1: epsilon 4" in told
     for host in HOSTS:
-        shutil.copy(apart / "plan.json", hosts.home(host))
-    save_records(hosts, yaml.safe_load(nodes))
-    assert "server-1-0" in hosts.run("device-0", check)
-    cloud, edge, device = starts.strip().splitlines()
-    # Of the unit and the compose file the commands; what they stand for here is a host's folder.
+        hosts.run(host, request.replace("alice", host))
+        own = hosts.home(host) / "keys"
+        shutil.copy(own / f"{host}.csr", hosts.folder)
+        hosts.run("cloud", sign.replace("alice", host))
+        shutil.copy(hosts.folder / f"{host}.pem", own)
+
+
+def test_a_federation_step_by_step(hosts):
+    tree, init, _, check, starts, request, sign, *_ = blocks("A federation, step by step")
+    (hosts.folder / "tree.yml").write_text(tree)
+    told = hosts.run("cloud", f"{init.strip()} --no-keys")
+    assert "edge-a adds noise" in told and "dave: epsilon 4" in told
+    for host in HOSTS:
+        handed_out = hosts.folder / "federation/nodes" / host
+        shutil.copytree(handed_out, hosts.home(host), dirs_exist_ok=True)
+    deal_keys(hosts, request.strip(), sign.strip())
+    save_records(devices_of(tree), hosts.folder)
+    assert "edge-a" in hosts.run("alice", check.strip())
+    commands = dict(zip(HOSTS, starts.splitlines(), strict=True))
+    # Of a unit and a compose file the commands; what they stand for here is a host's folder.
+    unit = (hosts.home("alice") / "m2fdp.service").read_text()
     (of_unit,) = re.findall(r"^ExecStart=/opt/m2fdp/bin/(.*)$", unit, re.M)
-    (of_compose,) = re.findall(r"^ +command: (.*)$", compose, re.M)
-    assert of_unit == device.replace("keys/", "keys")
-    assert of_compose.startswith(edge.replace("plan.json", "/node/plan.json").split(" --keys")[0])
-    hosts.start("device-0", of_unit)
-    hosts.start("device-1", device.replace("device-0", "device-1"))
-    hosts.start("edge", of_compose.replace("/node/", ""))
-    hosts.start("cloud", cloud)
+    of_compose = yaml.safe_load((hosts.home("edge-a") / "compose.yml").read_text())
+    commands["alice"] = within("alice", of_unit.replace("/var/lib/m2fdp/alice", "state/alice"))
+    commands["edge-a"] = within("edge-a", of_compose["services"]["edge-a"]["command"])
+    for host, command in commands.items():
+        hosts.start(host, command)
     for host in HOSTS:
         log = hosts.home(host) / "log"
         assert hosts.started[host].wait(300) == 0, log.read_text()
@@ -196,18 +169,23 @@ def test_three_hosts_step_by_step(hosts):
     check_wire(hosts)
 
 
+def within(host: str, command: str) -> str:
+    return f"sh -c 'cd {host} && exec {command}'"
+
+
 def check_wire(hosts: Hosts) -> None:
     """Who sends to whom, and that nothing of it can be read."""
     pairs, payload = heard(hosts.folder / "heard")
-    allowed = {("cloud", "edge"), ("edge", "device-0"), ("edge", "device-1")}
+    allowed = {("cloud", "edge-a"), ("cloud", "edge-b"), ("edge-a", "alice"), ("edge-a", "bob")}
+    allowed |= {("edge-b", "carol"), ("edge-b", "dave")}
     assert pairs <= allowed | {(two, one) for one, two in allowed}
     (file,) = (hosts.home("cloud") / "data/06_models").glob("*/model.pt")
     model = torch.cat([value.flatten() for value in torch.load(file).values()]).numpy()
     kept = [path.read_bytes() for host in HOSTS for path in hosts.home(host).glob("state/*/kept/*")]
     rounds = (hosts.home("cloud") / "log").read_text().count("round ")
-    # Up and down, each round, on three links: all of it has passed the switch.
-    assert len(kept) >= 3 and len(payload) > 6 * rounds * model.nbytes
-    assert b"server-1-0" in payload, "a name that TLS asks for is in clear, so the switch is heard"
+    # Up and down, each round, on six links: all of it has passed the switch.
+    assert len(kept) >= 6 and len(payload) > 12 * rounds * model.nbytes
+    assert b"edge-a" in payload, "a name that TLS asks for is in clear, so the switch is heard"
     for secret in (model.astype("<f4").tobytes(), *kept):
         for start in range(0, len(secret) - 16, 64):
             assert secret[start : start + 16] not in payload

@@ -69,7 +69,7 @@ def test_a_plan_that_the_authority_has_not_signed_is_refused(plan, tmp_path):
     with pytest.raises(InputError, match="is not signed by this node's authority"):
         load_plan(file, certificate)
     file.write_text("{}")
-    with pytest.raises(InputError, match="is no file of `m2fdp plan`"):
+    with pytest.raises(InputError, match="is no file of `m2fdp`"):
         load_plan(file, certificate)
 
 

@@ -20,6 +20,7 @@ from m2fdp.deployment.grpc_links import GrpcLinks
 from m2fdp.deployment.links import to_bytes
 from m2fdp.deployment.node_plan import ChildrenError
 from m2fdp.deployment.nodes import Server
+from m2fdp.deployment.opened import followed, open_node
 from m2fdp.deployment.plan import recompute
 from m2fdp.deployment.rehearsed import reference
 
@@ -44,11 +45,12 @@ class Hasty(GrpcLinks):
 class Running:
     """A thread a node, and what it has told and ended in."""
 
-    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, only=None):
+    def __init__(self, rehearsal: Rehearsal, budgets=(), trusted=True, only=None, plans=()):
         self.rehearsal, self.budgets, self.trusted = rehearsal, dict(budgets), trusted
-        self.told, self.ended, self.threads = {}, {}, []
+        self.told, self.ended, self.threads, self.plans = {}, {}, [], dict(plans)
+        self.statuses = {}
         tree = rehearsal.experiment.network.tree
-        for layer, names in enumerate(tree.names):
+        for layer, names in enumerate((*tree.names[:-1], (*tree.names[-1], *self.plans))):
             for name in names if only is None else set(names) & set(only):
                 self.told[name] = []
                 thread = threading.Thread(target=self.run, args=(name, layer, tree.depth))
@@ -64,20 +66,25 @@ class Running:
 
     def run(self, name: str, layer: int, depth: int) -> None:
         folder, tell = self.rehearsal.folder, self.told[name].append
-        own = {"plan": folder / "plan.json", "name": name, "keys": folder / "keys" / name}
+        plan = folder / self.plans.get(name, "plan.json")
+        own = {"plan": plan, "name": name, "keys": folder / "keys" / name}
         own["rehearsal"] = True
         data = str(folder / f"{name}.npz")
         try:
-            opened = process.open_node(layer == depth, tell, None if layer else data, **own)
-            if layer == 0:
-                self.ended[name] = process.run_cloud(opened, None, folder)
-            elif layer < depth:
-                self.ended[name] = process.run_server(opened, None)
-            else:
-                readers = opened.node.recomputed.readers_in_clear(opened.node.index)
-                trusts = frozenset(readers if self.trusted else ())
-                budget = self.budgets.get(name, 5.0)
-                self.ended[name] = process.run_device(opened, data, budget, trusts)
+            opened = open_node(layer == depth, tell, None if layer else data, **own)
+            self.statuses[name] = opened.status.content
+            readers = opened.node.recomputed.readers_in_clear(opened.node.index)
+            given = data, self.budgets.get(name, 5.0), frozenset(readers if self.trusted else ())
+            self.ended[name] = followed(
+                opened,
+                lambda node: (
+                    process.run_cloud(node, None, folder)
+                    if layer == 0
+                    else process.run_server(node, None)
+                    if layer < depth
+                    else process.run_device(node, *given)
+                ),
+            )
         except InputError as error:
             self.ended[name] = str(error)
         finally:
@@ -102,11 +109,21 @@ def test_a_run_of_nodes_ends_in_the_simulator_s_bytes(rehearsal):
         assert any("REHEARSAL" in line for line in lines)
     assert "epsilon 4 of 5" in running.told["device-0"][-1]
     assert "accuracy" in next(line for line in running.told["cloud"] if "round 2" in line)
+    assert running.told["device-0"][2] == "epsilon 0 of 5 is spent; the run's end would be at 4"
+    for parent, child in (("cloud", "server-1-1"), ("server-1-0", "device-0")):
+        assert f"{child} is there" in running.told[parent]
+        assert running.statuses[parent]["children"][child]["since"] is not None
+    for status in running.statuses.values():
+        assert (status["round"], status["rounds_done"], status["last_refusal"]) == (2, 2, None)
+        assert status["doing"] == "waits" and 0 < status["seconds"] < 60
+    assert running.statuses["device-0"]["parent"]["name"] == "server-1-0"
+    assert running.statuses["device-0"]["epsilon"] == pytest.approx(4.0, rel=1e-3)
     (rounds,) = (rehearsal.folder / "data/07_model_output").glob("*/round_metrics.csv")
     assert (pd.read_csv(rounds)["seconds"] < 60).all(), "and none is missing"
     again = running.again()
     assert again.ended.pop("cloud") == (OVER, True) and set(again.ended.values()) == {OVER}
-    assert not any("round" in line for lines in again.told.values() for line in lines[2:])
+    assert not any("round " in line for lines in again.told.values() for line in lines[2:])
+    assert "epsilon 4 of 5 is spent" in again.told["device-0"][2]
 
 
 def test_who_comes_when_the_run_has_ended_hears_it_of_its_parent(rehearsal, monkeypatch):
@@ -115,8 +132,9 @@ def test_who_comes_when_the_run_has_ended_hears_it_of_its_parent(rehearsal, monk
     state = rehearsal.folder / "state"
     for name in ("device-0", "server-1-0", "device-1"):
         (state / name / "ended.json").unlink()
-    told = json.loads((state / "cloud/ended.json").read_text())
-    (state / "cloud/ended.json").write_text(json.dumps(told | {"told": ["server-1-1"]}))
+    ((run, told),) = json.loads((state / "cloud/ended.json").read_text()).items()
+    told = {run: told | {"told": ["server-1-1"]}}
+    (state / "cloud/ended.json").write_text(json.dumps(told))
     monkeypatch.setattr(process, "GrpcLinks", Hasty)
     again = Running(rehearsal, only=["cloud", "server-1-0", "device-0"])
     assert set(map(str, again.ended.values())) == {str((OVER, True)), OVER}
@@ -141,6 +159,9 @@ def test_a_refusal_is_one_line_at_the_node_and_at_each_parent(
     parent = "server-1-0" if refuses == "device-0" else "server-1-1"
     assert not as_planned and words in line and line.startswith("the run is stopped: ")
     assert any(words in told for told in running.told[parent])
+    refusals = [child["refusal"] for child in running.statuses[parent]["children"].values()]
+    assert any(refusal and words in refusal["text"] for refusal in refusals)
+    assert words in running.statuses["cloud"]["last_refusal"]["text"]
     if refuses == "device-0":
         assert sum(words in told for told in running.told[refuses]) == 1
         assert words in running.ended[refuses]

@@ -166,16 +166,19 @@ class Nodes:
             guard = Guard(node, state, identity(self.folder, name), budget, below)
         keeper = guard or Keeper()
         if node.layer == node.depth:
-            samples = self.experiment.samples
-            start, stop = samples.offsets[node.index : node.index + 2]
-            records = self.experiment.records(samples.samples[start:stop])
-            worker = Device(node, *records, keeper)
+            worker = Device(node, *self.records(node), keeper)
         else:
             links = Wire(self, node.children, below)
             self.servers[name] = worker = Server(node, links, keeper, self.missed.append)
         own = identity(self.folder, name) if self.guarded or node.masked else None
         compute = answering(node, own, worker, keeper)
         self.of[name] = Child(guard, compute, worker)
+
+    def records(self, node: NodePlan) -> tuple[torch.Tensor, torch.Tensor]:
+        """A device's own, as the model takes them."""
+        samples = self.experiment.samples
+        start, stop = samples.offsets[node.index : node.index + 2]
+        return self.experiment.records(samples.samples[start:stop])
 
     def reply(self, wire: Wire, number: int, question: Question) -> Answer | Refusal:
         """What a child replies, once its parent has looked at its statement."""

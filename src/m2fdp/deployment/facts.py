@@ -4,6 +4,7 @@ them needs."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from m2fdp.core.algorithms import Plan, build_plan
 from m2fdp.core.config import Config
@@ -14,6 +15,7 @@ from m2fdp.core.experiment.facts import Feature, always, refuse
 from m2fdp.core.experiment.request import Request
 from m2fdp.core.files import shown
 from m2fdp.given.yaml_files import read_block
+from m2fdp.tables.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -24,16 +26,26 @@ class Facts:
     records: Mapping[str, int]  # of each device, how many to train on
     shape: tuple[int, int, int]  # (C, H, W) of an image
     classes: int
+    schema: Mapping[str, Any] | None = None  # of tables, whose rows become records by it
 
 
-def read_facts(path: Path) -> Facts:
-    """The nodes' file: servers with their addresses, devices with their numbers of records, the
-    images' shape and how many classes there are."""
-    content, names = read_block(path), ("servers", "devices", "shape", "classes")
+def read_facts(path: Path, schema: Schema | None = None) -> Facts:
+    """The facts in the nodes' file."""
+    return facts_of(f"--nodes: {shown(path)}", read_block(path), schema)
+
+
+def facts_of(place: str, content: Mapping[str, Any], schema: Schema | None = None) -> Facts:
+    """Servers with their addresses, devices with their numbers of records, and, unless a schema
+    says it, the images' shape and how many classes there are; `place` is where they stand."""
+    names: tuple[str, ...] = ("servers", "devices", "shape", "classes")
+    if schema is not None:
+        names, (height, width, channels) = names[:2], schema.record_shape
+        given = {"shape": (channels, height, width), "classes": len(schema.classes)}
     for name in {*content, *names}:
         if name not in names or name not in content:
-            problem = f"has the keys {among(name, sorted(content))}; valid: {', '.join(names)}"
-            raise InputError("--nodes", shown(path), problem)
+            problem = f"are the keys; valid: {', '.join(names)}"
+            raise InputError(place, among(name, sorted(content)), problem)
+    content = content if schema is None else {**content, **given}
     try:
         addresses = {str(name): str(value) for name, value in content["servers"].items()}
         records = {str(name): int(value) for name, value in content["devices"].items()}
@@ -41,11 +53,12 @@ def read_facts(path: Path) -> Facts:
         classes = int(content["classes"])
     except (AttributeError, TypeError, ValueError):
         problem = "needs servers: {NAME: HOST:PORT}, devices: {NAME: records}, shape: [C, H, W]"
-        raise InputError("--nodes", shown(path), problem) from None
+        raise InputError(place, "(its values)", problem) from None
     for name, address in addresses.items():
         if not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit():
-            raise InputError(f"--nodes: servers.{name}", address, "is no HOST:PORT")
-    return Facts(addresses, records, (channels, height, width), classes)
+            raise InputError(f"{place}: servers.{name}", address, "is no HOST:PORT")
+    by = None if schema is None else schema.model_dump(mode="json")
+    return Facts(addresses, records, (channels, height, width), classes, by)
 
 
 def check_deployment(config: Config) -> Plan:

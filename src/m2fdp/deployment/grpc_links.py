@@ -16,9 +16,10 @@ has the letter, those before it have C. No message is longer than the plan has i
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from queue import SimpleQueue
 from threading import Timer
 from typing import Any
@@ -32,32 +33,29 @@ import grpc  # noqa: E402
 
 from m2fdp.core.errors import InputError  # noqa: E402
 from m2fdp.deployment import keys
+from m2fdp.deployment.children import AROUND, DIGEST, Children
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
+from m2fdp.deployment.links import Answer, End, Question, Refusal, Tell, shown
 from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
+from m2fdp.deployment.status import Line
 
 _METHOD = "/m2fdp.Tree/Join"
 _HELLO = "m2fdp-bin"
-_VERSION = b"3"
-# Bytes of a digest.
-_DIGEST = 32
+_VERSION = b"4"
+# With the call a child gives a number of its own. Its parent signs that, and to whom it talks, and
+# shows its certificate: TLS tells a child nothing by which it knows one that was revoked.
+_NONCE, _SHOWN, _SIGNED = "m2fdp-nonce-bin", "m2fdp-certificate-bin", "m2fdp-signature-bin"
 # Bytes of a message that are on their way at a time.
-_LOOKAHEAD = 2**18
-# Bytes of a message beside what it holds: a head, or digest and statement.
-_AROUND = 2**12
+_LOOKAHEAD = 2**16
 # Streams that one connection may have; seconds that one without any, or without TLS, is kept.
 _STREAMS, _IDLE_S = 4, 20
 # Lines on whom is not taken in that are told once each.
 _LINES = 1000
-# So many seconds a parent stays at least, when a run ends, for children that are not there.
-_FAREWELL = 10.0
 # Between two attempts to reach a parent that is not there, seconds.
 _RETRY = 0.5
 # So many seconds a child waits for its parent to hear that it knows the end.
 _LEAVING_S = 5.0
-# The share of its patience that a parent gives to its children's turns, once it has run out.
-_TURN = 0.25
 # What a parent does whose connection fails, by gRPC's words.
 _TOLD = {
     "certificate has expired": "shows a certificate that has expired",
@@ -66,6 +64,11 @@ _TOLD = {
     "last error: UNAVAILABLE": "ends the connection; it may not take this node's certificate",
 }
 _REFUSED = grpc.StatusCode.PERMISSION_DENIED
+# What to do about a parent that does not come.
+_REMEDY = (
+    "If its run is over, start it again with its state: it hands the end down. If it is gone for "
+    "good, end this node (Ctrl-C); its state keeps what is spent"
+)
 
 
 @dataclass
@@ -97,13 +100,8 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
     ]
 
 
-class GrpcLinks:
-    """A parent's end (`Links`): a server that its children, in the tree's order, dial. No answer is
-    longer than `most` bytes. `check` says what is wrong with one, by child and its certificate.
-
-    A child that sends anything else is sent away. Under `on_missing: wait` it is waited for, else
-    that is its refusal.
-    """
+class GrpcLinks(Children):
+    """A parent's end (`Links`): a server that its children, in the tree's order, dial."""
 
     def __init__(
         self,
@@ -116,11 +114,8 @@ class GrpcLinks:
         check: Callable[[str, bytes, Question, Answer], str | None],
         tell: Tell,
     ) -> None:
-        self._seats = {name: Seat(name) for name in children}
-        self._plan, self._settings, self._check, self._tell = plan, settings, check, tell
-        self._most, self._turned_away = most + _AROUND, set[str]()
-        self.traffic, self._asked = Traffic(), 0
-        self.farewell_s = max(_FAREWELL, settings.patience_s)
+        super().__init__(children, identity, settings, most + AROUND, check, tell)
+        self._plan, self._turned_away, self.traffic = plan, set[str](), Traffic()
         # A stream that counts has one, and one that is sent away a while longer.
         threads = ThreadPoolExecutor(2 * len(children) + 4, thread_name_prefix="child")
         self._server = grpc.server(threads, options=_options(settings))
@@ -128,10 +123,10 @@ class GrpcLinks:
         service, _, method = _METHOD.strip("/").partition("/")
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
-        pair = [(identity.key, identity.certificate)]
-        shown_by_it = grpc.ssl_server_certificate_configuration(pair, identity.authority)
-        self._strange = 0  # connections that have come to no stream
-        credentials = grpc.dynamic_ssl_server_credentials(shown_by_it, self._connected, True)
+        self._shown = identity.certificate
+        credentials = grpc.dynamic_ssl_server_credentials(
+            _shown_by(identity), self._connected, True
+        )
         try:
             self._server.add_secure_port(address, credentials)
         except RuntimeError:
@@ -139,117 +134,48 @@ class GrpcLinks:
             raise InputError(f"plan: servers.{identity.name}", address, problem) from None
         self._server.start()
 
-    def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
-        """See `Links`. A part of each child's answer waits here, and the rest at the child."""
-        self._asked, asked = self._asked + 1, time.monotonic()
-        size = self._settings.chunk_bytes
-        pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
-        # What several are asked is held once.
-        parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
-        for seat, question in pairs:
-            seat.ask(self._asked, parts[question])
-        for seat, question in pairs:
-            yield self._reply(seat, question, asked)
-            seat.ask(NONE, [])
-
     def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
-        """Tell all children of the end, but who was told before; None = there is none, and this
-        node will be back. They have a while to hear it, those too that have yet to come. It returns
-        who knows."""
-        for seat in self._seats.values():
-            seat.end(ended)
-            seat.told |= seat.name in told
-        stays = 0.0 if ended is None else self.farewell_s if ended.over else _FAREWELL
-        deadline = time.monotonic() + min(stays, self.farewell_s)
-        for seat in self._seats.values():
-            with seat.changed:
-                while not seat.told and time.monotonic() < deadline:
-                    seat.changed.wait(deadline - time.monotonic())
-        told = frozenset(name for name, seat in self._seats.items() if seat.told)
-        missed = [name for name in self._seats if name not in told]
-        if ended is not None and ended.over and missed:
-            self._tell(f"{', '.join(missed)}: not told yet; start this node again to tell them")
+        """See `Children`."""
+        told = super().end(ended, told)
         self._server.stop(0 if ended is None else 0.2).wait()
         return told
 
-    def _reply(self, seat: Seat, question: Question, asked: float) -> Reply:
-        """What one child replies, however often it has to begin anew. All of it must be there by
-        the deadline; where others have used it up, shortly after it is this child's turn."""
-        patience, mode, told = self._settings.patience_s, self._settings.on_missing, 1
-        start = max(asked, time.monotonic() - patience * (1 - _TURN / len(self._seats)))
-        message, context, quiet = Message(self._most), None, 0.0
-        while True:
-            got = seat.get(max(start + patience * told - time.monotonic(), 0.0))
-            if got is None:
-                if mode == "skip":
-                    seat.late = True
-                    return Missing(seat.name)
-                there = "is there, and has not answered" if seat.is_there else "is not there"
-                line = f"{seat.name} {there} after {patience * told:g} s"
-                if mode == "stop":
-                    return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                self._tell(f"{line}; waiting{self._strangers()}")
-                told += 1
-                continue
-            if got[0] is not context:
-                message, context = Message(self._most), got[0]
-            try:
-                letter = message.take(got[1])
-                if letter is not None:
-                    reply = self._read(seat, question, letter, message.content)
-                    seat.late = False
-                    return reply
-            except BadMessageError as error:
-                reason = shown(str(error))
-                seat.dismiss(context, reason)
-                seat.late = mode == "skip"
-                if mode != "wait":
-                    return Refusal(seat.name, reason)
-                if time.monotonic() > quiet:  # who is sent away may be back at once
-                    self._tell(f"{seat.name} is sent away: {reason}; waiting")
-                    quiet = time.monotonic() + self._settings.keepalive_s
-
-    def _connected(self) -> None:
-        """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal."""
-        self._strange += 1
-
-    def _strangers(self) -> str:
-        count, self._strange = self._strange, 0
-        if count <= 0:
-            return ""
-        return f"; connections without a certificate that is taken, or without TLS: {count}"
-
-    def _read(self, seat: Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
-        """The reply that a child's message is."""
-        if content[:_DIGEST] != question.digest or letter not in (b"A", b"R"):
-            raise BadMessageError("it has sent what is no answer to this question")
-        if letter == b"R":
-            return Refusal(seat.name, shown(bytes(content[_DIGEST:])))
-        answer = Answer.unpacked(memoryview(content)[_DIGEST:])
-        fault = self._check(seat.name, seat.certificate, question, answer)
-        if fault is not None:
-            raise BadMessageError(fault)
-        return answer
+    def _connected(self) -> Any:
+        """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal. It is
+        shown this node's certificate, if that is a new one by now."""
+        self._count(1)
+        before, self._shown = self._shown, self._identity.certificate
+        return None if before == self._shown else _shown_by(self._identity)
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
-        self._strange -= 1
-        auth, hello = context.auth_context(), dict(context.invocation_metadata()).get(_HELLO, b"")
+        self._count(-1)
+        auth, given = context.auth_context(), dict(context.invocation_metadata())
+        certificate, hello = auth.get("x509_pem_cert", [b""])[0], given.get(_HELLO, b"")
         name = shown(auth.get("x509_common_name", [b"?"])[0])
         seat, wrong = self._seats.get(name), None
         if seat is None:
             wrong = f"{name} is no child of this node in its plan"
         elif hello != self._plan + _VERSION:
-            another = "plan" if hello[_DIGEST:] == _VERSION else "version of m2fdp"
+            another = "plan" if hello[DIGEST:] == _VERSION else "version of m2fdp"
             wrong = f"{name} has another {another} than this node"
+        else:
+            wrong = self._refused(seat, certificate)
         if seat is None or wrong is not None:
             if wrong not in self._turned_away and len(self._turned_away) < _LINES:
                 self._turned_away.add(str(wrong))
-                self._tell(f"{wrong}; it is not taken in")
+                line = f"{wrong}; it is not taken in"
+                self._tell(Line(line, "turned away", "warning", child=name, reason=wrong))
             context.abort(_REFUSED, wrong)
             return
-        context.add_callback(lambda: seat.leave(context))
-        seat.take(context, auth["x509_pem_cert"][0])
+        if seat.certificate not in (b"", certificate):
+            self._tell(f"{name} shows a new certificate, valid until {keys.ends(certificate)}")
+        signed = self._identity.sign(_greeting(given.get(_NONCE, b""), hello, certificate))
+        own = (_SHOWN, self._identity.certificate), (_SIGNED, signed)
+        context.add_callback(lambda: self._left(seat, context))
+        seat.take(context, certificate)
+        context.send_initial_metadata(own)  # it is taken in
+        self._tell(seat.presence())
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
@@ -272,6 +198,10 @@ class GrpcLinks:
         except grpc.RpcError:  # the child is gone; it or another process of its name will be back
             return
 
+    def _left(self, seat: Seat, context: Any) -> None:
+        if seat.leave(context):
+            self._tell(seat.presence())
+
 
 class GrpcLink:
     """A child's end: it dials, and answers until the run is over. The parent's certificate must
@@ -285,19 +215,27 @@ class GrpcLink:
         plan: bytes,
         settings: DeploymentConfig,
         most: int,
+        waits: bool = False,  # for a parent that has another plan, which it may be about to leave
     ) -> None:
         self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
-        self.traffic, self._most, self._identity = Traffic(), most + _AROUND, identity
-        pems = identity.authority, identity.key, identity.certificate
-        credentials = grpc.ssl_channel_credentials(*pems)
+        self._waits = waits
+        self.traffic, self._most, self._identity = Traffic(), most + AROUND, identity
+        self._shown = b""
+        self._gone = 0.0  # since when the parent is not there; 0 = it is
+        self._open()
+
+    def _open(self) -> None:
+        own = self._identity
+        credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
         options = [
-            *_options(settings),
-            ("grpc.ssl_target_name_override", parent),
+            *_options(self._settings),
+            ("grpc.ssl_target_name_override", self.parent),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.min_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.use_local_subchannel_pool", 1),  # a new certificate, a new connection
         ]
-        self._channel = grpc.secure_channel(address, credentials, options)
+        self._channel = grpc.secure_channel(self.address, credentials, options)
         self._join = self._channel.stream_stream(_METHOD)
 
     def serve(
@@ -309,10 +247,13 @@ class GrpcLink:
         """Answer the parent's questions, whenever it is there, until the end, which is kept before
         the parent hears that it is known. A parent that is not who it should be, or does not take
         this node, is an `InputError`."""
-        told, end = "", None
+        told, end, self._gone, said = "", None, time.monotonic(), False
         while True:
             try:
-                for end in self._session(answer):
+                if self._identity.renew(tell):
+                    self._channel.close()
+                    self._open()
+                for end in self._session(answer, tell):
                     if end is not None:
                         keep(end)
                     elif told:
@@ -321,24 +262,42 @@ class GrpcLink:
                 line = f"is not there ({self.address}); waiting for it"
             except grpc.RpcError as error:
                 line = "" if end is not None else self._why(error)
+            except _RenewedError:
+                continue
             except BadMessageError as error:
                 line = f"has sent {error}; its stream is closed, and tried again"
             if end is not None:
                 return end
+            said = said and self._gone > 0
+            if not self._gone:
+                self._gone = time.monotonic()
+                tell(Line("", "parent", there=False))
             if line != told:
-                tell(f"{self.parent} {line}")
+                tell(Line(f"{self.parent} {line}", "waiting", "warning"))
                 told = line
+            if not said and time.monotonic() - self._gone > (patience := self._settings.patience_s):
+                said = True
+                line = f"{self.parent} has not been there for {patience:g} s. {_REMEDY}"
+                tell(Line(line, "waiting", "warning"))
             time.sleep(_RETRY)
 
     def close(self) -> None:
         self._channel.close()
 
-    def _session(self, answer: Callable[[Question], Answer | Refusal]) -> Iterator[End | None]:
+    def _session(
+        self, answer: Callable[[Question], Answer | Refusal], tell: Tell
+    ) -> Iterator[End | None]:
         """One connection: None at each question, the end at last."""
+        nonce, hello = os.urandom(DIGEST), self._plan + _VERSION
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-        call = self._join(iter(outgoing.get, None), metadata=((_HELLO, self._plan + _VERSION),))
-        message = Message(self._most)
+        call = self._join(iter(outgoing.get, None), metadata=((_HELLO, hello), (_NONCE, nonce)))
+        message, greeting = Message(self._most), _greeting(nonce, hello, self._identity.certificate)
         try:
+            shown_by_it = dict(call.initial_metadata())  # once the parent has taken this node in
+            if call.is_active():
+                self._know(shown_by_it, greeting, tell)
+                self._gone = 0.0
+                tell(Line("", "parent", there=True))
             for part in call:
                 self.traffic.received += len(part)
                 letter = self._taken(message, part)
@@ -356,6 +315,10 @@ class GrpcLink:
                         leaving.cancel()
                     return
                 question = _question(letter, content)
+                # Between rounds, so that no sum is begun by one key and ended by another.
+                at = question.place
+                if at.begins and at.first == 1 and self._identity.renewed():
+                    raise _RenewedError
                 yield None
                 for each in self._reply(answer(question), question.digest):
                     self.traffic.sent += len(each)
@@ -363,6 +326,20 @@ class GrpcLink:
         finally:
             outgoing.put(None)
             call.cancel()
+
+    def _know(self, metadata: dict[str, bytes], greeting: bytes, tell: Tell) -> None:
+        """That the parent is who it is by its certificate of today; an `InputError` otherwise."""
+        certificate, own = metadata.get(_SHOWN, b""), self._identity
+        own.heed(tell)
+        wrong = own.fault(certificate, self.parent)
+        if wrong is None and not keys.verify(certificate, metadata.get(_SIGNED, b""), greeting):
+            wrong = "has not signed that it is there"
+        if wrong is not None:
+            raise InputError("--as", self.parent, f"shows a certificate that {wrong}")
+        if self._shown not in (b"", certificate):
+            line = f"shows a new certificate, valid until {keys.ends(certificate)}"
+            tell(f"{self.parent} {line}")
+        self._shown = certificate
 
     def _taken(self, message: Message, part: bytes) -> bytes | None:
         """The letter of a message that is whole; what it announces is looked at before."""
@@ -389,8 +366,13 @@ class GrpcLink:
         if code == grpc.StatusCode.CANCELLED:
             problem = "another process of this node's name has joined; a node is one process"
             raise InputError("--as", self.parent, problem) from None
+        if code == _REFUSED and " plan" in details and self._waits:
+            return f"has another plan than this node ({self.address}); waiting for it"
+        if code == _REFUSED and "another key" in details:  # the former one may leave
+            return f"refuses this node: {shown(details)}; waiting"
         if code == _REFUSED:
-            raise InputError("--as", self.parent, f"refuses this node: {shown(details)}") from None
+            refused = OtherPlanError if "another plan" in details else InputError
+            raise refused("--as", self.parent, f"refuses this node: {shown(details)}") from None
         line, own = "is not there", self._identity
         if (wrong := keys.fault(own.certificate, own.authority, own.name)) is not None:
             line += f", and this node's certificate {wrong}"
@@ -402,6 +384,24 @@ class GrpcLink:
         elif code != grpc.StatusCode.UNAVAILABLE:
             line = f"does not talk: {code.name}: {shown(details)}"
         return f"{line} ({self.address}); waiting for it"
+
+
+class OtherPlanError(InputError):
+    """The parent has another plan than this node."""
+
+
+class _RenewedError(Exception):
+    """This node's certificate is a new one: the parent is to see it."""
+
+
+def _greeting(nonce: bytes, hello: bytes, certificate: bytes) -> bytes:
+    """What a parent signs for a child that has shown a certificate."""
+    return b"m2fdp parent" + nonce + hello + sha256(certificate).digest()
+
+
+def _shown_by(identity: Identity) -> Any:
+    pair = [(identity.key, identity.certificate)]
+    return grpc.ssl_server_certificate_configuration(pair, identity.authority)
 
 
 def _question(letter: bytes, content: bytes) -> Question:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
@@ -27,6 +27,7 @@ from m2fdp.deployment.links import Answer, Place, Question, Refusal
 from m2fdp.deployment.masked import sum_terms
 from m2fdp.deployment.masked_messages import NoMessage, check_answer, unpack_keys
 from m2fdp.deployment.node_plan import ChildrenError, Keeper, NodePlan, RefusedError
+from m2fdp.deployment.plan import PublicPlan
 from m2fdp.deployment.state import Log, State
 from m2fdp.secure_aggregation.active import text_of_keys
 
@@ -34,12 +35,12 @@ from m2fdp.secure_aggregation.active import text_of_keys
 class Below:
     """What the children of a server have said, in `statements.log` of its state."""
 
-    def __init__(self, node: NodePlan, state: State) -> None:
-        self._node = node
+    def __init__(self, node: NodePlan, state: State, identity: Identity | None = None) -> None:
+        self._node, self._identity = node, identity
         self._log, self._waiting = Log(state.folder / "statements.log"), list[Said]()
         lines = [read(entry["said"]) for entry in self._log.entries]
         self._latest = {line.content["node"]: line for line in lines}
-        self._known = {line.digest for line in lines}
+        self._known = {line.text for line in lines}
 
     def check(
         self, child: str, certificate: bytes, question: Question, answer: Answer
@@ -57,7 +58,7 @@ class Below:
         added = self._node.adds(question.place, child)
         if (wrong := fault(line, certificate, question, answer.content, added)) is not None:
             return f"its statement {wrong}"
-        if line.digest in self._known:
+        if line.text in self._known:
             return None
         former = self._latest.get(child)
         if former is not None and line.number <= former.number:
@@ -66,7 +67,7 @@ class Below:
                 "two processes of its name, or one with an older state"
             )
         self._latest[child] = line
-        self._known.add(line.digest)
+        self._known.add(line.text)
         self._waiting.append(line)
         return None
 
@@ -75,7 +76,10 @@ class Below:
         node, number = self._node, self._node.children.index(child)
         public, signature, shown_one = unpack_keys(number, answer.content)
         text = text_of_keys(sum_terms(node, node.layer + 1, node.members, question.place), public)
-        return keys.same(shown_one, certificate) and keys.verify(certificate, signature, text)
+        taken = keys.same(shown_one, certificate) or (  # a sum goes on by the key it was begun by
+            self._identity is not None and self._identity.fault(shown_one, child) is None
+        )
+        return taken and keys.verify(shown_one, signature, text)
 
     def seal(self) -> None:
         """Write what has come."""
@@ -84,14 +88,20 @@ class Below:
             self._waiting.clear()
 
 
-def spent_before(state: State, plan: str) -> tuple[float, float]:
-    """Epsilon and delta of all other runs: the sum of what each has come to."""
-    runs: dict[str, tuple[float, float]] = {}
+def spent_before(state: State, plan: PublicPlan) -> tuple[float, float]:
+    """Epsilon and delta of all other runs: the sum of what each has come to. A plan's own epsilon
+    holds that of the rounds that it continues; a plan that went on beyond them is another run."""
+    runs: dict[str, tuple[float, float, int]] = {}
     for entry in state.budget.entries:
-        epsilon, delta = runs.get(entry["plan"], (0.0, 0.0))
-        runs[entry["plan"]] = max(epsilon, float(entry["epsilon"])), max(delta, entry["delta"])
-    runs.pop(plan, None)
-    return sum(epsilon for epsilon, _ in runs.values()), sum(delta for _, delta in runs.values())
+        epsilon, delta, last = runs.get(entry["plan"], (0.0, 0.0, 0))
+        spent = max(epsilon, float(entry["epsilon"])), max(delta, entry["delta"])
+        runs[entry["plan"]] = (*spent, max(last, entry["round"]))
+    runs.pop(plan.digest.hex(), None)
+    while plan.continues is not None:
+        plan, until = plan.continues
+        if runs.get(plan.digest.hex(), (0.0, 0.0, 0))[2] <= until:
+            runs.pop(plan.digest.hex(), None)
+    return sum(spent[0] for spent in runs.values()), sum(spent[1] for spent in runs.values())
 
 
 class Guard(Keeper):
@@ -127,10 +137,16 @@ class Guard(Keeper):
         except (RefusedError, ChildrenError) as error:
             return Refusal(self.node.name, str(error))
 
+    @property
+    def begun(self) -> int:
+        """The last round of this run that is paid for."""
+        paid = (each["round"] for each in self.state.budget.entries if each["plan"] == self._run)
+        return max(paid, default=0)
+
     def spent(self, round_: int) -> float:
         """Epsilon of a device in all, after a round of this run."""
-        before, _ = spent_before(self.state, self._run)
-        return before + self.node.recomputed.epsilon(self.node.index, round_)
+        before, _ = spent_before(self.state, self.node.plan)
+        return before + (self.node.recomputed.epsilon(self.node.index, round_) if round_ else 0.0)
 
     def begin(self, round_: int) -> None:
         """Keep nothing of other rounds any longer."""
@@ -186,7 +202,9 @@ class Guard(Keeper):
                     raise RefusedError(
                         f"{server} would be sent un-noised vectors, and this device trusts {known}"
                     )
-        if not 1 <= place.round <= len(node.rounds) or place not in node.places(place.round):
+        if not node.begins <= place.round <= len(node.rounds) or place not in node.places(
+            place.round
+        ):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
         if not place.begins:
@@ -262,7 +280,11 @@ class Guard(Keeper):
         kept = self.kept(question.place.round, name)
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
-        return Answer.unpacked(kept)
+        answer = Answer.unpacked(kept)
+        line, identity = read(answer.statement.decode()), self._identity
+        if not line.is_signed_by(identity.certificate):  # the key is a new one since
+            answer = replace(answer, statement=signed(identity, line.text).encode())
+        return answer
 
     def _said(self, question: Question, content: bytes) -> str:
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
@@ -278,15 +300,19 @@ class Guard(Keeper):
     def _spend(self, round_: int, budget: float) -> None:
         """Write what the round costs, if the budget allows it and it is not written yet."""
         log, run = self.state.budget, self._run
-        if any(entry["plan"] == run and entry["round"] >= round_ for entry in log.entries):
+        if self.begun >= round_:
             return
         epsilon = self.node.recomputed.epsilon(self.node.index, round_)
-        before, delta_before = spent_before(self.state, run)
-        if before + epsilon > budget * (1 + 1e-9):
-            earlier = f", with {before:.4g} of earlier runs," if before else ""
+        before, delta_before = spent_before(self.state, self.node.plan)
+        earlier = f", with {before:.4g} of earlier runs," if before else ""
+        of, most = f"round {round_}", epsilon
+        if self.node.begins > 1:  # an amendment is taken as a whole, or not at all
+            of, last = "the amended plan", len(self.node.rounds)
+            most = self.node.recomputed.epsilon(self.node.index, last)
+        if before + most > budget * (1 + 1e-9):
             raise RefusedError(
-                f"round {round_} would bring its epsilon to {before + epsilon:.4g}{earlier} and "
-                f"its budget is {budget:g}"
+                f"{of} would bring its epsilon to {before + most:.4g}{earlier} and its budget is "
+                f"{budget:g}"
             )
         delta = self.node.recomputed.ledger.delta
         log.append(
@@ -327,6 +353,18 @@ class Said:
     def digest(self) -> str:
         return sha256(self.line.encode()).hexdigest()
 
+    @property
+    def text(self) -> str:
+        """All but the signature."""
+        return self.line.rpartition("  ")[0]
+
+    def is_signed_by(self, certificate: bytes) -> bool:
+        try:
+            signature = base64.b64decode(self.line.rpartition("  ")[2])
+            return keys.verify(certificate, signature, self.text.encode())
+        except ValueError:
+            return False
+
 
 def placed(question: Question) -> dict[str, Any]:
     """What a line says of the question that it is about."""
@@ -342,7 +380,11 @@ def said(
     number, previous = (former.number + 1, former.digest) if former else (0, "")
     content = {"node": identity.name, "number": number, **placed(question), "added": added}
     content |= {"answer": sha256(answer).hexdigest(), "previous": previous}
-    text = json.dumps(content)
+    return signed(identity, json.dumps(content))
+
+
+def signed(identity: Identity, text: str) -> str:
+    """A text with its signature."""
     return f"{text}  {base64.b64encode(identity.sign(text.encode())).decode()}"
 
 
@@ -363,12 +405,7 @@ def fault(
 ) -> str | None:
     """What is wrong with a child's line on an answer, to which the plan has it add noise; None =
     nothing."""
-    text, _, signature = said.line.rpartition("  ")
-    try:
-        signed = keys.verify(certificate, base64.b64decode(signature), text.encode())
-    except ValueError:
-        signed = False
-    if not signed:
+    if not said.is_signed_by(certificate):
         return "is not signed by its certificate"
     expected = {"node": keys.name_of(certificate), **placed(question)}
     for name, value in (expected | {"answer": sha256(answer).hexdigest()}).items():

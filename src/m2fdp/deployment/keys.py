@@ -2,13 +2,20 @@
 
 A folder of keys holds a node's own key `NAME.key`, its certificate `NAME.pem`, and the authority's
 certificate `authority.pem`. The authority's key stays where it is: whoever has it can be any node.
+`revoked.json`, if it is there, is a list that the authority has signed: certificates of those names
+from before those times are no one's any more. Its number grows with each.
 """
 
+import base64
+import json
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Lock
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -20,28 +27,100 @@ from m2fdp.core.errors import InputError
 from m2fdp.core.files import replacing, shown
 
 AUTHORITY = "authority"
+REVOKED = "revoked.json"
 _DAYS = 365
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?")
 _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Identity:
-    """A node's own keys, in PEM."""
+    """A node's own keys, in PEM, as its folder had them when they were last read; and from when on
+    certificates of a name hold, of names that have revoked ones."""
 
     name: str
     key: bytes
     certificate: bytes
     authority: bytes
+    folder: Path | None = None
+    kept: Path | None = None  # the newest list that was seen, which no older one replaces
+    number: int = 0
+    since: Mapping[str, str] = field(default_factory=dict)
+    _said: str = ""
+    _refused: tuple[bytes, ...] = ()  # what lay in the folder and was not taken
+    _lock: Lock = field(default_factory=Lock)
 
     def sign(self, content: bytes) -> bytes:
         """A signature that the certificate verifies."""
         return _private(self.key).sign(content, _SIGNATURE)
 
+    def fault(self, certificate: bytes, name: str) -> str | None:
+        """See `fault`, and whether it was revoked."""
+        if (wrong := fault(certificate, self.authority, name)) is not None:
+            return wrong
+        begins, since = issued(certificate)[0], self.since.get(name)
+        return f"was revoked at {since}" if since and begins.isoformat() < since else None
+
+    def renewed(self) -> bool:
+        """Whether another certificate lies in the folder than this one, or one that was refused."""
+        return self._lying() not in ((), (self.certificate, self.key), self._refused)
+
+    def _lying(self) -> tuple[bytes, ...]:
+        try:
+            files = [self.folder / f"{self.name}{end}" for end in (".pem", ".key") if self.folder]
+            return tuple(file.read_bytes() for file in files)
+        except OSError:  # it is being replaced
+            return ()
+
+    def renew(self, tell: Callable[[str], None]) -> bool:
+        """Read the folder anew; whether the certificate is another one. Of what can't be taken, a
+        line is told once."""
+        self.heed(tell)
+        if not self.renewed():
+            return False
+        lying = self._lying()
+        try:
+            assert self.folder is not None
+            found = read_identity(self.name, self.folder)
+            if (wrong := self.fault(found.certificate, self.name)) is not None:
+                raise InputError("keys", f"{self.name}.pem", wrong)
+        except InputError as error:
+            self._say(tell, f"{error}; the former one stands")
+            self._refused = lying
+            return False
+        self.key, self.certificate = found.key, found.certificate
+        tell(f"this node's certificate is a new one, valid until {ends(self.certificate)}")
+        return True
+
+    def heed(self, tell: Callable[[str], None]) -> None:
+        """Read the list of revoked certificates anew. Of one by another authority, and of an older
+        one, a line is told, and the newest stands."""
+        with self._lock:
+            for path in (self.kept, self.folder and self.folder / REVOKED):
+                if path is None or not path.exists():
+                    continue
+                try:
+                    found = read_signed("revoked", path, self.authority)
+                    if int(found["number"]) < self.number:
+                        raise InputError("revoked", found["number"], "is older than what is known")
+                except InputError as error:
+                    self._say(tell, f"{error}; number {self.number} stands")
+                    continue
+                if int(found["number"]) > self.number:
+                    self.number, self.since = int(found["number"]), found["since"]
+                    tell(f"{REVOKED}: number {self.number}, on {', '.join(self.since)}")
+                    if self.kept is not None:
+                        _write(self.kept, path.read_bytes())
+
+    def _say(self, tell: Callable[[str], None], line: str) -> None:
+        if line != self._said:
+            tell(line)
+        self._said = line
+
 
 def check_name(name: str) -> None:
     """Refuse a name that no certificate can hold."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name == AUTHORITY:
         valid = "letters, digits, - and ., at most 63, with a letter or digit at both ends"
         raise InputError("node", name, f"is no name of a certificate; valid: {valid}")
 
@@ -78,17 +157,73 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
         raise InputError("keys sign", shown(path), problem) from None
     name = _name_in(asked.subject)
     check_name(name)
-    if not asked.is_signature_valid or name == AUTHORITY:
+    if not asked.is_signature_valid:
         raise InputError("keys sign", shown(path), f"is no request that {name} can make")
-    authority = _read(folder / f"{AUTHORITY}.pem")
-    issuer = x509.load_pem_x509_certificate(authority).subject
-    by = issuer, _private(_read(folder / f"{AUTHORITY}.key"))
+    by = (
+        x509.load_pem_x509_certificate(authority_of(folder)).subject,
+        _private(_read(folder / f"{AUTHORITY}.key")),
+    )
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     of_host = x509.SubjectAlternativeName([x509.DNSName(name)]), x509.ExtendedKeyUsage(usages)
-    target = path.with_suffix(".pem")
-    _write(target, _signed(asked.subject, asked.public_key(), days, by, *of_host))
-    _write(path.parent / f"{AUTHORITY}.pem", authority)
+    target, since = path.with_suffix(".pem"), _revoked(folder)["since"].get(name)
+    _write(target, _signed(asked.subject, asked.public_key(), days, by, *of_host, since=since))
+    copy_authority(folder, path.parent)
     return target
+
+
+def authority_of(folder: Path) -> bytes:
+    """The certificate of the authority whose folder it is."""
+    return _read(folder / f"{AUTHORITY}.pem")
+
+
+def copy_authority(folder: Path, to: Path) -> None:
+    """The authority's certificate, whose folder it is, for a node's folder of keys."""
+    _write(to / f"{AUTHORITY}.pem", authority_of(folder))
+
+
+def revoke(name: str, folder: Path, out: Path) -> int:
+    """A list, in a file, by which no certificate of the name holds that was made until now; its
+    number. The authority, whose folder it is, keeps what it has revoked."""
+    check_name(name)
+    before = _revoked(folder)
+    since = before["since"] | {name: datetime.now(UTC).replace(microsecond=0).isoformat()}
+    revoked = {"number": before["number"] + 1, "since": since}
+    for path in (folder / REVOKED, out):
+        write_signed("revoked", path, revoked, folder)
+    return int(revoked["number"])
+
+
+def _revoked(folder: Path) -> dict[str, Any]:
+    if not (path := folder / REVOKED).exists():
+        return {"number": 0, "since": {}}
+    return read_signed("revoked", path, authority_of(folder))
+
+
+def signed_bytes(content: Mapping[str, Any]) -> bytes:
+    """What an authority signs of a content that is plain JSON."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
+
+
+def write_signed(kind: str, path: Path, content: Mapping[str, Any], folder: Path) -> None:
+    """Write a content with the signature of the authority whose folder it is."""
+    by = _private(_read(folder / f"{AUTHORITY}.key"))
+    signature = base64.b64encode(by.sign(signed_bytes(content), _SIGNATURE)).decode()
+    text = json.dumps({kind: content, "signature": signature}, indent=1, ensure_ascii=False)
+    _write(path, f"{text}\n".encode())
+
+
+def read_signed(kind: str, path: Path, authority: bytes) -> dict[str, Any]:
+    """The content that an authority of that certificate has signed."""
+    try:
+        written = json.loads(path.read_bytes())
+        content, signature = dict(written[kind]), base64.b64decode(written["signature"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(kind, shown(path), f"is no file of `m2fdp` that holds a {kind}") from None
+    if not verify(authority, signature, signed_bytes(content)):
+        problem = f"is not signed by this node's authority; a {kind} that was changed is none"
+        raise InputError(kind, shown(path), problem)
+    return content
 
 
 def read_identity(name: str, folder: Path) -> Identity:
@@ -97,7 +232,7 @@ def read_identity(name: str, folder: Path) -> Identity:
     check_name(name)
     file = folder / f"{name}.pem"
     identity = Identity(
-        name, _read(folder / f"{name}.key"), _read(file), _read(folder / f"{AUTHORITY}.pem")
+        name, _read(folder / f"{name}.key"), _read(file), _read(folder / f"{AUTHORITY}.pem"), folder
     )
     if (wrong := fault(identity.certificate, identity.authority, name)) is not None:
         raise InputError("keys", shown(file), f"{wrong}; have a request signed anew")
@@ -117,12 +252,21 @@ def fault(certificate: bytes, authority: bytes, name: str) -> str | None:
         return "is not signed by this node's authority"
     if name_of(certificate) != name:
         return f"is the certificate of {name_of(certificate)}, not of {name}"
-    begins, ends = shown_one.not_valid_before_utc, shown_one.not_valid_after_utc
+    begins, last = issued(certificate)
     if datetime.now(UTC) < begins:
         return f"is valid from {begins:%Y-%m-%d %H:%M} UTC on, later than this host's clock"
-    if datetime.now(UTC) > ends:
-        return f"was valid until {ends:%Y-%m-%d %H:%M} UTC"
-    return None
+    return f"was valid until {ends(certificate)}" if datetime.now(UTC) > last else None
+
+
+def issued(certificate: bytes) -> tuple[datetime, datetime]:
+    """From when until when it is valid."""
+    one = x509.load_pem_x509_certificate(certificate)
+    return one.not_valid_before_utc, one.not_valid_after_utc
+
+
+def ends(certificate: bytes) -> str:
+    """Until when it is valid, in words."""
+    return f"{issued(certificate)[1]:%Y-%m-%d %H:%M} UTC"
 
 
 def name_of(certificate: bytes) -> str:
@@ -131,11 +275,12 @@ def name_of(certificate: bytes) -> str:
 
 
 def same(one: bytes, other: bytes) -> bool:
-    """Whether two are one certificate."""
+    """Whether two certificates are of one key."""
     try:
-        return x509.load_pem_x509_certificate(one) == x509.load_pem_x509_certificate(other)
+        first, second = map(x509.load_pem_x509_certificate, (one, other))
     except ValueError:
         return False
+    return first.public_key() == second.public_key()
 
 
 def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
@@ -149,23 +294,20 @@ def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
     return True
 
 
-def sign_as_authority(folder: Path, content: bytes) -> bytes:
-    """The authority's signature of a content."""
-    return _private(_read(folder / f"{AUTHORITY}.key")).sign(content, _SIGNATURE)
-
-
 def _signed(
     subject: x509.Name,
     public: object,
     days: int,
     by: tuple[x509.Name, ec.EllipticCurvePrivateKey],
     *extensions: x509.ExtensionType,
+    since: str | None = None,
 ) -> bytes:
-    """A certificate in PEM, by an issuer and its key."""
+    """A certificate in PEM, by an issuer and its key; after `since`, if the name has that."""
     now = datetime.now(UTC)
+    begins = now - timedelta(minutes=5)  # clocks differ
     built = x509.CertificateBuilder().subject_name(subject).issuer_name(by[0])
     built = built.public_key(public).serial_number(x509.random_serial_number())  # type: ignore[arg-type]
-    built = built.not_valid_before(now - timedelta(minutes=5))  # clocks differ
+    built = built.not_valid_before(max(begins, datetime.fromisoformat(since)) if since else begins)
     built = built.not_valid_after(now + timedelta(days=days))
     for extension in extensions:
         built = built.add_extension(extension, isinstance(extension, x509.BasicConstraints))

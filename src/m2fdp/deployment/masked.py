@@ -93,11 +93,21 @@ class MaskingChild:
             self._ready = replace(place, kind=STEPS[STEPS.index(place.kind) + 1]), member
         return content
 
+    def _begun(self, place: Place) -> keys.Identity:
+        """Its keys as the sum was begun by them: others have been shown that certificate."""
+        own, what = self._identity, f"identity-{place.first}"
+        kept = self._keeper.kept(place.round, what)
+        if kept is None:
+            kept = messages.pack(enumerate((own.key, own.certificate)))
+            self._keeper.keep(place.round, what, kept, waits=False)
+        key, certificate = messages.unpack(kept, "keys").values()
+        return keys.Identity(own.name, key, certificate, own.authority)
+
     def _take(self, member: ActiveMember, place: Place, content: bytes) -> bytes:
         match place.kind:
             case "keys":
                 public, signature = member.announce()
-                return messages.pack_keys(public, signature, self._identity.certificate)
+                return messages.pack_keys(public, signature, self._begun(place).certificate)
             case "shares":
                 return messages.pack(member.share(*self._roster(content)).parcels)
             case "masked":
@@ -117,7 +127,7 @@ class MaskingChild:
             return self._ready[1]
         terms = sum_terms(self.node, self.node.layer, self.node.siblings, place)
         member = Member(terms, self._number, self._entropy(place))
-        signing = Signing(self._identity.sign, self._verify)
+        signing = Signing(self._begun(place).sign, self._verify)
         active = ActiveMember(member, signing, survivors_counted_on(self.node, terms.group))
         for kind in STEPS[: STEPS.index(place.kind)]:
             before = replace(place, kind=kind)
@@ -142,7 +152,7 @@ class MaskingChild:
             if number >= len(self.node.siblings):
                 raise KeyRefused(number, "no child of this node's parent in the plan")
             name = tree.names[self.node.layer][self.node.siblings[number]]
-            if keys.fault(certificate, self._identity.authority, name) is not None:
+            if self._identity.fault(certificate, name) is not None:
                 raise KeyRefused(number, f"not with a certificate of {name} by the authority")
             self._certificates[number] = certificate
             public.append(shown)

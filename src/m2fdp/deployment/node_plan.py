@@ -118,6 +118,11 @@ class NodePlan:
     def mechanism(self) -> Protection:
         return self.recomputed.experiment.calibration.mechanism
 
+    @property
+    def begins(self) -> int:
+        """Its first round; those before it are another plan's."""
+        return 1 if self.plan.continues is None else self.plan.continues[1] + 1
+
     @cached_property
     def rounds(self) -> tuple[RoundPlan, ...]:
         return self.recomputed.experiment.run_plan.rounds[: self.recomputed.rounds]

@@ -5,15 +5,12 @@ It holds facts (configuration, tree, records of each device, addresses) and what
 about itself, computes what follows anew, and refuses less noise than it has computed.
 """
 
-import base64
-import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,20 +24,23 @@ from m2fdp.core.data.partitioners import CLOUD
 from m2fdp.core.errors import InputError, among
 from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.experiment.results import Calibration
-from m2fdp.core.files import replacing, shown
 from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
 from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
+from m2fdp.deployment.composed import continuing
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.facts import Facts, check_deployment
 from m2fdp.experiment import Experiment
 from m2fdp.features.run import refuse_records
 from m2fdp.given.edges import edges_of
-from m2fdp.given.loading import parse_config
+from m2fdp.given.loading import parse_block, parse_config
 from m2fdp.given.retired import less_retired
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
+from m2fdp.sources.arrays import read_records
+from m2fdp.tables.schema import Schema
+from m2fdp.tables.table import own_rows, table_by
 
 # Images (N, H, W, C) and labels (N,).
 Records = tuple[np.ndarray, np.ndarray]
@@ -71,8 +71,7 @@ class PublicPlan:
 
     @cached_property
     def signed_bytes(self) -> bytes:
-        text = json.dumps(self.content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return text.encode()
+        return keys.signed_bytes(self.content)
 
     @cached_property
     def digest(self) -> bytes:
@@ -90,31 +89,37 @@ class PublicPlan:
         text = self.content["release"]
         return None if text is None else bytes.fromhex(text)
 
+    @property
+    def continues(self) -> tuple["PublicPlan", int] | None:
+        """The plan that it continues, and after which round; None = it begins a run."""
+        before = self.content.get("continues")
+        return None if before is None else (PublicPlan(before["plan"]), before["round"])
+
     def deviations(self, node: str) -> Deviations:
         return Deviations(**self.content["noise"].get(node, {}))
 
+    def told(self) -> Iterator[str]:
+        """Lines on who adds how much noise, and what every device will have spent."""
+        yield f"plan {self.digest.hex()[:16]}, {self.content['rounds']} rounds"
+        for name, noise in self.content["noise"].items():
+            added = ", ".join(f"{kind} {value:.4g}" for kind, value in noise.items() if value)
+            yield f"  {name} adds noise: {added}"
+        for name, epsilon in self.content["epsilon"].items():
+            yield f"  {name}: epsilon {float(epsilon):.4g}"
+        for name, epsilon in self.content.get("retired", {}).items():
+            yield f"  {name}: retired, epsilon {float(epsilon):.4g}"
+        if self.continues is not None:
+            (before, round_), whole = self.continues, "epsilon is of both"
+            yield f"  continues plan {before.digest.hex()[:16]} after round {round_}; {whole}"
+
     def save(self, path: Path, authority: Path) -> None:
         """Write it with the authority's signature, whose folder it is."""
-        signature = base64.b64encode(keys.sign_as_authority(authority, self.signed_bytes)).decode()
-        with replacing(path) as unfinished:
-            written = {"plan": self.content, "signature": signature}
-            unfinished.write_text(
-                json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-            )
+        keys.write_signed("plan", path, self.content, authority)
 
 
 def load_plan(path: Path, authority: bytes) -> PublicPlan:
     """A plan that an authority of that certificate has signed."""
-    try:
-        written = json.loads(path.read_bytes())
-        plan = PublicPlan(written["plan"])
-        signature = base64.b64decode(written["signature"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError("plan", shown(path), "is no file of `m2fdp plan`") from None
-    if not keys.verify(authority, signature, plan.signed_bytes):
-        problem = "is not signed by this node's authority; a plan that was changed is none"
-        raise InputError("plan", shown(path), problem)
-    return plan
+    return PublicPlan(keys.read_signed("plan", path, authority))
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,9 +194,16 @@ def _noise_of(noise: Noise, layer: int, index: int, step: float) -> Deviations:
     return Deviations(step, float(message), float(local), float(below))
 
 
-def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> PublicPlan:
-    """The plan of a run. `release`, or else the facts, key a rehearsal's noise. `InputError`: a
-    tree of processes can't do it, or nodes are not the tree's."""
+def make_plan(
+    config: Config,
+    facts: Facts,
+    release: bytes | None = None,
+    continues: Mapping[str, Any] | None = None,
+    retired: Mapping[str, Any] | None = None,
+) -> PublicPlan:
+    """The plan of a run. `release`, or else the facts, key a rehearsal's noise. `continues` has the
+    content of a `plan`, and a `round`; `retired` the epsilon of devices that have left.
+    `InputError`: a tree of processes can't do it, or nodes are not the tree's."""
     plan = check_deployment(config)
     tree = plan.network.tree
     for name in (name for of_layer in tree.names for name in of_layer):
@@ -208,10 +220,8 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
     for name, records in facts.records.items():
         if records < 1:
             raise InputError(f"--nodes: devices.{name}", records, "a device has records")
-    recomputed = _recompute(config, facts)
-    edges = None
-    if config.topology.edges is not None:
-        edges = [list(edge) for edge in edges_of(config.topology.edges)]
+    recomputed = _recompute(config, facts, continues)
+    edges = config.topology.edges and [list(edge) for edge in edges_of(config.topology.edges)]
     content: dict[str, Any] = {
         "configuration": config.model_dump(mode="json"),
         "edges": edges,
@@ -224,6 +234,8 @@ def make_plan(config: Config, facts: Facts, release: bytes | None = None) -> Pub
         },
         "release": None,
     }
+    if continues is not None:
+        content |= {"continues": continues, "retired": retired}
     if config.deployment.rehearsal:
         content["release"] = (release or PublicPlan(content).digest).hex()
     return PublicPlan(json.loads(json.dumps(content)))
@@ -233,14 +245,10 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
     """The run of a plan, evaluated on the cloud's held-out records; an `InputError` where the plan
     promises more, or has less noise, than follows from its facts."""
     config = parse_config(less_retired(plan.content["configuration"]))
-    with TemporaryDirectory() as folder:
-        if plan.content["edges"] is not None:
-            file = Path(folder) / "edges.csv"
-            with file.open("w", newline="", encoding="utf-8") as lines:
-                csv.writer(lines).writerows([("parent", "child"), *plan.content["edges"]])
-            topology = config.topology.model_copy(update={"edges": str(file)})
-            config = config.model_copy(update={"topology": topology})
-        recomputed = _recompute(config, plan.facts, held_out)
+    if plan.content["edges"] is not None:
+        topology = config.topology.model_copy(update={"edges": plan.content["edges"]})
+        config = config.model_copy(update={"topology": topology})
+    recomputed = _recompute(config, plan.facts, plan.content.get("continues"), held_out)
     for name, own in recomputed.noise().items():
         for kind, value in asdict(own).items():
             planned = getattr(plan.deviations(name), kind)
@@ -256,7 +264,12 @@ def recompute(plan: PublicPlan, held_out: Records | None = None) -> Recomputed:
     return recomputed
 
 
-def _recompute(config: Config, facts: Facts, held_out: Records | None = None) -> Recomputed:
+def _recompute(
+    config: Config,
+    facts: Facts,
+    continues: Mapping[str, Any] | None,
+    held_out: Records | None = None,
+) -> Recomputed:
     """The run, over training images that are all black."""
     plan = check_deployment(config)
     names = plan.network.tree.names[-1]
@@ -270,7 +283,7 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
         n_held_out = len(held_out[1])
         images = np.concatenate([images.astype(held_out[0].dtype), held_out[0]])
         labels = np.concatenate([labels, held_out[1]])
-    dataset = Dataset(config.dataset.name, images, labels, n_records, facts.classes)
+    dataset = _dataset(config, facts, images, labels, n_records)
     split = config.training.evaluate_on
     manifest = pd.DataFrame(
         {
@@ -282,7 +295,11 @@ def _recompute(config: Config, facts: Facts, held_out: Records | None = None) ->
         },
         columns=COLUMNS,
     )
-    experiment = experiment_of(config)(config, dataset, manifest, plan)
+    kind = experiment_of(config)
+    if continues is not None:
+        before = recompute(PublicPlan(continues["plan"]))
+        kind = continuing(kind, before.ledger, before.network.tree.names[-1], continues["round"])
+    experiment = kind(config, dataset, manifest, plan)
     _ = experiment.manifest  # reads the tree's file
     _check_grids(experiment)
     return Recomputed(experiment, facts)
@@ -312,7 +329,7 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
     if len(records[1]) != facts.records[name]:
         problem = f"the plan says that {name} has {facts.records[name]}: its noise is made for them"
         raise InputError("--data", f"{len(records[1])} records", problem)
-    own = Dataset(experiment.config.dataset.name, *records, len(records[1]), facts.classes)
+    own = _dataset(experiment.config, facts, *records, len(records[1]))
     if not own.scaled_by_constants and not experiment.config.dataset.confirmed:
         valid = "valid: uint8, or a plan with dataset.confirmed=true: a fixed range has scaled them"
         raise InputError("--data", "floats", f"may say by their scale what they hold; {valid}")
@@ -320,6 +337,30 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
         # The plan is made over images that are nobody's: only who has them can look.
         refuse_records(experiment.config.features.public, own)
     return records_of(experiment.inputs_of(own), np.arange(len(records[1])), "cpu")
+
+
+def read_own(file: str, facts: Facts, tell: Callable[[str], object], test: bool) -> Records:
+    """A node's own records of a file: arrays, or a table whose rows the plan's schema makes records
+    of, to train or to test on; what becomes of cells beyond it is told."""
+    if (schema := _schema(facts)) is None:
+        return read_records("--data", file, facts.classes)
+    images, labels, notes = own_rows("--data", file, schema, test)
+    for note in notes:
+        tell(note)
+    return images, labels
+
+
+def _schema(facts: Facts) -> Schema | None:
+    content = facts.schema
+    return None if content is None else parse_block(Schema, content, "plan: facts.schema")
+
+
+def _dataset(
+    config: Config, facts: Facts, images: np.ndarray, labels: np.ndarray, n_train: int
+) -> Dataset:
+    schema, name = _schema(facts), config.dataset.name
+    arrays = Dataset(name, images, labels, n_train, facts.classes)
+    return arrays if schema is None else table_by(schema, arrays)
 
 
 def _check_shape(key: str, records: Records, facts: Facts) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,91 +16,48 @@ import torch
 from m2fdp.checkpoints import verdict
 from m2fdp.checkpoints.files import Checkpoint, load_latest, save
 from m2fdp.core.config import essentials
-from m2fdp.core.engine.execution import set_exact_arithmetic
 from m2fdp.core.engine.process import State as Reached
 from m2fdp.core.engine.training import Checkpointing, Listener, Progress, RoundRecord
 from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.results import Trained
-from m2fdp.core.files import replacing
+from m2fdp.core.files import replacing, shown
 from m2fdp.core.schedule.rounds import RoundPlan
-from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks
+from m2fdp.deployment.amendments import due
+from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
 from m2fdp.deployment.guard import Below, Guard
-from m2fdp.deployment.keys import Identity, read_identity
-from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, Tell, to_bytes
+from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
-from m2fdp.deployment.node_plan import ChildrenError, NodePlan, node_plan
+from m2fdp.deployment.node_plan import ChildrenError, NodePlan
 from m2fdp.deployment.nodes import Device, Server, answering
-from m2fdp.deployment.plan import load_plan, own_inputs, recompute
+from m2fdp.deployment.opened import AMENDED, AmendedError, Opened
+from m2fdp.deployment.plan import own_inputs, read_own
 from m2fdp.deployment.rehearsed import simulated
-from m2fdp.deployment.state import State
-from m2fdp.sources.arrays import read_records
+from m2fdp.deployment.status import Line
 
-REHEARSAL = "REHEARSAL: noise is drawn from the seed; whoever knows the plan can subtract it"
 # Of a list of names, so many are told.
 _NAMED = 12
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A node that may take part, and what to call with a line."""
-
-    node: NodePlan
-    identity: Identity
-    state: State
-    tell: Tell
-
-
-def open_node(
-    device: bool,
-    tell: Tell,
-    data: str | None = None,
-    *,
-    plan: Path,
-    name: str,
-    keys: Path,
-    state: Path | None = None,
-    rehearsal: bool = False,
-) -> Opened:
-    """A node of a plan, once all that it can know of the plan holds; an `InputError` otherwise.
-    `data` are the cloud's held-out records; its state is in `state/NAME` beside the plan, or in
-    another folder; `rehearsal` says that its operator takes part in one."""
-    set_exact_arithmetic()
-    identity = read_identity(name, keys)
-    signed = load_plan(plan, identity.authority)
-    held_out = None if data is None else read_records("--data", data, signed.facts.classes)
-    node = node_plan(signed, recompute(signed, held_out), name)
-    if (node.layer == node.depth) is not device:
-        use = "is a server; use m2fdp serve" if device else "is a device; use m2fdp join"
-        raise InputError("--as", name, use)
-    if node.layer > 0 and data is not None:
-        raise InputError("--data", data, f"is the cloud's, and {name} holds no records")
-    if node.layer == 0 and data is None:
-        raise InputError("--data", None, "the cloud needs records to evaluate on")
-    if signed.release is not None and not rehearsal:
-        problem = "is a rehearsal's, whose noise protects nobody; --rehearsal takes part in it"
-        raise InputError("plan: configuration.deployment.rehearsal", True, problem)
-    tell(f"{name}: plan {signed.digest.hex()[:16]}, {len(node.rounds)} rounds")
-    if signed.release is not None:
-        tell(REHEARSAL)
-    return Opened(node, identity, State(state or plan.parent / "state" / name, name), tell)
-
-
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
-    """Answer until the run is over; why it is. `data` is a file `.npz` of its records; `budget` is
+    """Answer until the run is over; why it is. `data` is a file of its records; `budget` is
     the epsilon that it may spend in all, earlier runs of this state among them; servers that it
     trusts may be sent what no noise is added to.
 
     What its operator does not allow is refused when the parent asks, so that the parent knows.
     """
     node = opened.node
-    records = read_records("--data", data, opened.node.plan.facts.classes)
+    records = read_own(data, node.plan.facts, opened.tell, test=False)
     guard = Guard(node, opened.state, opened.identity, budget, trusts=trusts)
     device = Device(node, *own_inputs(node.recomputed, node.index, records), guard)
 
-    def spent(round_: int) -> str:
-        return f", epsilon {guard.spent(round_):.4g} of {budget:g}"
+    def spent(round_: int, start: str = ", ", end: str = "") -> Line:
+        epsilon = guard.spent(round_)
+        line = f"{start}epsilon {epsilon:.4g} of {budget:g}{end}"
+        return Line(line, "budget", epsilon=epsilon, budget=budget)
 
+    whole = guard.spent(len(node.rounds))
+    opened.tell(spent(guard.begun, "", f" is spent; the run's end would be at {whole:.4g}"))
     ended, refused = _serve(opened, guard, device, spent)
     if refused:
         raise InputError(node.name, refused[0], f"was refused; {ended.reason}")
@@ -111,7 +69,7 @@ def run_server(opened: Opened, listen: str | None) -> str:
     missing = list[str]()
     with _parent(opened, listen) as (links, guard):
         server = Server(opened.node, links, guard, missing.append)
-        ended, _ = _serve(opened, guard, server, lambda round_: _without(missing))
+        ended, _ = _serve(opened, guard, server, lambda round_: Line(_without(missing)))
         _hand_down(opened, links, ended)
     return ended.reason
 
@@ -130,7 +88,7 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     """Links to a server's children, and the guard that has what they say. By an error that it can't
     mend the run is over for them, too; by any other they wait until it is back."""
     node, settings = opened.node, opened.node.recomputed.settings
-    below = Below(node, opened.state)
+    below = Below(node, opened.state, opened.identity)
     # A server must have answered before its parent's patience ends.
     patience = {"patience_s": settings.patience_s * (node.depth - node.layer)}
     links = GrpcLinks(
@@ -146,12 +104,13 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     try:
         yield links, Guard(node, opened.state, opened.identity, below=below)
     except BaseException as error:
-        links.end(End(str(error), False) if isinstance(error, InputError) else None)
+        ends = isinstance(error, InputError) and not isinstance(error, OtherPlanError)
+        links.end(End(str(error), False) if ends else None)
         raise
 
 
 def _serve(
-    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], str]
+    opened: Opened, guard: Guard, worker: Device | Server, more: Callable[[int], Line]
 ) -> tuple[End, list[str]]:
     """Answer the parent until the end, and keep it; the end, and the refusals."""
     node, began, refused = opened.node, [0.0], list[str]()
@@ -161,17 +120,21 @@ def _serve(
 
     def answer(question: Question) -> Answer | Refusal:
         round_, now = question.place.round, time.perf_counter()
+        opened.tell(Line("", "works", round=round_))
         reply = guard.answer(question, compute)
+        opened.tell(Line("", "waits"))
         if isinstance(reply, Refusal):
             refused.append(reply.reason)
-            opened.tell(f"round {round_}: refused: {reply.reason}")
+            line = f"round {round_}: refused: {reply.reason}"
+            opened.tell(Line(line, "refused", "warning", round=round_, reason=reply.reason))
             return reply
         places = node.places(round_)
         if question.place == places[0] or not began[0]:
             began[0] = now
         if question.place == places[-1]:
-            seconds = time.perf_counter() - began[0]
-            opened.tell(f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{more(round_)}")
+            seconds, words = time.perf_counter() - began[0], more(round_)
+            line = f"round {round_} of {len(node.rounds)}: {seconds:.2f} s{words}"
+            opened.tell(Line(line, "round", round=round_, seconds=seconds, **words.facts))
         return reply
 
     def keep(end: End) -> None:
@@ -180,8 +143,8 @@ def _serve(
 
     plan, parent = node.plan, str(node.parent)
     address, settings = plan.facts.addresses[parent], node.recomputed.settings
-    most = node.most_bytes(node.layer, node.siblings)
-    link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most)
+    most, waits = node.most_bytes(node.layer, node.siblings), plan.continues is not None
+    link = GrpcLink(parent, address, opened.identity, plan.digest, settings, most, waits)
     try:
         return link.serve(answer, opened.tell, keep), refused
     finally:
@@ -194,27 +157,50 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
     missing, seconds_of = list[str](), dict[int, float]()
 
+    told = set[str]()
+
+    def begin(round_: int) -> None:
+        opened.identity.renew(tell)
+        try:
+            following = due(node.plan, round_, opened.beside, opened.identity.authority)
+        except InputError as error:
+            if str(error) not in told:
+                tell(f"{error}; the run goes on")
+            told.add(str(error))
+        else:
+            if following is not None:
+                raise AmendedError(f"{round_ - 1} by plan {following.digest.hex()[:16]}")
+        tell(Line("", "works", round=round_))
+        guard.begin(round_)
+
     def on_round(round_: int, logged: object, seconds: float) -> None:
         seconds_of[round_] = seconds
 
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         took = seconds_of[record.round]
-        tell(
+        line = (
             f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
             f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
         )
+        tell(Line(line, "round", round=record.round, seconds=took))
 
     with _parent(opened, listen) as (links, guard):
         server = Server(node, links, guard, missing.append)
         folder, listener = opened.state.folder / "checkpoints", Listener(on_round, on_evaluation)
         try:
             model = out / "data/06_models" / node.recomputed.experiment.config.cell / "model.pt"
-            if opened.state.ended(run) is None or not model.exists():
-                trained = run_rounds(server, guard.begin, folder, listener)
+            amended = (opened.ended or "").startswith(AMENDED)
+            if opened.ended is None or not (amended or model.exists()):
+                trained = run_rounds(server, begin, folder, listener)
                 write_run(node, trained, out, seconds_of)
                 opened.state.end(run, f"the run is over: {trained.rounds} rounds")
-            (reason, _), over = opened.state.ended(run) or ("", ()), True
+            reason, over = str(opened.ended), True
+        except AmendedError as error:
+            kept = load_latest(folder)[0]
+            weights = b"" if kept is None else to_bytes(kept.progress.state.weights[None])
+            reason, over = f"{AMENDED}{error}, from model {sha256(weights).hexdigest()[:16]}", True
+            opened.state.end(run, reason)
         except ChildrenError as error:
             reason, over = f"the run is stopped: {error}", False
         ended = End(reason, over)
@@ -260,7 +246,17 @@ def run_rounds(
     `InputError` where a child refuses, or the model diverges."""
     experiment, run = server.node.recomputed.experiment, server.node.plan.digest.hex()
     checkpoint, _ = load_latest(folder)
-    start = checkpoint.progress if checkpoint is not None and checkpoint.run == run else None
+    start, plan = None, server.node.plan
+    reached = 0 if checkpoint is None else checkpoint.progress.state.round
+    if checkpoint is not None and checkpoint.run == run:
+        start = checkpoint.progress
+    while start is None and plan.continues is not None:
+        plan, until = plan.continues
+        if checkpoint is not None and (checkpoint.run, reached) == (plan.digest.hex(), until):
+            start = checkpoint.progress
+    if start is None and plan is not server.node.plan:
+        problem = "has not the model of the round that the plan goes on from"
+        raise InputError("state", shown(folder), problem)
     process = TreeOfNodes(**vars(experiment.process()), server=server, begin=begin)
 
     def keep(progress: Progress) -> None:
@@ -333,6 +329,9 @@ def told_of(node: NodePlan) -> Iterator[str]:
     yield f"{node.name}: plan {plan.digest.hex()[:16]}, {len(node.rounds)} rounds"
     if plan.release is not None:
         yield "a rehearsal: noise is drawn from the seed and protects nobody"
+    if (schema := plan.facts.schema) is not None:
+        columns = ", ".join(schema["columns"])
+        yield f"rows by the plan's schema: {schema['label']['column']} of {columns}"
     if node.parent is not None:
         places = [place for place in node.places(1) if place.gives]
         what = "weighed gradients" if node.gives == "gradient" else "models"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from threading import Condition
 from typing import Any
 
+from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.links import End
+from m2fdp.deployment.status import Line
 
 # A number that no question has.
 NONE = -1
@@ -59,6 +62,7 @@ class Seat:
     inbox: list[tuple[Any, bytes]] = field(default_factory=list)
     ended: End | None = None  # once it is
     told: bool = False  # that the child has kept the end
+    quiet: float = 0.0  # until when no line tells that it comes and goes
 
     @property
     def is_there(self) -> bool:
@@ -75,11 +79,24 @@ class Seat:
             self.inbox.clear()
             self.changed.notify_all()
 
-    def leave(self, context: Any) -> None:
+    def leave(self, context: Any) -> bool:
+        """A connection is over; whether it was the one that counts."""
         with self.changed:
-            if self.context is context:
+            counts = self.context is context
+            if counts:
                 self.context, self.idle = None, False
             self.changed.notify_all()
+            return counts
+
+    def presence(self) -> Line:
+        """That it has come, or gone; of one that comes and goes all the time not each line."""
+        line, now = f"{self.name} is {'there' if self.is_there else 'gone'}", time.monotonic()
+        if now < self.quiet or self.ended is not None:
+            line = ""
+        else:
+            self.quiet = now + DeploymentConfig.keepalive_s
+        about = {"child": self.name, "there": self.is_there, "certificate": self.certificate}
+        return Line(line, "child", "info", **about)
 
     def dismiss(self, context: Any, reason: str) -> None:
         """Of that connection nothing is taken any more."""

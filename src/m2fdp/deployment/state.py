@@ -151,16 +151,22 @@ class State:
 
     def ended(self, plan: str) -> tuple[str, frozenset[str]] | None:
         """Why the run of a plan is over, and which children know it; None = it is not."""
+        kept = self._ended().get(plan)
+        return None if kept is None else (kept["reason"], frozenset(kept["told"]))
+
+    def _ended(self) -> dict[str, Any]:
         path = self.folder / "ended.json"
         try:
             kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-            return (kept["reason"], frozenset(kept["told"])) if kept.get("plan") == plan else None
-        except (ValueError, KeyError, AttributeError, TypeError):
+            kept = {kept["plan"]: kept} if "plan" in kept else kept  # 0.23 knew of one
+            assert all({"reason", "told"} <= set(one) for one in kept.values())
+            return dict(kept)
+        except (ValueError, AssertionError, AttributeError, TypeError):
             raise InputError("state", shown(path), "is damaged; remove it") from None
 
     def end(self, plan: str, reason: str, told: Iterable[str] = ()) -> None:
         """The run of a plan is over, and some children know it."""
-        kept = {"plan": plan, "reason": reason, "told": sorted(told)}
+        kept = self._ended() | {plan: {"reason": reason, "told": sorted(told)}}
         with replacing(self.folder / "ended.json") as unfinished:
             unfinished.write_text(json.dumps(kept), encoding="utf-8")
 

@@ -29,9 +29,8 @@ from m2fdp.core.models.checks import KEY, Shape
 from m2fdp.core.models.losses import Loss
 from m2fdp.core.models.registry import Model, unflattened
 from m2fdp.core.own_code import FORM
-from m2fdp.tables.schema import Record
+from m2fdp.tables.schema import BESIDE, Record
 
-_BESIDE = 2  # numbers of a line beside the row's: there is a row, and its label
 _OF_ROWS = "softmax, logistic, svm, linear, dense"
 
 
@@ -118,7 +117,7 @@ class Persons:
         names[n_train:] = len(self.labels) + np.arange(len(rows) - n_train)
         bag, place = _numbered(names)
         first, n_inputs = rows[place == 0], prod(inputs.shape[1:])
-        images = np.zeros((len(first), self.record.rows, n_inputs + _BESIDE, 1), dtype=np.float32)
+        images = np.zeros((len(first), self.record.rows, n_inputs + BESIDE, 1), dtype=np.float32)
         images[bag, place, :n_inputs, 0] = features(inputs).reshape(len(rows), n_inputs)
         images[bag, place, n_inputs, 0] = 1
         images[bag, place, n_inputs + 1, 0] = labels / n_classes
@@ -135,10 +134,10 @@ def _numbered(names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def rows_of_unit_norm(dataset: Dataset) -> Dataset:
     """The data set of bags with each row's inputs over their own length."""
-    rows = dataset.images[:, :, :-_BESIDE]
+    rows = dataset.images[:, :, :-BESIDE]
     flat = rows.reshape(-1, 1, rows.shape[2], 1)
     scaled = of_unit_norm(replace(dataset, images=flat)).images.reshape(rows.shape)
-    images = np.concatenate([scaled, dataset.images[:, :, -_BESIDE:]], axis=2)
+    images = np.concatenate([scaled, dataset.images[:, :, -BESIDE:]], axis=2)
     return replace(dataset, images=images)
 
 
@@ -170,7 +169,7 @@ class Bag(nn.Module):
         self.row, self.shape = row, shape
 
     def forward(self, bags: Tensor) -> Tensor:
-        rows, beside = bags[:, 0, :, :-_BESIDE], bags[:, 0, :, -_BESIDE:]
+        rows, beside = bags[:, 0, :, :-BESIDE], bags[:, 0, :, -BESIDE:]
         scores = self.row(rows.reshape(-1, *self.shape))
         return torch.cat([scores.view(*rows.shape[:2], -1), beside], dim=-1)
 
@@ -184,7 +183,7 @@ class SummedLoss:
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
         if scores.dim() == 2:
             return self.loss(scores, labels)
-        of_rows, there, said = scores[..., :-_BESIDE], scores[..., -2] > 0, scores[..., -1]
+        of_rows, there, said = scores[..., :-BESIDE], scores[..., -2] > 0, scores[..., -1]
         if not labels.is_floating_point():  # in bags that the engine draws for trials they are any
             n_classes = of_rows.shape[-1]
             said = (said * n_classes).round().clamp(0, n_classes - 1).to(labels.dtype)
@@ -215,5 +214,5 @@ class PersonModel(Model):
 
     def answers(self, vector: Tensor, features: Tensor) -> Tensor:
         """Scores (B, classes) of the first row of each bag."""
-        rows = features[:, 0, 0, :-_BESIDE]
+        rows = features[:, 0, 0, :-BESIDE]
         return self.row.scores(vector, rows.reshape(-1, *self.shape))

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from m2fdp.core.blocks import Block, Count, Number
+from m2fdp.core.config import DatasetConfig
 from m2fdp.core.errors import InputError
 from m2fdp.core.files import shown
 from m2fdp.given.loading import parse_block
@@ -22,6 +23,7 @@ from m2fdp.given.yaml_files import read_block
 
 MOST_CATEGORIES = 1_000
 LARGEST_SIDE = 128  # of a picture
+BESIDE = 2  # numbers of a bag's line beside the row's: there is a row, and its label
 _WHOLE = re.compile(r"[-+]?[0-9]+\.0+")
 
 
@@ -191,6 +193,22 @@ class Schema(Block):
         return first.image or (1, n_inputs, 1)
 
     @property
+    def record_shape(self) -> tuple[int, int, int]:
+        """(H, W, C) of a record: of a row, or of a person's bag of rows."""
+        if self.record is None:
+            return self.shape
+        return self.record.rows, math.prod(self.shape) + BESIDE, 1
+
+    @property
+    def of_one(self) -> "Schema":
+        """That of a table of one client's: who it is, and what is tested on, is known."""
+        named = [
+            column for column, role in self.roles.items() if role in ("client", "group", "split")
+        ]
+        whole = {"client": None, "groups": [], "split": None, "ignore": [*self.ignore, *named]}
+        return self.model_copy(update=whole)
+
+    @property
     def roles(self) -> dict[str, str]:
         """Columns that are no inputs and what each is, in words."""
         named = {self.label.column: "label"}
@@ -216,6 +234,21 @@ class Schema(Block):
         yield from (("record", self.record),) if self.record else ()
         yield from ((f"groups.{n}", group) for n, group in enumerate(self.groups))
         yield from ((f"columns.{name}", column) for name, column in self.columns.items())
+
+
+def schema_of(config: DatasetConfig) -> Schema | None:
+    """The schema of a configuration's table; None where it has none.
+
+    Raises:
+        InputError: none is named, or what stands in the file is none.
+    """
+    if config.name != "table":
+        return None
+    file = vars(config)["schema"]  # pydantic's blocks have a method of that name
+    if file is None:
+        remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
+        raise InputError("dataset.schema", None, remedy)
+    return read_schema(file)
 
 
 def read_schema(file: str) -> Schema:

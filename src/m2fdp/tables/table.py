@@ -22,7 +22,7 @@ from m2fdp.tables.frames import CATALOG, files_of, folder_of, line_of, read_part
 from m2fdp.tables.persons import Persons
 from m2fdp.tables.pictures import TEST, TRAIN
 from m2fdp.tables.regression import MEASURES
-from m2fdp.tables.schema import Schema, read_schema
+from m2fdp.tables.schema import Schema, schema_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +71,8 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     Raises:
         InputError: a file is missing or no table, or its rows break the schema.
     """
-    schema_file = vars(config)["schema"]  # pydantic's blocks have a method of that name
-    if schema_file is None:
-        remedy = "dataset.name=table needs one; `m2fdp data describe TABLE` writes it"
-        raise InputError("dataset.schema", None, remedy)
-    schema = read_schema(schema_file)
+    schema = schema_of(config)
+    assert schema is not None  # this reads tables
     parts: list[Encoded] = []
     split: list[np.ndarray] = []
     faults: list[Fault] = []
@@ -113,6 +110,45 @@ def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
     encoded = encode(numbered, schema)
     check(encoded.faults, schema, refuse, "row {}".format)
     return assembled([encoded], schema, seed, encoded.faults, "frame")
+
+
+def own_rows(
+    key: str, file: str, schema: Schema, test: bool
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """All rows of one client's table as records of the schema's: images (N, H, W, C) and labels
+    (N,) as `assembled` has them, to train on or to test on, and what is to be told of them.
+
+    Args:
+        key: the option that names the file, for errors.
+
+    Raises:
+        InputError: no such file, no table, or its rows break the schema.
+    """
+    schema, refuse, parts = schema.of_one, partial(InputError, key, file), list[Encoded]()
+    for frame in read_parts(key, file):
+        if problem := lacking(frame.columns, schema):
+            raise refuse(problem)
+        parts.append(encode(frame, schema, folder_of(file)))
+    faults = added(fault for part in parts for fault in part.faults)
+    check(faults, schema, refuse, partial(line_of, file))
+    inputs, labels = (
+        np.concatenate([vars(each)[of] for each in parts]) for of in ("inputs", "labels")
+    )
+    notes = [fault.note for fault in faults]
+    if (record := schema.record) is None:
+        return inputs, labels, notes
+    named = np.concatenate([part.named[record.column] for part in parts])
+    persons = Persons.of(named, record, labels, None, None, refuse)
+    rows = np.flatnonzero(persons.kept)
+    of_rows = inputs[rows], labels[rows], rows, 0 if test else len(rows)
+    images, labels, *_ = persons.bags(*of_rows, len(schema.classes) or 1)
+    return images, labels, [*notes, persons.note]
+
+
+def table_by(schema: Schema, arrays: Dataset) -> Table:
+    """Records that a schema has made of rows, as the data set that they are."""
+    known = {"known_scale": True, "doubt": _doubt(schema), "schema": schema}
+    return Table(**vars(arrays) | known)
 
 
 def assembled(
