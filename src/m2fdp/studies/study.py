@@ -165,6 +165,8 @@ class Study(Block):
     arms: dict[Name, Arm] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     versions: dict[Name, Version] = Field(default_factory=dict)
+    # The version that decides the claims, named before its runs; None = the first one.
+    decides: Name | None = None
     scales: dict[Name, Scale] = Field(default_factory=dict)
     # What measures such as `energy_to_target` wait for.
     target_accuracy: Share | None = None
@@ -201,6 +203,8 @@ class Study(Block):
 
     @model_validator(mode="after")
     def _names(self) -> Study:
+        if self.decides is not None:
+            self._known("version", self.decides, self.versions, "decides")
         for version, block in self.versions.items():
             for arm in block.arms or ():
                 self._known("arm", arm, self.arms, f"versions.{version}.arms")
