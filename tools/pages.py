@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN
+from m2fdp.claims.intervals import FAILS, HOLDS, OPEN
+IN_PART="holds in part"
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import counted
 

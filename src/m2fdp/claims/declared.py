@@ -62,21 +62,33 @@ class _Claim(Block):
 
 
 class ThresholdClaim(_Claim):
-    """A mean over seeds is above or below so much, or between the two.
+    """A mean over seeds is above or below so much, or between the two, or it is of a size.
 
-    Just meeting it is not enough: a tie is no gain. The mean is that of the measure itself, of its
-    difference (of - over), or of its reduction ((over - of) / over), the latter two paired by seed.
+    Just meeting a bound is not enough: a tie is no gain. The mean is that of the measure itself, of
+    its difference (of - over), or of its reduction ((over - of) / over), these two paired by seed.
     """
 
     over: dict[str, Any] | None = None  # a selection
     comparison: Literal["difference", "reduction"] | None = Field(default=None, alias="as")
     at_least: Annotated[float, Field(allow_inf_nan=False)] | None = None
     at_most: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    # What the paper measured: it is on this side of zero, and near this, by a share of it.
+    size: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.5
+
+    @property
+    def favours(self) -> str:
+        """The side that the claim speaks for: `over` where the other may lead by only so much."""
+        within = self.at_least is None and self.at_most is not None and self.at_most > 0
+        return "over" if within else "of"
 
     @model_validator(mode="after")
     def _decidable(self) -> ThresholdClaim:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("give at_least, at_most or both")
+        if self.size is not None and not {self.at_least, self.at_most} - {None}:
+            if not self.size:
+                raise ValueError("size: zero has no side; give at_least and at_most")
+        elif self.size is not None or (self.at_least is None and self.at_most is None):
+            raise ValueError("give at_least, at_most or both, or size alone")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError("at_least is above at_most; nothing lies between them")
         if (self.over is None) != (self.comparison is None):

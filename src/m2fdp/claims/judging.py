@@ -1,16 +1,28 @@
 """A paper's claims judged against the runs of a study: numbers, and a verdict on each."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
-from m2fdp.claims.frames import VERSION, comparable, swept_columns
-from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN, against_bounds, rising, summarise
+from m2fdp.claims.frames import ARM, VERSION, comparable, swept_columns
+from m2fdp.claims.intervals import (
+    FAILS,
+    HOLDS,
+    IN_DIRECTION,
+    OPEN,
+    SLACK,
+    against_bounds,
+    against_size,
+    rising,
+    several_looks,
+    summarise,
+)
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import nominal, upper_bound
@@ -19,8 +31,13 @@ from m2fdp.core.formatting import nominal, upper_bound
 NOT_REACHED, NOT_MEASURED = "not reached", "not measured"
 UNFINISHED, UNPAIRED, ONE_VALUE = "no finished runs", "no shared seeds", "one value only"
 _AWAITED = (UNFINISHED, UNPAIRED, ONE_VALUE)
+TUNED_LESS = f"{OPEN} (the rival was tuned less)"
+# The lowest first; what is awaited tells nothing.
+_ORDER = (FAILS, NOT_REACHED, NOT_MEASURED, OPEN, TUNED_LESS, IN_DIRECTION, HOLDS, *_AWAITED)
+_RANKS = {verdict: rank for rank, verdict in enumerate(_ORDER)}
 
 _CONDITIONAL = " (conditional)"
+_Look = Callable[[float], str]
 
 # Verified epsilons are computed by bisection and meet the nominal one up to this.
 _EPSILON_SLACK = 1 + 1e-9
@@ -50,6 +67,7 @@ class Judgement:
     n: int
     at_least: float = math.nan  # NaN = no such bound
     at_most: float = math.nan
+    computed: bool  # n equal numbers: no sample
     trend: str = ""  # the column; "" of a threshold
     values: tuple[float | tuple[float, ...], ...] = ()  # of that column, in order
     means: tuple[float, ...] = ()  # at these values, of the n seeds
@@ -58,27 +76,32 @@ class Judgement:
     epsilon_verified: float
     within_nominal: bool  # no private run's verified epsilon passes its own nominal one
     conditional: bool  # a private run's guarantee is conditional
+    # The largest verified epsilon of each side, as `selections` has them; NaN = no private run.
+    epsilons: tuple[float, ...]
     verdict: str
 
 
 JUDGED_COLUMNS = tuple(field.name for field in fields(Judgement))
-VERDICT_COLUMNS = ("claim", "source", "paper", "verdict", "reason")
+VERDICT_COLUMNS = ("claim", "source", "paper", "version", "verdict", "reason")
 
 
 def judge(
     claims: Sequence[ThresholdClaim | TrendClaim],
     measured: pd.DataFrame,
     versions: Sequence[str] = (),
+    tuned: Mapping[tuple[str, str], int] | None = None,
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    A threshold is judged by `against_bounds`, on the values or on their differences seed by seed, a
-    trend by `rising`. One seed, and a tie, are open.
+    A threshold is judged by `against_bounds`, a size by `against_size`, on the values or on their
+    differences seed by seed, a trend by `rising`; versions by `several_looks`. One seed, and a tie,
+    are open. Who was tuned more than a rival does not beat it.
 
     Args:
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
         versions: the study's versions, in its order, those without a finished run, too.
+        tuned: how many schedules a search has tried, by version and arm; None = none for anybody.
 
     Returns:
         `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
@@ -93,25 +116,30 @@ def judge(
     versions = versions or ("",)
     rows = []
     for claim in claims:
+        looked = []
         for version in versions:
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
-            if isinstance(claim, TrendClaim):
-                rows.append(asdict(_judge_trend(claim, version, runs)))
-            else:
-                rows.append(asdict(_judge_threshold(claim, version, runs)))
+            judge_one = _judge_trend if isinstance(claim, TrendClaim) else _judge_threshold
+            looked.append(judge_one(claim, version, runs))  # type: ignore[operator]
+        told = iter(several_looks([look for _, look in looked if look is not None]))
+        for row, look in looked:
+            verdict = row.verdict if look is None else next(told)
+            if verdict == OPEN and row.computed:  # there is nothing that further seeds could tell
+                verdict = FAILS
+            if verdict in (HOLDS, IN_DIRECTION) and _tuned_more(claim, row.version, tuned or {}):
+                verdict = TUNED_LESS
+            rows.append(asdict(replace(row, verdict=verdict)))
     judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
     return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
 
-def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
-    """One verdict a claim, over the versions of the study.
+def verdicts(judged: pd.DataFrame, decides: str | None = None) -> pd.DataFrame:
+    """One verdict a claim: that of the version that decides, where the claim is judged in it, else
+    the lowest of those that it is judged in.
 
-    A claim holds if it does in a version whose runs keep to their nominal epsilon and fails in no
-    version; it holds in part if it fails in one. Holding in other versions alone, it holds only at
-    the smallest verified epsilon of those, and is open where it is in a version whose runs keep to
-    theirs. It fails if it holds nowhere and nothing is open.
+    What holds, in direction at least, beyond the epsilon that was aimed at says at which.
 
     Returns:
         `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
@@ -119,14 +147,33 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for _, versions in judged.groupby("claim", sort=False):
-        first = versions.iloc[0]
-        verdict = _over_versions(versions)
-        plain = verdict in (HOLDS, HOLDS + _CONDITIONAL, *_AWAITED)
-        rows.append(
-            {name: first[name] for name in ("claim", "source", "paper")}
-            | {"verdict": verdict, "reason": "" if plain else first["reason"]}
+        deciding = versions[versions["version"] == decides]
+        ranked = (deciding if len(deciding) else versions).sort_values(
+            "verdict", key=lambda told: told.map(_RANKS), kind="stable"
         )
+        row = ranked.iloc[0]
+        verdict = row["verdict"]
+        if verdict in (HOLDS, IN_DIRECTION):
+            if not row["within_nominal"]:
+                verdict += f" at ε = {upper_bound(row['epsilon_verified'])}"
+                verdict += f" (aimed at {nominal(row["epsilon_nominal"])})"
+            verdict += _CONDITIONAL if row["conditional"] else ""
+        plain = row["verdict"] in (HOLDS, *_AWAITED)
+        told = {name: row[name] for name in ("claim", "source", "paper", "version")}
+        rows.append(told | {"verdict": verdict, "reason": "" if plain else row["reason"]})
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def _tuned_more(
+    claim: ThresholdClaim | TrendClaim, version: str, tuned: Mapping[tuple[str, str], int]
+) -> bool:
+    """Whether the side that a claim speaks for had more schedules tried than its rival."""
+    sides = selections(claim)
+    if not isinstance(claim, ThresholdClaim) or any(ARM not in side for side in sides.values()):
+        return False
+    counts = {side: tuned.get((version, sides[side][ARM]), 0) for side in sides}
+    rival = "of" if claim.favours == "over" else "over"
+    return len(counts) > 1 and counts[claim.favours] > counts[rival]
 
 
 def _select(
@@ -150,24 +197,31 @@ def _select(
     return runs
 
 
-def _about(claim: ThresholdClaim | TrendClaim, version: str, runs: pd.DataFrame) -> dict[str, Any]:
+def _about(
+    claim: ThresholdClaim | TrendClaim, version: str, *sides: pd.DataFrame
+) -> dict[str, Any]:
     """Of a `Judgement`: the claim's words, and what the private ones among the runs promise."""
     words = {name: getattr(claim, name) for name in ("claim", "source", "paper", "measure")}
-    private = runs[runs["privacy"] != "none"]
-    bound = private["epsilon_verified"].astype(float).fillna(math.inf)
-    target = private["epsilon_nominal"].astype(float).fillna(math.inf)
+    private = [runs[runs["privacy"] != "none"] for runs in sides]
+    bounds = [runs["epsilon_verified"].astype(float).fillna(math.inf) for runs in private]
+    targets = [runs["epsilon_nominal"].astype(float).fillna(math.inf) for runs in private]
+    bound, target = pd.concat(bounds), pd.concat(targets)
     keeping = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
     return words | {
         "reason": claim.reason or "",
         "version": version,
         "epsilon_nominal": float(target.max()),
         "epsilon_verified": float(bound.max()),
+        "epsilons": tuple(float(each.max()) for each in bounds),
         "within_nominal": bool(keeping.all()),
-        "conditional": bool((private["privacy"] == "conditional").any()),
+        "conditional": any((runs["privacy"] == "conditional").any() for runs in private),
     }
 
 
-def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:
+def _judge_threshold(
+    claim: ThresholdClaim, version: str, runs: pd.DataFrame
+) -> tuple[Judgement, _Look | None]:
+    """Second: its verdict at a level; None where there are no numbers."""
     sides = {side: _select(claim, side, runs).set_index("seed") for side in selections(claim)}
     subject, reference = sides["of"], sides.get("over", sides["of"])
     seeds = subject.index.intersection(reference.index)
@@ -183,25 +237,38 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     summary = summarise(values.dropna().to_numpy())
     at_least = math.nan if claim.at_least is None else claim.at_least
     at_most = math.nan if claim.at_most is None else claim.at_most
-    if summary.n:
-        verdict = against_bounds(summary.interval(), at_least, at_most)
-    elif len(seeds):
+
+    def look(level: float) -> str:
+        interval = summary.interval(level)
+        if claim.size is not None:
+            return against_size(interval, claim.size, claim.tolerance)
+        verdict = against_bounds(interval, at_least, at_most)
+        gains = claim.comparison and at_least > 0 and interval[0] > SLACK
+        return IN_DIRECTION if gains and verdict != HOLDS else verdict
+
+    if len(seeds):
         verdict = _missing(claim.measure)
     else:
         verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
-    return Judgement(
-        **_about(claim, version, pd.concat([subject, reference])) | asdict(summary),
+    of_sides = (subject, reference)[: len(sides)]
+    judgement = Judgement(
+        **_about(claim, version, *of_sides) | asdict(summary),
         comparison=claim.comparison or "value",
         seeds=len(seeds),
         reached_of=int(ours.notna().sum()),
         reached_over=int(theirs.notna().sum()),
         at_least=at_least,
         at_most=at_most,
+        computed=summary.std == 0,
         verdict=verdict,
     )
+    return judgement, look if summary.n else None
 
 
-def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
+def _judge_trend(
+    claim: TrendClaim, version: str, runs: pd.DataFrame
+) -> tuple[Judgement, _Look | None]:
+    """Likewise."""
     runs = _select(claim, "of", runs, claim.trend)
     of_runs = [_place(claim, value) for value in runs[claim.trend]]
     places = sorted(set(of_runs))
@@ -217,14 +284,12 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         verdict = ONE_VALUE if places else UNFINISHED
     elif not len(seeds):
         verdict = UNPAIRED
-    elif not n:
-        verdict = _missing(claim.measure)
     else:
-        verdict = rising(paired if claim.direction == "rises" else -paired, claim.tie)
+        verdict = _missing(claim.measure)
     gain = summarise(paired[:, -1] - paired[:, 0] if n else np.array([]))
     # Without a seed that all values have: of what each has.
     means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
-    return Judgement(
+    judgement = Judgement(
         **_about(claim, version, runs) | asdict(gain),
         comparison="trend",
         seeds=len(seeds),
@@ -233,8 +298,11 @@ def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgeme
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(map(float, means)),
+        computed=n > 1 and bool((paired == paired[0]).all()),
         verdict=verdict,
     )
+    signed = paired if claim.direction == "rises" else -paired
+    return judgement, partial(rising, signed, claim.tie) if n and len(places) > 1 else None
 
 
 def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
@@ -249,26 +317,3 @@ def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
 
 def _missing(measure: str) -> str:
     return NOT_REACHED if measure.endswith("_to_target") else NOT_MEASURED
-
-
-def _over_versions(rows: pd.DataFrame) -> str:
-    """The verdict of one claim over its versions, all of which are `rows`."""
-    holding = rows[rows["verdict"] == HOLDS]
-    if holding.empty:
-        in_order = (OPEN, FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
-        return next(verdict for verdict in in_order if (rows["verdict"] == verdict).any())
-    keeping = holding[holding["within_nominal"]]
-    if len(keeping):
-        word = IN_PART if (rows["verdict"] == FAILS).any() else HOLDS
-        return word + (_CONDITIONAL if keeping["conditional"].all() else "")
-    best = holding.sort_values(["epsilon_verified", "conditional"], kind="stable").iloc[0]
-    condition = _CONDITIONAL if best["conditional"] else ""
-    # Where runs differ in their nominal epsilon, the largest ones do not tell which pass theirs.
-    hidden = best["epsilon_verified"] <= best["epsilon_nominal"] * _EPSILON_SLACK
-    undecided = (rows["within_nominal"] & (rows["verdict"] == OPEN)).any()
-    words = "open; holds at" if undecided else "holds only at"
-    return (
-        f"{words} verified ε = {upper_bound(best['epsilon_verified'])} "
-        f"(nominal {nominal(best['epsilon_nominal'])}"
-        f"{'; some runs pass theirs' if hidden else ''}){condition}"
-    )

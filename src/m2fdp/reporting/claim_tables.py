@@ -19,11 +19,10 @@ _PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
 _OF_PAIRS = ("algorithm", "arm", "algorithm_over", "arm_over", "seeds", "difference", "low", "high")
 
 
-def displayed(judged: pd.DataFrame) -> pd.DataFrame:
+def displayed(judged: pd.DataFrame, decides: str | None = None) -> pd.DataFrame:
     """Judged claims as texts: a row a claim, a column a version, in the order of the study."""
-    frame = verdicts(judged).rename(
-        columns={"paper": "paper says", "reason": "reason if it does not hold"}
-    )
+    frame = verdicts(judged, decides).drop(columns="version")
+    frame = frame.rename(columns={"paper": "paper says", "reason": "reason if it does not hold"})
     versions = judged["version"].cat.remove_unused_categories().cat.categories
     for i, version in enumerate(versions):
         rows = judged[judged["version"] == version].to_dict("records")
@@ -66,21 +65,23 @@ def _line(row: Mapping[Hashable, Any], suffix: str) -> str:
     return title if arm is None else f"{arm} ({title})"
 
 
-def to_markdown(judged: pd.DataFrame) -> str:
+def to_markdown(judged: pd.DataFrame, decides: str | None = None) -> str:
     """What `displayed` shows, in Markdown."""
-    frame = displayed(judged)
+    frame = displayed(judged, decides)
     return markdown(frame, list(frame.columns))
 
 
-def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
+def print_claims(
+    judged: pd.DataFrame, console: Console, title: str, decides: str | None = None
+) -> None:
     """Judged claims in the terminal: under each, what every version measures."""
     result = new_table(title)
-    # Room for the longest versions' names and for "open; holds at verified"; the rest of a narrow
+    # Room for the longest versions' names and for "open (the rival was"; the rest of a narrow
     # terminal is for what is measured.
     result.add_column("claim", max_width=29)
     result.add_column("paper, and measured")
     result.add_column("verdict", max_width=22)
-    for overall in verdicts(judged).to_dict("records"):
+    for overall in verdicts(judged, decides).to_dict("records"):
         result.add_row(
             Text(overall["claim"], "bold"),
             Text(f"{overall['source']}: {overall['paper']}"),
@@ -134,7 +135,7 @@ def _trend(row: Mapping[str, Any]) -> str:
     )
     line = " → ".join(map(measure.text, means)) + (measure.unit and f" {measure.unit}")
     line += " (constant)" if constant else ""
-    return f"{line} at {row['trend']} = {', '.join(values)} (n = {row['n']})"
+    return f"{line} at {row['trend']} = {', '.join(values)} ({_seeds(row)})"
 
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:
@@ -150,5 +151,10 @@ def _mean_and_std(row: Mapping[str, Any]) -> str:
     else:
         sign = "+" if row["comparison"] == "difference" and mean >= 0 else ""
         texts = sign + measure.text(mean), measure.text(std)
-    spread = f" ± {texts[1]}" if row["n"] > 1 else ""
-    return f"{texts[0]}{spread}{f' {unit}' if unit else ''} (n = {row['n']})"
+    spread = f" ± {texts[1]}" if row["n"] > 1 and not row["computed"] else ""
+    return f"{texts[0]}{spread}{f' {unit}' if unit else ''} ({_seeds(row)})"
+
+
+def _seeds(row: Mapping[str, Any]) -> str:
+    """Of how many seeds a number is; equal ones are no sample."""
+    return "computed" if row["computed"] else f"n = {row['n']}"

@@ -132,9 +132,26 @@ def findings(study: Study, record: Record) -> Findings:
         record,
         comparison_table(record.compared),
         measure_table(measured, study.table) if study.table else None,
-        judge(study.claims, measured, tuple(study.versions)) if study.claims else None,
+        judge(study.claims, measured, tuple(study.versions), tuned(study, record.search))
+        if study.claims
+        else None,
         paired_differences(measured),
     )
+
+
+def tuned(study: Study, search: pd.DataFrame) -> dict[tuple[str, str], int]:
+    """How many schedules a search has tried, by version and arm: an arm's that starts from
+    another's has those, too."""
+    if search.empty:
+        return {}
+    own = search.drop_duplicates([VERSION, ARM, "schedule"]).groupby([VERSION, ARM]).size()
+    counts = {(str(version), str(arm)): int(n) for (version, arm), n in own.items()}
+    for version, arm in counts:
+        block = study.versions[version].search if version in study.versions else None
+        space = study.arms[arm].space if arm in study.arms else None
+        if block and space in block.spaces and (other := block.spaces[space].schedule_of):
+            counts[version, arm] += counts.get((version, other), 0)
+    return counts
 
 
 def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
@@ -182,7 +199,9 @@ def _sections(found: Findings) -> dict[str, str]:
     if len(found.pairs):
         sections[_PAIRS] = claim_tables.pairs_markdown(found.pairs)
     if found.judged is not None:
-        sections[claim_tables.heading(found.judged)] = claim_tables.to_markdown(found.judged)
+        sections[claim_tables.heading(found.judged)] = claim_tables.to_markdown(
+            found.judged, found.study.decides
+        )
     if len(record.search):
         sections["How schedules were chosen"] = search_markdown(record.search)
     if len(record.procedures):
@@ -208,7 +227,8 @@ def print_report(found: Findings, files: Sequence[Path]) -> None:
     if ends := at_ends(found.record.search):
         console.print(f"{ends} {REPORT} says which.")
     if found.judged is not None:
-        claim_tables.print_claims(found.judged, console, claim_tables.heading(found.judged))
+        title = claim_tables.heading(found.judged)
+        claim_tables.print_claims(found.judged, console, title, found.study.decides)
     for file in files:
         console.print(str(file), soft_wrap=True)
 
@@ -222,8 +242,8 @@ def summarise(folder: Path, studies: Mapping[str, Findings]) -> None:
         parts.append(f"## {found.study.title}\n")
         parts.append(f"[{name}]({name}/{REPORT}): {found.progress}.\n")
         if found.judged is not None:
-            claim_tables.print_claims(found.judged, console, "")
-            parts.append(claim_tables.to_markdown(found.judged))
+            claim_tables.print_claims(found.judged, console, "", found.study.decides)
+            parts.append(claim_tables.to_markdown(found.judged, found.study.decides))
     console.print(str(_write(folder / REPORT, "\n".join(parts))), soft_wrap=True)
 
 
