@@ -156,7 +156,7 @@ def verdicts(judged: pd.DataFrame, decides: str | None = None) -> pd.DataFrame:
         if verdict in (HOLDS, IN_DIRECTION):
             if not row["within_nominal"]:
                 verdict += f" at ε = {upper_bound(row['epsilon_verified'])}"
-                verdict += f" (aimed at {nominal(row["epsilon_nominal"])})"
+                verdict += f" (aimed at {nominal(row['epsilon_nominal'])})"
             verdict += _CONDITIONAL if row["conditional"] else ""
         plain = row["verdict"] in (HOLDS, *_AWAITED)
         told = {name: row[name] for name in ("claim", "source", "paper", "version")}
