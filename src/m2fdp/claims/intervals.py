@@ -62,18 +62,17 @@ def against_size(interval: tuple[float, float], size: float, tolerance: float) -
     """The verdict on an interval that should lie beyond zero, on the side of a claimed number, and
     meet that number.
 
-    It holds if it does both, is in direction if it only lies on that side, fails if it lies on the
-    other one, and is open otherwise.
+    It holds if it does both, and is in direction if it only lies on that side. It fails if it lies
+    on the other one, or does neither, and is open otherwise.
 
     Args:
         tolerance: how much smaller or larger than claimed still counts, as a share of the number.
     """
     low, high = sorted(math.copysign(1, size) * end for end in interval)
     verdict = against_bounds((low, high), 0.0, math.nan)
-    if verdict != HOLDS:
+    if abs(size) * (1 - tolerance) <= high and low <= abs(size) * (1 + tolerance):
         return verdict
-    meets = abs(size) * (1 - tolerance) <= high and low <= abs(size) * (1 + tolerance)
-    return HOLDS if meets else IN_DIRECTION
+    return IN_DIRECTION if verdict == HOLDS else FAILS
 
 
 def rising(values: np.ndarray, tie: float = 0.0, level: float = LEVEL) -> str:

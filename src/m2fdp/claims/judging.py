@@ -243,8 +243,8 @@ def _judge_threshold(
         if claim.size is not None:
             return against_size(interval, claim.size, claim.tolerance)
         verdict = against_bounds(interval, at_least, at_most)
-        gains = claim.comparison and at_least > 0 and interval[0] > SLACK
-        return IN_DIRECTION if gains and verdict != HOLDS else verdict
+        gains = (at_least > 0 and interval[0] > SLACK) or (at_most < 0 and interval[1] < -SLACK)
+        return IN_DIRECTION if claim.comparison and gains and verdict != HOLDS else verdict
 
     if len(seeds):
         verdict = _missing(claim.measure)
