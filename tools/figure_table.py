@@ -35,7 +35,6 @@ class Row(Block):
     study: str  # what follows `kedro study`
     claim: str | None = None  # of the study's; None = nothing is judged
     paper: str | None = None  # the paper's number; None = the claim's words
-    formula: str | None = None  # the version by the paper's formula; None = the one that decides
     verified: str | None = None  # the version at a verified epsilon
     why: str  # in six words
     minutes: int | None = None  # on two cores; None = as its record says
@@ -109,7 +108,7 @@ def claims_table(found: Findings) -> list[dict[str, str]]:
     if found.judged is None:
         return []
     judged, study = found.judged, found.study
-    overall = verdicts(judged, study.decides)
+    overall = verdicts(judged)
     rows = []
     for told in overall.to_dict("records"):
         version = str(told["version"])
@@ -136,8 +135,8 @@ def cells(row: Row, found: Findings | None) -> dict[str, str]:
     by = verified = None
     told, paper = NOT_TESTED, row.paper or row.claim or _UNTOLD
     if found is not None and found.judged is not None and row.claim is not None:
-        judged, decides = found.judged, row.formula or found.study.decides
-        (overall,) = verdicts(judged[judged["claim"] == row.claim], decides).to_dict("records")
+        judged, decides = found.judged, found.study.decides
+        (overall,) = verdicts(judged[judged["claim"] == row.claim]).to_dict("records")
         by = of_version(judged, row.claim, decides if decides else str(overall["version"]))
         verified = of_version(judged, row.claim, row.verified)
         if verified is None and by is not None and by["within_nominal"]:

@@ -84,12 +84,12 @@ def of_fanouts(text: str, accuracy: float) -> dict:
         (
             SAVING,
             pairs([50.0, 60.0, None, 70.0], [100.0, None, 100.0, 100.0], "energy_to_target"),
-            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds (each side: 3, 3)",
+            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds",
         ),
         (
             SAVING,
             pairs([50.0, 60.0], [None, None], "energy_to_target"),
-            "reached in 0 of 2 seeds (each side: 2, 0)",
+            "reached in 0 of 2 seeds",
         ),
         (
             without(SAVING, "over", "as"),
@@ -121,27 +121,26 @@ def test_guarantees():
     assert measured_text(only(GAIN, *public)) == "+10.0 points (n = 1), no DP"
 
 
-def two_versions(reason: str) -> pd.DataFrame:
+def two_versions(claimed: str = "trust gains 5 points") -> pd.DataFrame:
     rows = [
         *pairs([0.80, 0.8201], [0.70, 0.72], version="paper", verified=24.121),
         *pairs([0.74, 0.7601], [0.72, 0.74], version="verified"),
         *trend_runs((1.0, 0.0), (2.0, 0.0), version="verified"),
     ]
-    claims = parse(GAIN | {"reason": reason}, TREND | {"versions": ["verified"]})
-    return judge(claims, frame(*rows), ["paper", "verified"])
+    claims = parse(GAIN | {"claim": claimed}, TREND | {"versions": ["verified"]})
+    return judge(claims, frame(*rows), ["paper", "verified"], decides="paper")
 
 
 def test_markdown():
-    assert to_markdown(two_versions("sound noise|is larger"), "paper") == (
-        "| claim | source | paper says | measured (paper) | measured (verified) | verdict "
-        "| reason if it does not hold |\n"
-        "| --- | --- | --- | --- | --- | --- | --- |\n"
-        "| trust gains 5 points | J Sec. VI-B.1 | + 5 points "
+    assert to_markdown(two_versions("trust|gains")) == (
+        "| claim | source | paper says | measured (paper) | measured (verified) | verdict |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| trust\\|gains | J Sec. VI-B.1 | + 5 points "
         "| +10.0 ± 0.0 points (n = 2), ε = 24.2: holds "
         "| +2.0 ± 0.0 points (n = 2), ε = 0.75: in direction "
-        "| holds at ε = 24.2 (aimed at 1) |  |\n"
+        "| holds at ε = 24.2 (aimed at 1) |\n"
         "| K rises with alpha_1 | J Sec. VI-D.3 | K rises | – "
-        "| 1.0 → 2.0 steps at control.alpha_1 = 1, 10 (computed), ε = 0.75: holds | holds |  |\n"
+        "| 1.0 → 2.0 steps at control.alpha_1 = 1, 10 (computed), ε = 0.75: holds | holds |\n"
     )
 
 
@@ -175,8 +174,8 @@ def test_no_claims():
 
 
 def test_a_hundred_columns_hold_every_word():
-    claims = two_versions("sound noise is larger")
-    lines = printed(print_claims, claims, "Claims of [red]J", "paper", width=100)
+    claims = two_versions()
+    lines = printed(print_claims, claims, "Claims of [red]J", width=100)
     assert max(map(len, lines)) <= 100
     assert lines[0].strip() == "Claims of [red]J"
     columns = [" ".join(filter(None, column)) for column in zip(*cells_of(lines), strict=True)]
@@ -186,7 +185,6 @@ def test_a_hundred_columns_hold_every_word():
         "measured (paper)",
         "+10.0 ± 0.0 points (n = 2), ε = 24.2",
         "holds at ε = 24.2 (aimed at 1)",
-        "sound noise is larger",
         "1.0 → 2.0 steps at control.alpha_1 = 1, 10 (computed), ε = 0.75",
     ):
         assert any(text in column for column in columns)

@@ -163,7 +163,7 @@ def test_the_table_tells_every_candidate_and_the_text_the_budget():
     assert table["accuracy_std"].iloc[0] == pytest.approx(math.sqrt(0.02))
     text = search_markdown(table)
     assert "4 runs" in text
-    assert "Held-out records lie in clear with the distrusted cloud" in text
+    assert "Held-out records lie in clear with the cloud" in text
     assert "training.learning_rate=0.2 (largest tried) | 0.850 ± 0.071 |" in text
     assert "| v | a |  | 2 | 2 |" in text
     shared = search_table([*candidates, *candidates], accuracy, {})

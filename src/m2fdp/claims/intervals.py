@@ -59,14 +59,10 @@ def against_bounds(interval: tuple[float, float], at_least: float, at_most: floa
 
 
 def against_size(interval: tuple[float, float], size: float, tolerance: float) -> str:
-    """The verdict on an interval that should lie beyond zero, on the side of a claimed number, and
-    meet that number.
+    """The verdict on an interval that should lie on a claimed number's side of zero, and meet the
+    number, give or take `tolerance` as a share of it.
 
-    It holds if it does both, and is in direction if it only lies on that side. It fails if it lies
-    on the other one, or does neither, and is open otherwise.
-
-    Args:
-        tolerance: how much smaller or larger than claimed still counts, as a share of the number.
+    It is in direction if it only lies on that side. It fails beyond zero, or if it does neither.
     """
     low, high = sorted(math.copysign(1, size) * end for end in interval)
     verdict = against_bounds((low, high), 0.0, math.nan)
@@ -79,8 +75,7 @@ def rising(values: np.ndarray, tie: float = 0.0, level: float = LEVEL) -> str:
     """The verdict on values that should rise from column to column, judged in the large.
 
     It holds if the interval of the last column's differences from the first lies above zero, and
-    the mean curve goes up for `MOST` of its way. It is in direction if only the former, fails if
-    the interval lies below zero, and is open otherwise.
+    the mean curve goes up for `MOST` of its way; it is in direction if only the former.
 
     Args:
         values: (n, k), a row a seed and a column a value of what they rise over; k of two or more.
@@ -98,11 +93,7 @@ def rising(values: np.ndarray, tie: float = 0.0, level: float = LEVEL) -> str:
 
 
 def several_looks(looks: Sequence[Callable[[float], str]]) -> list[str]:
-    """The verdicts of several looks at one claim, together at `LEVEL` (Holm).
-
-    Args:
-        looks: of each, its verdict at a level.
-    """
+    """The verdicts of several looks at one claim, by level, together at `LEVEL` (Holm)."""
     told, left = [OPEN] * len(looks), [*range(len(looks))]
     while left:
         level = 1 - (1 - LEVEL) / len(left)

@@ -9,31 +9,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from m2fdp.claims import intervals
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
 from m2fdp.claims.frames import ARM, VERSION, comparable, swept_columns
-from m2fdp.claims.intervals import (
-    FAILS,
-    HOLDS,
-    IN_DIRECTION,
-    OPEN,
-    SLACK,
-    against_bounds,
-    against_size,
-    rising,
-    several_looks,
-    summarise,
-)
+from m2fdp.claims.intervals import FAILS, HOLDS, IN_DIRECTION, OPEN, SLACK, summarise
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import nominal, upper_bound
 
 # Verdicts where there is nothing to judge by.
-NOT_REACHED, NOT_MEASURED = "not reached", "not measured"
-UNFINISHED, UNPAIRED, ONE_VALUE = "no finished runs", "no shared seeds", "one value only"
-_AWAITED = (UNFINISHED, UNPAIRED, ONE_VALUE)
+NOT_REACHED = "not reached"  # or measured, by any run
+UNFINISHED = "no finished runs"  # that could be compared
 TUNED_LESS = f"{OPEN} (the rival was tuned less)"
 # The lowest first; what is awaited tells nothing.
-_ORDER = (FAILS, NOT_REACHED, NOT_MEASURED, OPEN, TUNED_LESS, IN_DIRECTION, HOLDS, *_AWAITED)
+_ORDER = (FAILS, NOT_REACHED, OPEN, TUNED_LESS, IN_DIRECTION, HOLDS, UNFINISHED)
 _RANKS = {verdict: rank for rank, verdict in enumerate(_ORDER)}
 
 _CONDITIONAL = " (conditional)"
@@ -50,20 +39,16 @@ class Judgement:
     claim: str
     source: str
     paper: str
-    reason: str  # "" = none is given
     version: str  # "" in a study without versions
     measure: str
     comparison: str  # value, difference, reduction or trend
     # Over seeds: mean and sample standard deviation (NaN for fewer than two), in units of the
-    # measure or, of a reduction, as a share. Of a trend: of the last value's measure less the
-    # first's.
+    # measure, of a reduction as a share; of a trend of the last value's measure less the first's.
     mean: float
     std: float
-    # Seeds with a finished run on each side; how many have the measure `of` and `over`; and on both
-    # sides, which the numbers are made from. Of a trend: with a run, or the measure, everywhere.
+    # Seeds with a finished run on each side, or at each value of a trend, and of these those that
+    # have the measure there, too, which the numbers are made from.
     seeds: int
-    reached_of: int
-    reached_over: int
     n: int
     at_least: float = math.nan  # NaN = no such bound
     at_most: float = math.nan
@@ -79,10 +64,11 @@ class Judgement:
     # The largest verified epsilon of each side, as `selections` has them; NaN = no private run.
     epsilons: tuple[float, ...]
     verdict: str
+    decides: bool = False  # this version
 
 
 JUDGED_COLUMNS = tuple(field.name for field in fields(Judgement))
-VERDICT_COLUMNS = ("claim", "source", "paper", "version", "verdict", "reason")
+VERDICT_COLUMNS = ("claim", "source", "paper", "version", "verdict")
 
 
 def judge(
@@ -90,26 +76,26 @@ def judge(
     measured: pd.DataFrame,
     versions: Sequence[str] = (),
     tuned: Mapping[tuple[str, str], int] | None = None,
+    decides: str | None = None,
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    A threshold is judged by `against_bounds`, a size by `against_size`, on the values or on their
-    differences seed by seed, a trend by `rising`; versions by `several_looks`. One seed, and a tie,
-    are open. Who was tuned more than a rival does not beat it.
+    Thresholds and sizes are judged on values, or on their differences seed by seed. A claim's
+    versions are `several_looks` at it. Nobody beats a rival that was tuned less.
 
     Args:
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
         versions: the study's versions, in its order, those without a finished run, too.
         tuned: how many schedules a search has tried, by version and arm; None = none for anybody.
+        decides: the version that does; None = none.
 
     Returns:
-        `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
-        categorical of all versions, so that their order is known where a claim names but some.
+        `JUDGED_COLUMNS`, a row a claim and version, in the order of both; `version` is an ordered
+        categorical of all versions.
 
     Raises:
-        InputError: as `check_claims`, several runs of one seed where a claim asks for one, or a
-            trend over what are not numbers.
+        InputError: as `check_claims`, or runs that a claim does not tell apart, or order.
     """
     measures = [name for name in MEASURES if name in measured.columns]
     check_claims(claims, swept_columns(measured.columns), versions, measures)
@@ -123,44 +109,34 @@ def judge(
             runs = measured[measured[VERSION] == version] if version else measured
             judge_one = _judge_trend if isinstance(claim, TrendClaim) else _judge_threshold
             looked.append(judge_one(claim, version, runs))  # type: ignore[operator]
-        told = iter(several_looks([look for _, look in looked if look is not None]))
+        told = iter(intervals.several_looks([look for _, look in looked if look is not None]))
         for row, look in looked:
             verdict = row.verdict if look is None else next(told)
             if verdict == OPEN and row.computed:  # there is nothing that further seeds could tell
                 verdict = FAILS
             if verdict in (HOLDS, IN_DIRECTION) and _tuned_more(claim, row.version, tuned or {}):
                 verdict = TUNED_LESS
-            rows.append(asdict(replace(row, verdict=verdict)))
+            rows.append(asdict(replace(row, verdict=verdict, decides=row.version == decides)))
     judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
     return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
 
-def verdicts(judged: pd.DataFrame, decides: str | None = None) -> pd.DataFrame:
-    """One verdict a claim: that of the version that decides, where the claim is judged in it, else
-    the lowest of those that it is judged in.
-
-    What holds, in direction at least, beyond the epsilon that was aimed at says at which.
-
-    Returns:
-        `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
-        or is not judged yet.
+def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
+    """One verdict a claim, in `VERDICT_COLUMNS`: that of the version that decides, else the lowest.
+    What holds beyond the epsilon that was aimed at says at which.
     """
     rows = []
     for _, versions in judged.groupby("claim", sort=False):
-        deciding = versions[versions["version"] == decides]
-        ranked = (deciding if len(deciding) else versions).sort_values(
-            "verdict", key=lambda told: told.map(_RANKS), kind="stable"
-        )
-        row = ranked.iloc[0]
+        deciding = versions[versions["decides"]]
+        counted = deciding if len(deciding) else versions
+        row = counted.loc[counted["verdict"].map(_RANKS).idxmin()]
         verdict = row["verdict"]
         if verdict in (HOLDS, IN_DIRECTION):
             if not row["within_nominal"]:
                 verdict += f" at ε = {upper_bound(row['epsilon_verified'])}"
                 verdict += f" (aimed at {nominal(row['epsilon_nominal'])})"
             verdict += _CONDITIONAL if row["conditional"] else ""
-        plain = row["verdict"] in (HOLDS, *_AWAITED)
-        told = {name: row[name] for name in ("claim", "source", "paper", "version")}
-        rows.append(told | {"verdict": verdict, "reason": "" if plain else row["reason"]})
+        rows.append({name: row[name] for name in VERDICT_COLUMNS} | {"verdict": verdict})
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 
 
@@ -168,12 +144,13 @@ def _tuned_more(
     claim: ThresholdClaim | TrendClaim, version: str, tuned: Mapping[tuple[str, str], int]
 ) -> bool:
     """Whether the side that a claim speaks for had more schedules tried than its rival."""
-    sides = selections(claim)
-    if not isinstance(claim, ThresholdClaim) or any(ARM not in side for side in sides.values()):
+    arms = [side.get(ARM) for side in selections(claim).values()]
+    counts = [tuned.get((version, str(arm)), 0) for arm in arms]
+    if isinstance(claim, TrendClaim) or None in arms or len(arms) < 2:
         return False
-    counts = {side: tuned.get((version, sides[side][ARM]), 0) for side in sides}
-    rival = "of" if claim.favours == "over" else "over"
-    return len(counts) > 1 and counts[claim.favours] > counts[rival]
+    # Where one side may lead by only so much, the other is spoken for.
+    within = claim.at_least is None and claim.at_most is not None and claim.at_most > 0
+    return counts[1] > counts[0] if within else counts[0] > counts[1]
 
 
 def _select(
@@ -186,15 +163,14 @@ def _select(
         chosen &= np.array([comparable(cell) == comparable(value) for cell in runs[name]], bool)
     runs = runs[chosen].sort_values("seed")
     keys = ["seed"] if column is None else ["seed", column]
-    twice = runs[runs.duplicated(keys, keep=False)]
-    if len(twice):
-        _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
-        columns = ["algorithm", *swept_columns(runs.columns)]
-        varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
-        remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
-        problem = f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}"
-        raise InputError(f"claim {claim.claim!r}, {side}", selection, problem)
-    return runs
+    if (twice := runs[runs.duplicated(keys, keep=False)]).empty:
+        return runs
+    _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
+    columns = ["algorithm", *swept_columns(runs.columns)]
+    varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
+    remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
+    problem = f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}"
+    raise InputError(f"claim {claim.claim!r}, {side}", selection, problem)
 
 
 def _about(
@@ -208,7 +184,6 @@ def _about(
     bound, target = pd.concat(bounds), pd.concat(targets)
     keeping = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
     return words | {
-        "reason": claim.reason or "",
         "version": version,
         "epsilon_nominal": float(target.max()),
         "epsilon_verified": float(bound.max()),
@@ -241,26 +216,20 @@ def _judge_threshold(
     def look(level: float) -> str:
         interval = summary.interval(level)
         if claim.size is not None:
-            return against_size(interval, claim.size, claim.tolerance)
-        verdict = against_bounds(interval, at_least, at_most)
+            return intervals.against_size(interval, claim.size, claim.tolerance)
+        verdict = intervals.against_bounds(interval, at_least, at_most)
         gains = (at_least > 0 and interval[0] > SLACK) or (at_most < 0 and interval[1] < -SLACK)
         return IN_DIRECTION if claim.comparison and gains and verdict != HOLDS else verdict
 
-    if len(seeds):
-        verdict = _missing(claim.measure)
-    else:
-        verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
     of_sides = (subject, reference)[: len(sides)]
     judgement = Judgement(
         **_about(claim, version, *of_sides) | asdict(summary),
         comparison=claim.comparison or "value",
         seeds=len(seeds),
-        reached_of=int(ours.notna().sum()),
-        reached_over=int(theirs.notna().sum()),
         at_least=at_least,
         at_most=at_most,
         computed=summary.std == 0,
-        verdict=verdict,
+        verdict=NOT_REACHED if len(seeds) else UNFINISHED,
     )
     return judgement, look if summary.n else None
 
@@ -272,37 +241,28 @@ def _judge_trend(
     runs = _select(claim, "of", runs, claim.trend)
     of_runs = [_place(claim, value) for value in runs[claim.trend]]
     places = sorted(set(of_runs))
-    points = [
-        runs[[other == place for other in of_runs]].set_index("seed")[claim.measure]
-        for place in places
-    ]
-    # A row a seed that has a run at every value.
-    seeds = pd.concat(points, axis="columns", join="inner") if points else pd.DataFrame()
-    paired = seeds.astype(float).dropna().to_numpy()
+    seeds = int((runs.groupby("seed").size() == len(places)).sum())  # with a run at every value
+    points = runs.assign(place=[*map(places.index, of_runs)])
+    wide = points.pivot(index="seed", columns="place", values=claim.measure).astype(float)
+    paired = wide.dropna().to_numpy()
     n = len(paired)
-    if len(places) < 2:
-        verdict = ONE_VALUE if places else UNFINISHED
-    elif not len(seeds):
-        verdict = UNPAIRED
-    else:
-        verdict = _missing(claim.measure)
     gain = summarise(paired[:, -1] - paired[:, 0] if n else np.array([]))
     # Without a seed that all values have: of what each has.
-    means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
+    means = paired.mean(axis=0) if n else wide.mean()
     judgement = Judgement(
         **_about(claim, version, runs) | asdict(gain),
         comparison="trend",
-        seeds=len(seeds),
-        reached_of=n,
-        reached_over=n,
+        seeds=seeds,
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(map(float, means)),
         computed=n > 1 and bool((paired == paired[0]).all()),
-        verdict=verdict,
+        verdict=NOT_REACHED if seeds and len(places) > 1 else UNFINISHED,
     )
     signed = paired if claim.direction == "rises" else -paired
-    return judgement, partial(rising, signed, claim.tie) if n and len(places) > 1 else None
+    return judgement, partial(intervals.rising, signed, claim.tie) if n and len(
+        places
+    ) > 1 else None
 
 
 def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
@@ -313,7 +273,3 @@ def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
         problem = f"a run that is selected has {value!r}, which is not a number; select fewer"
         raise InputError(f"claim {claim.claim!r}, trend", claim.trend, problem)
     return numbers
-
-
-def _missing(measure: str) -> str:
-    return NOT_REACHED if measure.endswith("_to_target") else NOT_MEASURED

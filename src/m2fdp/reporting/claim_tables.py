@@ -19,10 +19,9 @@ _PAPERS = {"J", "C", "H", "G", "D"}  # what a claim's source begins with
 _OF_PAIRS = ("algorithm", "arm", "algorithm_over", "arm_over", "seeds", "difference", "low", "high")
 
 
-def displayed(judged: pd.DataFrame, decides: str | None = None) -> pd.DataFrame:
+def displayed(judged: pd.DataFrame) -> pd.DataFrame:
     """Judged claims as texts: a row a claim, a column a version, in the order of the study."""
-    frame = verdicts(judged, decides).drop(columns="version")
-    frame = frame.rename(columns={"paper": "paper says", "reason": "reason if it does not hold"})
+    frame = verdicts(judged).drop(columns="version").rename(columns={"paper": "paper says"})
     versions = judged["version"].cat.remove_unused_categories().cat.categories
     for i, version in enumerate(versions):
         rows = judged[judged["version"] == version].to_dict("records")
@@ -65,15 +64,13 @@ def _line(row: Mapping[Hashable, Any], suffix: str) -> str:
     return title if arm is None else f"{arm} ({title})"
 
 
-def to_markdown(judged: pd.DataFrame, decides: str | None = None) -> str:
+def to_markdown(judged: pd.DataFrame) -> str:
     """What `displayed` shows, in Markdown."""
-    frame = displayed(judged, decides)
+    frame = displayed(judged)
     return markdown(frame, list(frame.columns))
 
 
-def print_claims(
-    judged: pd.DataFrame, console: Console, title: str, decides: str | None = None
-) -> None:
+def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
     """Judged claims in the terminal: under each, what every version measures."""
     result = new_table(title)
     # Room for the longest versions' names and for "open (the rival was"; the rest of a narrow
@@ -81,7 +78,7 @@ def print_claims(
     result.add_column("claim", max_width=29)
     result.add_column("paper, and measured")
     result.add_column("verdict", max_width=22)
-    for overall in verdicts(judged, decides).to_dict("records"):
+    for overall in verdicts(judged).to_dict("records"):
         result.add_row(
             Text(overall["claim"], "bold"),
             Text(f"{overall['source']}: {overall['paper']}"),
@@ -90,8 +87,6 @@ def print_claims(
         for row in judged[judged["claim"] == overall["claim"]].to_dict("records"):
             texts = (f"  {_heading(row['version'])}", measured_text(row), row["verdict"])
             result.add_row(*map(Text, texts))
-        if overall["reason"]:
-            result.add_row(Text("  reason"), Text(overall["reason"]), "")
         result.add_section()
     show(result, console)
 
@@ -114,10 +109,7 @@ def measured_text(row: Mapping[str, Any]) -> str:
 
 def _reached(row: Mapping[str, Any]) -> str:
     verb = "reached" if row["measure"].endswith("_to_target") else "measured"
-    text = f"{verb} in {row['n']} of {counted(row['seeds'], 'seed')}"
-    if row["comparison"] in ("difference", "reduction"):
-        text += f" (each side: {row['reached_of']}, {row['reached_over']})"
-    return text
+    return f"{verb} in {row['n']} of {counted(row['seeds'], 'seed')}"
 
 
 def _heading(version: str) -> str:

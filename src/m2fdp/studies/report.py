@@ -87,10 +87,7 @@ class Findings:
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
-    """Refuse a figure or claims that ask for what the runs will not have.
-
-    They are made from stand-ins for the runs, as they mix runs, or don't, by these columns alone.
-    """
+    """Refuse a figure or claims that ask for what the runs will not have, by stand-ins for them."""
     check_own_metrics()
     columns = varied_keys(study)
     names = {ARM: tuple(study.arms), VERSION: tuple(study.versions)}
@@ -127,36 +124,32 @@ def _labels(study: Study) -> dict[str, str]:
 def findings(study: Study, record: Record) -> Findings:
     """Compare the finished runs of a study, and judge its claims."""
     measured = record.measured
+    tried, versions = tuned(study, record.search), tuple(study.versions)
+    judged = judge(study.claims, measured, versions, tried, study.decides)
     return Findings(
         study,
         record,
         comparison_table(record.compared),
         measure_table(measured, study.table) if study.table else None,
-        judge(study.claims, measured, tuple(study.versions), tuned(study, record.search))
-        if study.claims
-        else None,
+        judged if study.claims else None,
         paired_differences(measured),
     )
 
 
 def tuned(study: Study, search: pd.DataFrame) -> dict[tuple[str, str], int]:
-    """How many schedules a search has tried, by version and arm: an arm's that starts from
-    another's has those, too."""
-    if search.empty:
-        return {}
-    own = search.drop_duplicates([VERSION, ARM, "schedule"]).groupby([VERSION, ARM]).size()
-    counts = {(str(version), str(arm)): int(n) for (version, arm), n in own.items()}
+    """How many schedules a search has tried, by version and arm, and whose it starts from."""
+    tried = search.drop_duplicates([VERSION, ARM, "schedule"]) if len(search) else search
+    counts = tried.groupby([VERSION, ARM]).size().to_dict() if len(search) else {}
     for version, arm in counts:
         block = study.versions[version].search if version in study.versions else None
-        space = study.arms[arm].space if arm in study.arms else None
-        if block and space in block.spaces and (other := block.spaces[space].schedule_of):
-            counts[version, arm] += counts.get((version, other), 0)
+        space = block and block.spaces.get(study.arms[arm].space or "")
+        if space and space.schedule_of:
+            counts[version, arm] += counts.get((version, space.schedule_of), 0)
     return counts
 
 
 def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
-    """Report on the runs in `folder`: tables, figure, claims, and last `report.md`, which has all;
-    returns the files."""
+    """Report on the runs in `folder`, last in `report.md`, which has all; returns the files."""
     study, record = found.study, found.record
     files = [
         _write(folder / "comparison.csv", found.table),
@@ -199,9 +192,7 @@ def _sections(found: Findings) -> dict[str, str]:
     if len(found.pairs):
         sections[_PAIRS] = claim_tables.pairs_markdown(found.pairs)
     if found.judged is not None:
-        sections[claim_tables.heading(found.judged)] = claim_tables.to_markdown(
-            found.judged, found.study.decides
-        )
+        sections[claim_tables.heading(found.judged)] = claim_tables.to_markdown(found.judged)
     if len(record.search):
         sections["How schedules were chosen"] = search_markdown(record.search)
     if len(record.procedures):
@@ -227,8 +218,7 @@ def print_report(found: Findings, files: Sequence[Path]) -> None:
     if ends := at_ends(found.record.search):
         console.print(f"{ends} {REPORT} says which.")
     if found.judged is not None:
-        title = claim_tables.heading(found.judged)
-        claim_tables.print_claims(found.judged, console, title, found.study.decides)
+        claim_tables.print_claims(found.judged, console, claim_tables.heading(found.judged))
     for file in files:
         console.print(str(file), soft_wrap=True)
 
@@ -242,8 +232,8 @@ def summarise(folder: Path, studies: Mapping[str, Findings]) -> None:
         parts.append(f"## {found.study.title}\n")
         parts.append(f"[{name}]({name}/{REPORT}): {found.progress}.\n")
         if found.judged is not None:
-            claim_tables.print_claims(found.judged, console, "", found.study.decides)
-            parts.append(claim_tables.to_markdown(found.judged, found.study.decides))
+            claim_tables.print_claims(found.judged, console, "")
+            parts.append(claim_tables.to_markdown(found.judged))
     console.print(str(_write(folder / REPORT, "\n".join(parts))), soft_wrap=True)
 
 

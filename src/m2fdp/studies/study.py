@@ -42,10 +42,7 @@ Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class Arm(Block):
-    """Parameters that vary together under one name, such as an algorithm and its schedule.
-
-    In the file its parameters stand beside the keys below.
-    """
+    """Parameters that vary together; in the file they stand beside the keys below."""
 
     parameters: Parameters
     label: str | None = None  # what figures call it; None = its name
@@ -77,16 +74,12 @@ _OF_SCHEDULES = ("training.", "features.", "model.", "privacy.clipping_norm")
 
 class Search(Block):
     """How schedules are chosen: on records held out of the training records, the study's own or
-    others'.
-
-    A counted search keeps to epsilon together with the run whose schedule it chooses: its runs are
-    on that run's own split, by its seed, and devices hold records out and send noised counts.
+    others'. A counted search keeps to epsilon together with the run whose schedule it chooses.
     """
 
     # The highest accuracy, or what gets to the study's target with the least energy or delay.
     by: Literal["accuracy", "energy_to_target", "delay_to_target"] = "accuracy"
-    # What is to be reached on the held-out records; None = the study's target. The first way that
-    # gets there by a hair seldom does on other records: a margin is for these.
+    # What is to be reached on the held-out records, with a margin; None = the study's target.
     target_accuracy: Share | None = None
     spaces: dict[Name, Space]
     seeds: Annotated[list[int], Field(min_length=1)] | None = None  # of searches not counted
@@ -151,10 +144,8 @@ class Board(Block):
 
 
 class Study(Block):
-    """The file `conf/base/studies/<name>.yml`: versions x arms x grid.
-
-    Keys of parameters are dotted (`training.rounds`). A version's value overrides the shared one,
-    an arm's the version's, a chosen schedule's all of them.
+    """The file `conf/base/studies/<name>.yml`: versions x arms x grid. A version's value overrides
+    the shared one, an arm's the version's, a chosen schedule's all of them.
     """
 
     title: Annotated[str, Field(min_length=1)]
