@@ -19,7 +19,7 @@ from m2fdp.given.yaml_files import read_block
 BASE_ENV = "base"
 SWEEP = "sweep"  # a study that has no file
 # `kedro study report` summarises finished studies, so no study can have the name.
-RESERVED_NAMES = ("report", SWEEP)
+RESERVED_NAMES = ("report", "paper", SWEEP)
 
 Name = Annotated[
     str, spelled(r"\w[\w.-]*", "a name of letters, digits, _, . and - (no . or - first)")
