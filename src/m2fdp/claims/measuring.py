@@ -24,8 +24,9 @@ def measure_runs(
 
     Args:
         runs: one row a run, of `m2fdp.studies.tracked_runs.load_runs`; its index is run_id.
-        history, decisions, known: of `load_history`, `load_decisions` and `load_metrics`; None = no
-            run had a controller, or such metrics.
+        history: one row a run and evaluated round, of `load_history`.
+        decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
+        known: one row a run, of `load_metrics`; None = no run had any.
         target_accuracy: what the measures to a target wait for; None = there are none.
 
     Returns:
