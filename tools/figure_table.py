@@ -92,7 +92,7 @@ def minutes(found: Findings) -> int:
 def of_version(judged: pd.DataFrame, claim: str, version: str | None) -> Mapping[str, Any] | None:
     """A claim's row of one version; None where it is not judged in it."""
     rows = judged[(judged["claim"] == claim) & (judged["version"] == (version or ""))]
-    return rows.iloc[0].to_dict() if len(rows) else None
+    return dict(zip(map(str, rows), rows.iloc[0], strict=True)) if len(rows) else None
 
 
 def verified_version(judged: pd.DataFrame, decides: str) -> str | None:

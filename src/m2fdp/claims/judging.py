@@ -129,7 +129,7 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
     for _, versions in judged.groupby("claim", sort=False):
         deciding = versions[versions["decides"]]
         counted = deciding if len(deciding) else versions
-        row = counted.loc[counted["verdict"].map(_RANKS).idxmin()]
+        row = counted.iloc[int(counted["verdict"].map(_RANKS).argmin())]
         verdict = row["verdict"]
         if verdict in (HOLDS, IN_DIRECTION):
             if not row["within_nominal"]:

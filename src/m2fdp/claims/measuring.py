@@ -25,15 +25,14 @@ def measure_runs(
     Args:
         runs: one row a run, of `m2fdp.studies.tracked_runs.load_runs`; its index is run_id.
         history: one row a run and evaluated round, of `load_history`.
-        decisions: one row a run and round, of `load_decisions`; None = no run had a controller.
-        known: one row a run, of `load_metrics`; None = no run had any.
+        decisions: one row a run and round, of `load_decisions`; None = none had a controller.
+        known: one row a run, of `load_metrics`; None = none had any.
         target_accuracy: what the measures to a target wait for; None = there are none.
 
     Returns:
         The columns of `runs`, and all other measures as float, NaN where a run has none. Volatility
         is the sample standard deviation of the accuracy's differences from one evaluation to the
-        next in the second half of the rounds (J Sec. VI-B, "accuracy perturbation"). Means over
-        rounds leave out the first, for which (P) chose nothing.
+        next in the second half of the rounds (J Sec. VI-B). Means leave out the first round.
     """
     history = history.sort_values(["run_id", "round"])
     last = history.drop_duplicates("run_id", keep="last").set_index("run_id")

@@ -1,6 +1,7 @@
 """What a study ends with: its runs compared, its figure, its claims judged, its searches listed; in
 files, in the terminal and on the page of its run."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,15 +137,15 @@ def findings(study: Study, record: Record) -> Findings:
     )
 
 
-def tuned(study: Study, search: pd.DataFrame) -> dict[tuple[str, str], int]:
+def tuned(study: Study, search: pd.DataFrame) -> Counter[tuple[str, str]]:
     """How many schedules a search has tried, by version and arm, and whose it starts from."""
-    tried = search.drop_duplicates([VERSION, ARM, "schedule"]) if len(search) else search
-    counts = tried.groupby([VERSION, ARM]).size().to_dict() if len(search) else {}
-    for version, arm in counts:
+    rows = search.to_dict("records")
+    told = dict.fromkeys((str(r[VERSION]), str(r[ARM]), r["schedule"]) for r in rows)
+    counts = Counter((version, arm) for version, arm, _ in told)
+    for version, arm in list(counts):
         block = study.versions[version].search if version in study.versions else None
         space = block and block.spaces.get(study.arms[arm].space or "")
-        if space and space.schedule_of:
-            counts[version, arm] += counts.get((version, space.schedule_of), 0)
+        counts[version, arm] += counts[version, (space and space.schedule_of) or ""]
     return counts
 
 
