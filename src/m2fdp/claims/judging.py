@@ -107,12 +107,14 @@ def judge(
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
-            judge_one = _judge_trend if isinstance(claim, TrendClaim) else _judge_threshold
-            looked.append(judge_one(claim, version, runs))  # type: ignore[operator]
+            if isinstance(claim, TrendClaim):
+                looked.append(_judge_trend(claim, version, runs))
+            else:
+                looked.append(_judge_threshold(claim, version, runs))
         told = iter(intervals.several_looks([look for _, look in looked if look is not None]))
         for row, look in looked:
             verdict = row.verdict if look is None else next(told)
-            if verdict == OPEN and row.computed:  # there is nothing that further seeds could tell
+            if verdict == OPEN and row.computed:  # further seeds could tell nothing
                 verdict = FAILS
             if verdict in (HOLDS, IN_DIRECTION) and _tuned_more(claim, row.version, tuned or {}):
                 verdict = TUNED_LESS
@@ -148,7 +150,6 @@ def _tuned_more(
     counts = [tuned.get((version, str(arm)), 0) for arm in arms]
     if isinstance(claim, TrendClaim) or None in arms or len(arms) < 2:
         return False
-    # Where one side may lead by only so much, the other is spoken for.
     within = claim.at_least is None and claim.at_most is not None and claim.at_most > 0
     return counts[1] > counts[0] if within else counts[0] > counts[1]
 
