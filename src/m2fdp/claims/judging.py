@@ -25,7 +25,6 @@ TUNED_LESS = f"{OPEN} (the rival was tuned less)"
 _ORDER = (FAILS, NOT_REACHED, OPEN, TUNED_LESS, IN_DIRECTION, HOLDS, UNFINISHED)
 _RANKS = {verdict: rank for rank, verdict in enumerate(_ORDER)}
 
-_CONDITIONAL = " (conditional)"
 _Look = Callable[[float], str]
 
 # Verified epsilons are computed by bisection and meet the nominal one up to this.
@@ -137,7 +136,7 @@ def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
             if not row["within_nominal"]:
                 verdict += f" at ε = {upper_bound(row['epsilon_verified'])}"
                 verdict += f" (aimed at {nominal(row['epsilon_nominal'])})"
-            verdict += _CONDITIONAL if row["conditional"] else ""
+            verdict += " (conditional)" if row["conditional"] else ""
         rows.append({name: row[name] for name in VERDICT_COLUMNS} | {"verdict": verdict})
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
 
