@@ -15,8 +15,9 @@ from pathlib import Path
 import click
 import pandas as pd
 
-from m2fdp.claims.frames import VERSION
+from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import parameter, upper_bound
 from m2fdp.reporting.tables import markdown, to_markdown
 from m2fdp.studies.report import Findings, findings
 from m2fdp.studies.study import BASE_ENV, Study, load_study
@@ -180,7 +181,7 @@ def study_block(results: Results, words: str, found: Findings | None) -> str:
     return "\n".join(
         [
             *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
-            _table(rows[:MOST_ROWS]) if rows else _accuracies(found),
+            _table(rows[:MOST_ROWS]) if rows else _by_arm(found) or _accuracies(found),
             f"```\nkedro study {words}\n```\n",
             "<details markdown><summary>More</summary>\n",
             *(more if rows else [more[0], *more[2:]]),
@@ -230,6 +231,25 @@ def _accuracies(found: Findings) -> str:
     if len(table) > _MOST_LISTED:
         return f"Accuracies of {len(table)} arms and values: in the file of runs.\n"
     return to_markdown(table)
+
+
+def _by_arm(found: Findings) -> str:
+    """Accuracy and verified epsilon over the one key that a study's grid varies, a column an arm, a
+    table a version; "" for other grids."""
+    keys = [key for key in found.study.grid if key != "seed"]
+    runs, tables = found.record.measured, []
+    if len(keys) != 1 or ARM not in runs or VERSION not in runs:
+        return ""
+    for version, of_version in runs.groupby(VERSION, sort=False):
+        rows = []
+        for value, of_value in of_version.groupby(keys[0]):
+            row = {keys[0]: parameter(value)}
+            for arm, each in of_value.groupby(ARM, sort=False):
+                bound = upper_bound(each["epsilon_verified"].max())
+                row[str(arm)] = f"{each['accuracy'].mean():.3f}; ε {bound}"
+            rows.append(row)
+        tables.append(f"*{version}:*\n\n{_table(rows)}")
+    return "\n".join(tables)
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> str:
