@@ -8,45 +8,38 @@ import json
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
+import pandas as pd
 
+from m2fdp.claims.frames import ARM, VERSION
 from m2fdp.core.files import replacing, shown
-from m2fdp.core.formatting import counted
-from m2fdp.studies.report import findings
-from m2fdp.studies.report import tables as report_tables
+from m2fdp.core.formatting import parameter, upper_bound
+from m2fdp.reporting.tables import markdown, to_markdown
+from m2fdp.studies.report import Findings, findings
 from m2fdp.studies.study import BASE_ENV, Study, load_study
 from m2fdp.studies.tracked_runs import CHANGED, Record
+from tools.figure_table import MOST_ROWS, cells, claims_table, progress, read_rows, verified_version
 from tools.pages import (
     CLAIMS,
     DOCS,
-    PAPERS,
     STUDY,
     Page,
-    Table,
-    counts,
     identity_of,
-    index,
+    linked,
     read_pages,
     recorded,
-    tables,
     words_of,
 )
 from tools.records import RecordFiles, record_files
 
 _KEY = "Record"  # of a figure's digest, among the texts of a PNG file
 _SHORT = 7  # digits of a commit
-_VERDICTS = (
-    "hold",
-    "hold in part",
-    "hold at another ε only",
-    "are open",
-    "fail",
-)  # as `counts` counts them
 _LONGEST = 150  # characters of a line that disagrees
+_MOST_LISTED = 16  # rows of what is folded away
 
 
 @dataclass(frozen=True)
@@ -102,6 +95,8 @@ def publish(project: Path, identity: str | None) -> None:
         from m2fdp.studies.command import finished_record  # imports torch
 
         study, record = finished_record(project, identity)
+        if results.files(identity).exists:
+            record = with_versions(record, results.files(identity).read(), study)
         click.echo(f"{findings(study, record).progress}.")
         written += results.files(identity).write(record)
     for identity, words in results.recorded.items():
@@ -124,6 +119,23 @@ def publish(project: Path, identity: str | None) -> None:
         click.echo(shown(path))
 
 
+def with_versions(record: Record, before: Record, study: Study) -> Record:
+    """A record with those versions of the study, whole, that only the record before has: a store
+    of runs does not last, and versions are added to a study one by one."""
+    if VERSION not in before.runs:
+        return record
+    here = record.runs.get(VERSION, ())
+    kept = [name for name in study.versions if name not in set(here)]
+
+    def both(now: pd.DataFrame, then: pd.DataFrame) -> pd.DataFrame:
+        old = then[then[VERSION].isin(kept)] if len(then) else then
+        return pd.concat([old, now]) if len(old) and len(now) else (old if len(old) else now)
+
+    parts = ("runs", "rounds", "search", "procedures")
+    tables = {part: both(getattr(record, part), getattr(before, part)) for part in parts}
+    return Record(**tables, board=record.board or before.board)
+
+
 def check(project: Path) -> list[str]:
     """What disagrees among records, pages, figures and the studies' files, a line each."""
     results = Results(project)
@@ -131,43 +143,121 @@ def check(project: Path) -> list[str]:
         *_of_pages(results),
         *_of_figures(results),
         *_of_studies(results),
-        *_of_copied_claims(results),
     ]
 
 
 def rendered(results: Results) -> list[Page]:
-    """The pages as they should be: studies from their records, then the index from these."""
+    """The pages as they should be, from the records."""
+    pages, found = results.pages, {}
+    for identity, words in results.recorded.items():
+        if results.files(identity).exists:
+            found[identity] = findings(results.study(words), results.files(identity).read())
 
-    def of_study(kind: str, words: str) -> str:
-        return study_block(results, words) if kind == STUDY else "…"
+    def text_of(kind: str, words: str) -> str:
+        if kind == STUDY:
+            return study_block(results, words, found.get(identity_of(words)))
+        return claims_block(pages, words, found) if kind == CLAIMS else _figures(results, found)
 
-    pages = results.pages
-    filled = [page.filled(of_study) for page in pages[1:]]
-    every = [table for page in filled for table in tables(page)]
-
-    def of_index(kind: str, words: str) -> str:
-        claims = [table for table in every if table.of_claims]
-        return index(words, claims) if kind == CLAIMS else _overview(results, filled, claims)
-
-    return [pages[0].filled(of_index), *filled]
+    return [page.filled(text_of) for page in pages]
 
 
-def study_block(results: Results, words: str) -> str:
-    """What a page shows of a study: figure, runs, tables, verdicts and the command."""
-    study, identity = results.study(words), identity_of(words)
-    files = results.files(identity)
-    if not files.exists:
+def study_block(results: Results, words: str, found: Findings | None) -> str:
+    """What a page shows of a study: figure, claims, the command, and folded away the rest."""
+    if found is None:
         return f"Not published yet: `kedro results publish {words}`."
-    record = files.read()
-    found = findings(study, record)
-    path = f"runs/{files.path('').name}"
-    parts = [
-        *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
-        f"{found.progress}; {found.run_time}. {_commits(record)} [A line a run]({path}).\n",
-        *report_tables(found, "###", pairs=False),
-        f"```\nkedro study {words}\n```\n",
+    rows = [_without(row, "source") for row in claims_table(found)]
+    path = f"runs/{results.files(identity_of(words)).path('').name}"
+    more = [
+        f"{progress(found)}; {found.run_time}. {_commits(found.record)} [A line a run]({path}).\n"
     ]
-    return "\n".join(parts)
+    if rows[MOST_ROWS:]:
+        more.append(_table(rows[MOST_ROWS:]))
+    more.append(_accuracies(found))
+    if len(found.record.search):
+        tried = int(found.record.search["new_runs"].sum())
+        text = f"A search of {tried} runs on held-out training records chose schedules"
+        link = f"[all candidates]({path.replace('.csv', '-search.csv')})"
+        more.append(f"{text}, and ε does not count it: {link}.\n")
+    return "\n".join(
+        [
+            *(f"![{title}](../images/{figure.name})\n" for title, figure in results.figures(words)),
+            _table(rows[:MOST_ROWS]) if rows else _by_arm(found) or _accuracies(found),
+            f"```\nkedro study {words}\n```\n",
+            "<details markdown><summary>More</summary>\n",
+            *(more if rows else [more[0], *more[2:]]),
+            "</details>",
+        ]
+    )
+
+
+def claims_block(pages: Sequence[Page], paper: str, found: Mapping[str, Findings]) -> str:
+    """All claims of a paper that a study judges, and their verdicts."""
+    rows = []
+    for page in pages:
+        for identity, section in page.sections().items():
+            for row in claims_table(found[identity]) if identity in found else ():
+                if row["source"].split()[0] == paper:
+                    place = linked(page.path.name, section)
+                    rows.append({"claim": row["claim"], "reproduced": row["reproduced"], "": place})
+    return _table(rows)
+
+
+def _figures(results: Results, found: Mapping[str, Findings]) -> str:
+    """The table of all figures of the papers."""
+    pages = {title: page for page in results.pages for title in _titles(page)}
+    rows = []
+    for row in read_rows(results.project):
+        page, identity = pages.get(row.figure), identity_of(row.study)
+        told = cells(row, found.get(identity))
+        image = results.docs / "images" / f"{identity}.png"
+        picture = f"[picture](images/{image.name})" if image.is_file() else "–"
+        name = linked(page.link, row.figure) if page else row.figure
+        ends = {"command": f"`kedro study {row.study}`", "min": told.pop("minutes"), "": picture}
+        rows.append({"figure": name} | told | ends)
+    return _table(rows)
+
+
+def _titles(page: Page) -> list[str]:
+    return re.findall(r"^#{2,3} (.*)$", page.text, re.MULTILINE)
+
+
+def _accuracies(found: Findings) -> str:
+    """What the runs of the deciding version, and of one at a verified epsilon, end with."""
+    table, study = found.table, found.study
+    if VERSION in table and found.judged is not None:
+        decides = study.decides or str(table[VERSION].iloc[0])
+        shown = {decides, verified_version(found.judged, decides)}
+        table = table[table[VERSION].isin(shown)] if table[VERSION].isin(shown).any() else table
+    if len(table) > _MOST_LISTED:
+        return f"Accuracies of {len(table)} arms and values: in the file of runs.\n"
+    return to_markdown(table)
+
+
+def _by_arm(found: Findings) -> str:
+    """Accuracy and verified epsilon over the one key that a study's grid varies, a column an arm, a
+    table a version; "" for other grids."""
+    keys = [key for key in found.study.grid if key != "seed"]
+    runs, tables = found.record.measured, []
+    if len(keys) != 1 or ARM not in runs or VERSION not in runs:
+        return ""
+    for version, of_version in runs.groupby(VERSION, sort=False):
+        rows = []
+        for value, of_value in of_version.groupby(keys[0]):
+            row = {keys[0]: parameter(value)}
+            for arm, each in of_value.groupby(ARM, sort=False):
+                bound = upper_bound(each["epsilon_verified"].max())
+                row[str(arm)] = f"{each['accuracy'].mean():.3f}; ε {bound}"
+            rows.append(row)
+        tables.append(f"*{version}:*\n\n{_table(rows)}")
+    return "\n".join(tables)
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> str:
+    return markdown(pd.DataFrame(rows), list(rows[0])) if rows else ""
+
+
+def _without(row: Mapping[str, str], key: str) -> dict[str, str]:
+    return {name: text for name, text in row.items() if name != key}
 
 
 def _commits(record: Record) -> str:
@@ -181,34 +271,6 @@ def _commits(record: Record) -> str:
         return f"All are by commit {next(iter(named))}."
     parts = ", ".join(f"{number} by {commit}" for commit, number in named.items())
     return f"**They are by several commits**: {parts}."
-
-
-def _overview(results: Results, pages: Sequence[Page], claims: Sequence[Table]) -> str:
-    """All pages, in Markdown: how many claims hold, and the studies with and without a record."""
-    lines, known = [], results.recorded
-    for page in pages:
-        paper = page.path.stem.upper()
-        numbers = zip(counts(paper, claims), _VERDICTS, strict=True)
-        judged = ", ".join(f"{number} {verdict}" for number, verdict in numbers if number)
-        parts = [f"of its claims {judged}" if judged else ""]
-        kept, gone = [], []
-        for identity, words in page.studies().items():
-            bare = f"`{' --env='.join(filter(None, words_of(words)))}`"
-            if identity in known and results.files(identity).exists:
-                kept.append(f"{bare} ({_told(results.files(identity).read())})")
-            elif _is_study(results, words):
-                gone.append(bare)
-        for title, studies in (("With a record", "; ".join(kept)), ("Without", ", ".join(gone))):
-            parts.append(f"{title}: {studies}" if studies else "")
-        name = paper if paper in PAPERS else page.path.stem
-        lines.append(f"- **[{name}]({page.link})**: {'. '.join(filter(None, parts))}.")
-    return "\n".join(lines)
-
-
-def _told(record: Record) -> str:
-    commits = dict.fromkeys(record.runs["commit"].str[:_SHORT])
-    seeds = counted(record.runs["seed"].nunique(), "seed")
-    return f"{counted(len(record.runs), 'run')}, {seeds}, {', '.join(commits)}"
 
 
 def _digest(study: Study, files: RecordFiles) -> str:
@@ -276,30 +338,3 @@ def _of_studies(results: Results) -> Iterator[str]:
         identity = re.sub(r"(-(rounds|search|procedures|board))?\.(csv|json)$", "", path.name)
         if identity not in recorded:
             yield f"{shown(path)}: no page has a block of {identity}"
-
-
-def _of_copied_claims(results: Results) -> Iterator[str]:
-    """Claims of studies without a record that only their file, or only a page, has."""
-    for page in results.pages:
-        if page.path.parent.name != "results":
-            continue  # the attacks' page is about a few of theirs
-        copied: dict[str, dict[str, int]] = {}
-        for table in tables(page):
-            if table.of_claims and not table.made:
-                rows = {row["claim"]: number for number, row in table.rows}
-                copied.setdefault(table.identity, {}).update(rows)
-        words = page.studies()
-        for identity, claims in copied.items():
-            declared = [claim.claim for claim in results.study(words[identity]).claims]
-            for claim in declared:
-                if claim not in claims:
-                    yield f"study {identity}: {claim!r} is not on {shown(page.path)}"
-            for claim in claims.keys() - set(declared):
-                place = f"{shown(page.path)}:{claims[claim]}"
-                yield f"{place}: {claim!r} is not in the file of {identity}"
-
-
-def _is_study(results: Results, words: str) -> bool:
-    """Whether there is a file of it; a page may name sweeps, too."""
-    name, env = words_of(words)
-    return (results.project / "conf" / (env or BASE_ENV) / "studies" / f"{name}.yml").is_file()

@@ -28,7 +28,7 @@ from m2fdp.given.loading import parse_config
 from m2fdp.given.yaml_files import read_block
 from m2fdp.interruption import Interrupted
 
-REPORT = "report"  # reserved as a study's name
+REPORT, PAPER = "report", "paper"  # reserved as studies' names
 
 
 def _merged(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> Any:
@@ -83,8 +83,7 @@ def cli() -> None:
 def run(**options: Any) -> None:
     """What `kedro run` does, and how it ends when it can't."""
     with _one_line_ends(_how_a_run_goes_on):
-        # Kedro's session imports MLflow before it reads the configuration, and pipelines import
-        # torch; a wrong key, type or name needs neither.
+        # Kedro's session imports MLflow and torch; a wrong key, type or name needs neither.
         loader = _check_parameters(options)
         from m2fdp.pipelines.selection import check_names, check_selection
 
@@ -100,6 +99,8 @@ def run(**options: Any) -> None:
 
 @cli.command(params=[OPTIONS["env"], OPTIONS["params"]])
 @click.argument("name")
+@click.argument("paper", required=False)
+@click.option("--subset", is_flag=True, help="Of `paper`: those that ten minutes have room for.")
 @click.option("--resume", is_flag=True, help="Skip the cells that are already finished.")
 @click.option(
     "--only",
@@ -129,10 +130,16 @@ def run(**options: Any) -> None:
 def study(name: str, over: tuple[str, ...], seeds: int | None, **options: Any) -> None:
     """Run the grid of conf/base/studies/NAME.yml and report on it.
 
-    The name `sweep` needs no file: it runs the grid that --over gives. The name `report` runs
-    nothing: it reports anew on all studies' finished runs.
+    The name `sweep` needs no file: it runs the grid that --over gives. `report` runs nothing: it
+    reports anew on all studies' finished runs. `paper J` runs all studies of a paper.
     """
     with _one_line_ends(lambda interruption: " --resume runs what is missing."):
+        paper, subset = options.pop("paper"), options.pop("subset")
+        if name == PAPER:
+            sys.path.insert(0, str(_project()))
+            return import_module("tools.papers").run_paper(_project(), paper, subset, options)
+        if paper or subset:
+            raise InputError("study", paper or "--subset", "has a part in `kedro study paper` only")
         if name == REPORT:
             _check_no_options()
         else:
@@ -160,14 +167,13 @@ class _Maintainers(click.Group):
     def _found(self) -> Mapping[str, click.Command]:
         sys.path.insert(0, str(_project()))
         try:
-            commands: Mapping[str, click.Command] = import_module("tools.results").COMMANDS
+            return dict(import_module("tools.results").COMMANDS)
         except ModuleNotFoundError as error:
             if error.name not in ("tools", "tools.results"):
                 raise
             return {}
         finally:
             del sys.path[0]
-        return commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self._found)
@@ -197,12 +203,7 @@ def ui() -> None:
 @cli.command()
 @click.argument("name")
 @click.option("--alias", default="champion", show_default=True, help="What the version is called.")
-@click.option(
-    "--run",
-    "run_id",
-    metavar="ID",
-    help="MLflow's run; by default the latest finished one of the cell `single`.",
-)
+@click.option("--run", "run_id", metavar="ID", help="By default the latest of the cell `single`.")
 @click.option("--reason", help="Needed where the run's promise is not verified.")
 def promote(name: str, alias: str, run_id: str | None, reason: str | None) -> None:
     """Register the model of a run in MLflow as NAME, with what it promises."""
@@ -247,10 +248,8 @@ def _one_line_ends(how_it_goes_on: Callable[[BaseException], str] = lambda _: ""
 def _how_a_run_goes_on(interruption: BaseException) -> str:
     """Training has noted which round it could keep, if any."""
     notes = getattr(interruption, "__notes__", [])
-    return "".join(
-        f" {note.capitalize()}; the same command with resume=true in --params goes on from there."
-        for note in notes
-    )
+    goes_on = "the same command with resume=true in --params goes on from there."
+    return "".join(f" {note.capitalize()}; {goes_on}" for note in notes)
 
 
 def _project() -> Path:

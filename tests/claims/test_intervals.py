@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t
 
-from m2fdp.claims.intervals import FAILS, HOLDS, OPEN, against_bounds, rising, summarise
+from m2fdp.claims.intervals import (
+    FAILS,
+    HOLDS,
+    IN_DIRECTION,
+    OPEN,
+    against_bounds,
+    rising,
+    summarise,
+)
 
-ORDER = [FAILS, OPEN, HOLDS]
+ORDER = [FAILS, OPEN, IN_DIRECTION, HOLDS]
 NO_BOUND = math.nan
 
 differences = st.lists(st.floats(-1, 1), min_size=1, max_size=6).map(np.array)
@@ -101,6 +109,22 @@ def test_infinite_values_decide_where_all_seeds_agree():
 
 def test_a_change_that_counts_as_none_is_neither_a_trend_nor_against_one():
     still = np.full((3, 3), 2.0) + [0.0, -0.04, 0.0]
-    assert rising(still) == rising(-still) == FAILS
-    assert rising(still, tie=0.05) == rising(-still, tie=0.05) == OPEN
-    assert rising(still + [0.0, 0.0, 0.1], tie=0.05) == HOLDS
+    assert rising(still) == rising(-still) == OPEN
+    ends = still + [0.0, 0.0, 0.06]
+    assert rising(ends) == IN_DIRECTION  # 0.1 up of 0.14
+    assert rising(ends, tie=0.05) == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("curve", "verdict"),
+    [
+        ([1.0, 2.0, 1.5, 3.5], HOLDS),  # 3.0 up of 3.5
+        ([1.0, 2.0, 1.0, 2.0], IN_DIRECTION),  # 2 up of 3
+        ([2.0, 3.0, 1.0], FAILS),
+        ([1.0, 5.0, 1.0], OPEN),
+        ([8.0, 8.3, 4.1], FAILS),
+    ],
+)
+def test_a_curve_is_judged_in_the_large(curve, verdict):
+    assert rising(np.array([curve] * 3)) == verdict
+    assert rising(-np.array([curve] * 3)[:, ::-1]) == verdict

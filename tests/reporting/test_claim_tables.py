@@ -50,7 +50,7 @@ def of_fanouts(text: str, accuracy: float) -> dict:
             trend_runs((1.0, 0.1), (2.3, 0.1), (5.1, 0.2)),
             "1.0 → 2.3 → 5.1 steps at control.alpha_1 = 1, 10, 100 (n = 2)",
         ),
-        (TREND, trend_runs((7.0, 0.0), (7.0, 0.0)), f"7.0 → 7.0 steps (constant) {AT} (n = 2)"),
+        (TREND, trend_runs((7.0, 0.0), (7.0, 0.0)), f"7.0 → 7.0 steps (constant) {AT} (computed)"),
         (
             FANOUTS,
             [of_fanouts("[2, 25]", 0.7), of_fanouts("[2, 5]", 0.6)],
@@ -84,12 +84,12 @@ def of_fanouts(text: str, accuracy: float) -> dict:
         (
             SAVING,
             pairs([50.0, 60.0, None, 70.0], [100.0, None, 100.0, 100.0], "energy_to_target"),
-            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds (each side: 3, 3)",
+            "+40.0 ± 14.1 % (n = 2), reached in 2 of 4 seeds",
         ),
         (
             SAVING,
             pairs([50.0, 60.0], [None, None], "energy_to_target"),
-            "reached in 0 of 2 seeds (each side: 2, 0)",
+            "reached in 0 of 2 seeds",
         ),
         (
             without(SAVING, "over", "as"),
@@ -121,27 +121,26 @@ def test_guarantees():
     assert measured_text(only(GAIN, *public)) == "+10.0 points (n = 1), no DP"
 
 
-def two_versions(reason: str) -> pd.DataFrame:
+def two_versions(claimed: str = "trust gains 5 points") -> pd.DataFrame:
     rows = [
-        *pairs([0.80, 0.82], [0.70, 0.72], version="paper", verified=24.121),
-        *pairs([0.74, 0.76], [0.72, 0.74], version="verified"),
+        *pairs([0.80, 0.8201], [0.70, 0.72], version="paper", verified=24.121),
+        *pairs([0.74, 0.7601], [0.72, 0.74], version="verified"),
         *trend_runs((1.0, 0.0), (2.0, 0.0), version="verified"),
     ]
-    claims = parse(GAIN | {"reason": reason}, TREND | {"versions": ["verified"]})
-    return judge(claims, frame(*rows), ["paper", "verified"])
+    claims = parse(GAIN | {"claim": claimed}, TREND | {"versions": ["verified"]})
+    return judge(claims, frame(*rows), ["paper", "verified"], decides="paper")
 
 
 def test_markdown():
-    assert to_markdown(two_versions("sound noise|is larger")) == (
-        "| claim | source | paper says | measured (paper) | measured (verified) | verdict "
-        "| reason if it does not hold |\n"
-        "| --- | --- | --- | --- | --- | --- | --- |\n"
-        "| trust gains 5 points | J Sec. VI-B.1 | + 5 points "
+    assert to_markdown(two_versions("trust|gains")) == (
+        "| claim | source | paper says | measured (paper) | measured (verified) | verdict |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        "| trust\\|gains | J Sec. VI-B.1 | + 5 points "
         "| +10.0 ± 0.0 points (n = 2), ε = 24.2: holds "
-        "| +2.0 ± 0.0 points (n = 2), ε = 0.75: fails "
-        "| holds only at verified ε = 24.2 (nominal 1) | sound noise\\|is larger |\n"
+        "| +2.0 ± 0.0 points (n = 2), ε = 0.75: in direction "
+        "| holds at ε = 24.2 (aimed at 1) |\n"
         "| K rises with alpha_1 | J Sec. VI-D.3 | K rises | – "
-        "| 1.0 → 2.0 steps at control.alpha_1 = 1, 10 (n = 2), ε = 0.75: holds | holds |  |\n"
+        "| 1.0 → 2.0 steps at control.alpha_1 = 1, 10 (computed), ε = 0.75: holds | holds |\n"
     )
 
 
@@ -164,7 +163,7 @@ def test_versions_are_columns_in_the_studys_order_whichever_claim_names_them_fir
 def test_markdown_without_versions_and_of_conditional_and_unfinished_runs():
     judged = judge(parse(GAIN), frame(*pairs([0.8] * 2, [0.7] * 2, privacy="conditional")))
     assert "| measured |" in to_markdown(judged)
-    cells = "| +10.0 ± 0.0 points (n = 2), ε = 0.75 cond.: holds | holds (conditional) |"
+    cells = "| +10.0 points (computed), ε = 0.75 cond.: holds | holds (conditional) |"
     assert cells in to_markdown(judged)
     unfinished = judge(parse(GAIN), frame(run()))
     assert "| + 5 points | no finished runs | no finished runs |" in to_markdown(unfinished)
@@ -175,7 +174,7 @@ def test_no_claims():
 
 
 def test_a_hundred_columns_hold_every_word():
-    claims = two_versions("sound noise is larger")
+    claims = two_versions()
     lines = printed(print_claims, claims, "Claims of [red]J", width=100)
     assert max(map(len, lines)) <= 100
     assert lines[0].strip() == "Claims of [red]J"
@@ -185,9 +184,8 @@ def test_a_hundred_columns_hold_every_word():
         "J Sec. VI-B.1: + 5 points",
         "measured (paper)",
         "+10.0 ± 0.0 points (n = 2), ε = 24.2",
-        "holds only at verified ε = 24.2 (nominal 1)",
-        "sound noise is larger",
-        "1.0 → 2.0 steps at control.alpha_1 = 1, 10 (n = 2), ε = 0.75",
+        "holds at ε = 24.2 (aimed at 1)",
+        "1.0 → 2.0 steps at control.alpha_1 = 1, 10 (computed), ε = 0.75",
     ):
         assert any(text in column for column in columns)
 
@@ -205,11 +203,11 @@ def test_a_hundred_columns_are_enough_for_long_trends_in_four_versions():
     judged = judge(parse(claim), frame(*rows), names)
     cells = cells_of(printed(print_claims, judged, "", width=100))
     overall = [verdict for _, _, verdict in cells if verdict]
-    assert overall[:2] == ["holds only at verified", "ε = 24.2 (nominal 1)"]
+    assert overall[:2] == ["holds at ε = 24.2", "(aimed at 1)"]
     starts = [row for row, (claim, _, _) in enumerate(cells) if claim.startswith("measured")]
     assert [cells[row][0] for row in starts] == [f"measured ({name})" for name in names]
     assert (
-        max(map(len, (cells[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)))) <= 3
+        max(map(len, (cells[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)))) <= 4
     )
 
 

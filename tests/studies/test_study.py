@@ -73,7 +73,10 @@ CLAIM = "{claim: c, source: s, paper: p, measure: accuracy, of: {}, at_lest: 1}"
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("title: t\ngrids: {}\n", "study.tiny.grids … unknown key … arms, board, claims, env"),
+        (
+            "title: t\ngrids: {}\n",
+            "study.tiny.grids … unknown key … arms, board, claims, decides, env",
+        ),
         ("grid: {seed: [0]}\n", "study.tiny.title … (missing)"),
         ("title: t\ngrid: {seed: []}\n", "study.tiny.grid.seed … [] … at least 1"),
         ("title: t\ngrid: {seed: 3}\n", "study.tiny.grid.seed … 3 … list"),

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,20 @@ from click.testing import CliRunner
 from mlflow.entities import Metric, RunData, RunTag
 from tests.finished import REPOSITORY
 from tests.studies.parameters import BASE
-from tools.publishing import check, digest_of, publish
+from tools.publishing import check, digest_of, publish, with_versions
 from tools.records import RecordFiles
 from tools.rerun import compared
 
 from m2fdp.cli import results, study
 from m2fdp.studies.grid import Setting, expand
-from m2fdp.studies.study import Study
+from m2fdp.studies.study import Study, load_study
 from m2fdp.studies.tracked_runs import CHANGED
 
-INDEX = "# Results\n\n<!-- studies -->\n<!-- end -->\n\n<!-- claims: D -->\n<!-- end -->\n"
+INDEX = "# Results\n\n<!-- figures -->\n<!-- end -->\n\n<!-- claims: J -->\n<!-- end -->\n"
+ROWS = """rows:
+- {figure: Digits, study: quickstart, paper: as good, why: it is ours}
+- {figure: Lost, study: fig99, paper: better, why: nobody has run it, minutes: 7}
+"""
 OURS = "# Ours\n\n## Digits\n\nA text.\n\n<!-- study: quickstart -->\n<!-- end -->\n"
 
 
@@ -27,25 +32,22 @@ def test_what_is_published_agrees():
 
 
 def test_the_index_can_be_read():
-    assert len((REPOSITORY / "docs" / "results.md").read_text().splitlines()) <= 150
+    assert len((REPOSITORY / "docs" / "results.md").read_text().splitlines()) <= 80
 
 
 @pytest.fixture
 def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small project with the record of one study, and a page that was copied by hand."""
+    """A small project with the record of one study, and a table of figures."""
     docs, conf = tmp_path / "docs", tmp_path / "conf" / "base" / "studies"
     for folder in (docs / "results" / "runs", docs / "images", conf):
         folder.mkdir(parents=True)
-    for name in ("quickstart", "d_table4"):
-        shutil.copy(REPOSITORY / "conf" / "base" / "studies" / f"{name}.yml", conf)
+    shutil.copy(REPOSITORY / "conf" / "base" / "studies" / "quickstart.yml", conf)
     for path in (REPOSITORY / "docs" / "results" / "runs").glob("quickstart*"):
         shutil.copy(path, docs / "results" / "runs")
     shutil.copy(REPOSITORY / "docs" / "images" / "quickstart.png", docs / "images")
     (docs / "results.md").write_text(INDEX)
     (docs / "results" / "ours.md").write_text(OURS)
-    page = (REPOSITORY / "docs" / "results" / "d.md").read_text()
-    section = page[page.index("### D Table 4") : page.index("### D Table 5")]
-    (docs / "results" / "d.md").write_text(f"# D\n\n{section}")
+    (docs / "results" / "figures.yml").write_text(ROWS)
     publish(tmp_path, None)
     assert check(tmp_path) == []
     return tmp_path
@@ -76,7 +78,7 @@ def test_a_record_that_changes_leaves_page_and_figure_behind(published: Path):
     record.runs.iloc[:4, record.runs.columns.get_loc("commit")] = "d" * 40 + CHANGED
     files.write(record)
     told = "\n".join(check(published))
-    assert "**They are by several commits**" in told and "4 by ddddddd with changes" in told
+    assert "ours.md:23: only the page has" in told
     figure = published / "docs" / "images" / "quickstart.png"
     assert f"{figure}: was not drawn from the record of quickstart" in told
     before = digest_of(figure)
@@ -84,17 +86,39 @@ def test_a_record_that_changes_leaves_page_and_figure_behind(published: Path):
     assert check(published) == [] and digest_of(figure) not in ("", before)
 
 
-def test_studies_claims_and_records_that_nobody_shows_are_told(published: Path):
-    conf, page = published / "conf" / "base" / "studies", published / "docs" / "results" / "d.md"
+def test_studies_and_records_that_nobody_shows_are_told(published: Path):
+    conf = published / "conf" / "base" / "studies"
     shutil.copy(conf / "quickstart.yml", conf / "other.yml")
     runs = published / "docs" / "results" / "runs"
     shutil.copy(runs / "quickstart-rounds.csv", runs / "lost-rounds.csv")
-    changed(page, "an eighth of FedGKT's", "a ninth of FedGKT's")
-    publish(published, None)  # the index follows the page, what else disagrees is for people
     told = check(published)
-    words = ("other.yml: no page", "lost-rounds.csv: no page has a block of lost", "an eighth of")
-    assert [word in line for word, line in zip(words, told, strict=False)] == [True] * 3
-    assert "a ninth of FedGKT's time\" is not in the file of d_table4" in told[3] and len(told) == 4
+    words = ("other.yml: no page", "lost-rounds.csv: no page has a block of lost")
+    assert [word in line for word, line in zip(words, told, strict=True)] == [True] * 2
+
+
+def test_the_table_of_figures_has_a_row_each(published: Path):
+    lines = (published / "docs" / "results.md").read_text().splitlines()
+    digits, lost = (
+        next(line for line in lines if f"{name}" in line) for name in ("[Digits]", "Lost")
+    )
+    assert digits.startswith(
+        "| [Digits](results/ours.md#digits) | as good | – | – | **not tested** |"
+    )
+    assert "| `kedro study quickstart` | 2 | [picture](images/quickstart.png) |" in digits
+    assert lost.endswith("| **not tested** | nobody has run it | `kedro study fig99` | 7 | – |")
+
+
+def test_versions_that_the_store_lacks_stay_as_the_record_has_them():
+    files = RecordFiles(REPOSITORY / "docs" / "results" / "runs", "fig7")
+    before, now = files.read(), files.read()
+    of = load_study(REPOSITORY / "conf", "fig7")
+    here = replace(now, runs=now.runs[now.runs["version"] == "paper"].assign(commit="new"))
+    both = with_versions(here, before, of)
+    assert len(both.runs) == len(before.runs)
+    assert set(both.runs.loc[both.runs["version"] == "paper", "commit"]) == {"new"}
+    assert "new" not in set(both.runs.loc[both.runs["version"] == "verified", "commit"])
+    gone = of.model_copy(update={"versions": {"paper": of.versions["paper"]}})
+    assert len(with_versions(here, before, gone).runs) == len(here.runs)
 
 
 def test_a_block_waits_for_its_record(published: Path):
@@ -194,7 +218,7 @@ def test_a_study_is_run_published_checked_and_made_again(project):
     docs = project / "docs"
     (docs / "results").mkdir(parents=True)
     (docs / "images").mkdir()
-    (docs / "results.md").write_text(INDEX.replace("D", "J"))
+    (docs / "results.md").write_text(INDEX)
     page = docs / "results" / "j.md"
     page.write_text(OURS.replace("quickstart", "tiny"))
 
@@ -206,7 +230,7 @@ def test_a_study_is_run_published_checked_and_made_again(project):
     assert "no runs of it are here" in invoke(results, "publish", "tiny", code=2)
     invoke(study, "tiny")
     assert "2 of 2 cells are finished." in invoke(results, "publish", "tiny")
-    assert "### What the paper says" in page.read_text() and "learning_rate=0.5" in page.read_text()
+    assert "| It learns |" in page.read_text() and "tiny-search.csv" in page.read_text()
     told = [line for line in check(project) if "studies" not in line]
     assert told == [] and "It learns" in (docs / "results.md").read_text()
     said = invoke(results, "rerun", "tiny", "--seeds=1")

@@ -48,7 +48,7 @@ class Layout(Block):
 
 
 class _Claim(Block):
-    """What all claims have. A selection, column -> value, is exactly one run a seed and version."""
+    """What all claims have. A selection, column -> value, is one run a seed and version."""
 
     claim: str  # in our own words
     source: str  # where the paper says it
@@ -57,26 +57,28 @@ class _Claim(Block):
     of: dict[str, Any]  # a selection; a trend has one for each value of its column
     # The claim is judged in these versions of the study only; null = in each.
     versions: Annotated[list[str], Field(min_length=1)] | None = None
-    # Why the runs differ from the paper; shown only where they do.
-    reason: str | None = None
 
 
 class ThresholdClaim(_Claim):
-    """A mean over seeds is above or below so much, or between the two.
+    """A mean over seeds is above or below so much, or between the two, or it is of a size.
 
-    Just meeting it is not enough: a tie is no gain. The mean is that of the measure itself, of its
-    difference (of - over), or of its reduction ((over - of) / over), the latter two paired by seed.
+    Just meeting a bound is not enough: a tie is no gain. The mean is that of the measure itself, of
+    its difference (of - over), or of its reduction ((over - of) / over), these two paired by seed.
     """
 
     over: dict[str, Any] | None = None  # a selection
     comparison: Literal["difference", "reduction"] | None = Field(default=None, alias="as")
     at_least: Annotated[float, Field(allow_inf_nan=False)] | None = None
     at_most: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    # What the paper measured: it is on this side of zero, and near this, by a share of it.
+    size: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.5
 
     @model_validator(mode="after")
     def _decidable(self) -> ThresholdClaim:
-        if self.at_least is None and self.at_most is None:
-            raise ValueError("give at_least, at_most or both")
+        bounded = self.at_least is not None or self.at_most is not None
+        if bounded == (self.size is not None) or self.size == 0:
+            raise ValueError("give at_least, at_most or both, or a size other than 0 alone")
         if self.at_least is not None and self.at_most is not None and self.at_least > self.at_most:
             raise ValueError("at_least is above at_most; nothing lies between them")
         if (self.over is None) != (self.comparison is None):
@@ -89,8 +91,7 @@ class TrendClaim(_Claim):
 
     trend: str
     direction: Literal["rises", "falls"]
-    # A change that counts as none, in units of the measure: where seeds agree to the last digit,
-    # each digit of a solver's would be a trend.
+    # A change that counts as none, in units of the measure.
     tie: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
     @model_validator(mode="after")
@@ -122,12 +123,8 @@ def check_claims(
     """Refuse claims that no run could decide; meant to be called before any run starts.
 
     Args:
-        columns: what the study's runs differ in, such as `arm` and dotted keys of parameters.
-            `algorithm` is one always; seeds and versions are not for `of` and `over` to select.
+        columns: what the study's runs differ in, beside `algorithm`.
         values: column -> all its values, of those columns whose values are known.
-
-    Raises:
-        InputError: two claims in the same words, or an unknown column, measure, value or version.
     """
     values = values or {}
     selectable = [column for column in columns if column not in ("algorithm", "seed", VERSION)]

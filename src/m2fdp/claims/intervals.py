@@ -1,14 +1,16 @@
 """Student's intervals of means over seeds, and what they say of a claimed number."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 HOLDS, FAILS, OPEN = "holds", "fails", "open"
-IN_PART = "holds in part"  # over the versions of a study: in one it holds, in another it fails
+IN_DIRECTION = "in direction"  # not in size
 
 LEVEL = 0.95
+MOST = 0.75  # of a curve's way
 # Differences of exact shares such as 0.85 - 0.80 miss a threshold by some 1e-17.
 SLACK = 1e-12
 
@@ -56,22 +58,48 @@ def against_bounds(interval: tuple[float, float], at_least: float, at_most: floa
     return OPEN if touched else HOLDS
 
 
-def rising(values: np.ndarray, tie: float = 0.0) -> str:
-    """The verdict on values that should rise from column to column.
+def against_size(interval: tuple[float, float], size: float, tolerance: float) -> str:
+    """The verdict on an interval that should lie on a claimed number's side of zero, and meet the
+    number, give or take `tolerance` as a share of it.
 
-    It holds if the interval of the last column's differences from the first lies above zero. It
-    fails if that lies below, or if the interval of any step does, those of all steps together at
-    `LEVEL` (Bonferroni); it is open otherwise.
+    It is in direction if it only lies on that side. It fails beyond zero, or if it does neither.
+    """
+    low, high = sorted(math.copysign(1, size) * end for end in interval)
+    verdict = against_bounds((low, high), 0.0, math.nan)
+    if abs(size) * (1 - tolerance) <= high and low <= abs(size) * (1 + tolerance):
+        return verdict
+    return IN_DIRECTION if verdict == HOLDS else FAILS
+
+
+def rising(values: np.ndarray, tie: float = 0.0, level: float = LEVEL) -> str:
+    """The verdict on values that should rise from column to column, judged in the large.
+
+    It holds if the interval of the last column's differences from the first lies above zero, and
+    the mean curve goes up for `MOST` of its way; it is in direction if only the former.
 
     Args:
         values: (n, k), a row a seed and a column a value of what they rise over; k of two or more.
         tie: a change that counts as none, in units of the values.
     """
     with np.errstate(invalid="ignore"):  # of two infinite values
-        steps, gains = np.diff(values, axis=1), values[:, -1] - values[:, 0]
+        steps, gains = np.diff(values.mean(axis=0)), values[:, -1] - values[:, 0]
     slack = max(tie, SLACK * float(np.abs(values[np.isfinite(values)]).max(initial=1.0)))
-    joint = 1 - (1 - LEVEL) / steps.shape[1]
-    if any(summarise(step).interval(joint)[1] < -slack for step in steps.T):
-        return FAILS
-    low, high = summarise(gains).interval()
-    return HOLDS if low > slack else FAILS if high < -slack else OPEN
+    low, high = summarise(gains).interval(level)
+    if not low > slack:
+        return FAILS if high < -slack else OPEN
+    steps = steps[np.isfinite(steps) & (np.abs(steps) > slack)]
+    up = float(steps[steps > 0].sum())
+    return HOLDS if up >= MOST * float(np.abs(steps).sum()) else IN_DIRECTION
+
+
+def several_looks(looks: Sequence[Callable[[float], str]]) -> list[str]:
+    """The verdicts of several looks at one claim, by level, together at `LEVEL` (Holm)."""
+    told, left = [OPEN] * len(looks), [*range(len(looks))]
+    while left:
+        level = 1 - (1 - LEVEL) / len(left)
+        decided = [i for i in left if looks[i](level) != OPEN]
+        if not decided:
+            break
+        told[decided[0]] = looks[decided[0]](LEVEL)
+        left.remove(decided[0])
+    return told

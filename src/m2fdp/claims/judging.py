@@ -1,26 +1,31 @@
 """A paper's claims judged against the runs of a study: numbers, and a verdict on each."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from m2fdp.claims import intervals
 from m2fdp.claims.declared import ThresholdClaim, TrendClaim, check_claims, selections
-from m2fdp.claims.frames import VERSION, comparable, swept_columns
-from m2fdp.claims.intervals import FAILS, HOLDS, IN_PART, OPEN, against_bounds, rising, summarise
+from m2fdp.claims.frames import ARM, VERSION, comparable, swept_columns
+from m2fdp.claims.intervals import FAILS, HOLDS, IN_DIRECTION, OPEN, SLACK, summarise
 from m2fdp.claims.measures import MEASURES
 from m2fdp.core.errors import InputError
 from m2fdp.core.formatting import nominal, upper_bound
 
 # Verdicts where there is nothing to judge by.
-NOT_REACHED, NOT_MEASURED = "not reached", "not measured"
-UNFINISHED, UNPAIRED, ONE_VALUE = "no finished runs", "no shared seeds", "one value only"
-_AWAITED = (UNFINISHED, UNPAIRED, ONE_VALUE)
+NOT_REACHED = "not reached"  # or measured, by any run
+UNFINISHED = "no finished runs"  # that could be compared
+TUNED_LESS = f"{OPEN} (the rival was tuned less)"
+# The lowest first; what is awaited tells nothing.
+_ORDER = (FAILS, NOT_REACHED, OPEN, TUNED_LESS, IN_DIRECTION, HOLDS, UNFINISHED)
+_RANKS = {verdict: rank for rank, verdict in enumerate(_ORDER)}
 
-_CONDITIONAL = " (conditional)"
+_Look = Callable[[float], str]
 
 # Verified epsilons are computed by bisection and meet the nominal one up to this.
 _EPSILON_SLACK = 1 + 1e-9
@@ -33,23 +38,20 @@ class Judgement:
     claim: str
     source: str
     paper: str
-    reason: str  # "" = none is given
     version: str  # "" in a study without versions
     measure: str
     comparison: str  # value, difference, reduction or trend
     # Over seeds: mean and sample standard deviation (NaN for fewer than two), in units of the
-    # measure or, of a reduction, as a share. Of a trend: of the last value's measure less the
-    # first's.
+    # measure, of a reduction as a share; of a trend of the last value's measure less the first's.
     mean: float
     std: float
-    # Seeds with a finished run on each side; how many have the measure `of` and `over`; and on both
-    # sides, which the numbers are made from. Of a trend: with a run, or the measure, everywhere.
+    # Seeds with a finished run on each side, or at each value of a trend, and of these those that
+    # have the measure there, too, which the numbers are made from.
     seeds: int
-    reached_of: int
-    reached_over: int
     n: int
     at_least: float = math.nan  # NaN = no such bound
     at_most: float = math.nan
+    computed: bool  # n equal numbers: no sample
     trend: str = ""  # the column; "" of a threshold
     values: tuple[float | tuple[float, ...], ...] = ()  # of that column, in order
     means: tuple[float, ...] = ()  # at these values, of the n seeds
@@ -58,75 +60,97 @@ class Judgement:
     epsilon_verified: float
     within_nominal: bool  # no private run's verified epsilon passes its own nominal one
     conditional: bool  # a private run's guarantee is conditional
+    # The largest verified epsilon of each side, as `selections` has them; NaN = no private run.
+    epsilons: tuple[float, ...]
     verdict: str
+    decides: bool = False  # this version
 
 
 JUDGED_COLUMNS = tuple(field.name for field in fields(Judgement))
-VERDICT_COLUMNS = ("claim", "source", "paper", "verdict", "reason")
+VERDICT_COLUMNS = ("claim", "source", "paper", "version", "verdict")
 
 
 def judge(
     claims: Sequence[ThresholdClaim | TrendClaim],
     measured: pd.DataFrame,
     versions: Sequence[str] = (),
+    tuned: Mapping[tuple[str, str], int] | None = None,
+    decides: str | None = None,
 ) -> pd.DataFrame:
     """Compare what a paper claims with what the runs measure.
 
-    A threshold is judged by `against_bounds`, on the values or on their differences seed by seed, a
-    trend by `rising`. One seed, and a tie, are open.
+    Thresholds and sizes are judged on values, or on their differences seed by seed. A claim's
+    versions are `several_looks` at it. Nobody beats a rival that was tuned less.
 
     Args:
         measured: one row a finished run: `m2fdp.claims.frames.RUN_COLUMNS`, measures (NaN where
             a run has none), the study's arms and swept parameters, and `version` where it has them.
         versions: the study's versions, in its order, those without a finished run, too.
+        tuned: how many schedules a search has tried, by version and arm; None = none for anybody.
+        decides: the version that does; None = none.
 
     Returns:
-        `JUDGED_COLUMNS`, a row a claim and version, in the order of both. `version` is an ordered
-        categorical of all versions, so that their order is known where a claim names but some.
+        `JUDGED_COLUMNS`, a row a claim and version, in the order of both; `version` is an ordered
+        categorical of all versions.
 
     Raises:
-        InputError: as `check_claims`, several runs of one seed where a claim asks for one, or a
-            trend over what are not numbers.
+        InputError: as `check_claims`, or runs that a claim does not tell apart, or order.
     """
     measures = [name for name in MEASURES if name in measured.columns]
     check_claims(claims, swept_columns(measured.columns), versions, measures)
     versions = versions or ("",)
     rows = []
     for claim in claims:
+        looked = []
         for version in versions:
             if version and claim.versions is not None and version not in claim.versions:
                 continue
             runs = measured[measured[VERSION] == version] if version else measured
             if isinstance(claim, TrendClaim):
-                rows.append(asdict(_judge_trend(claim, version, runs)))
+                looked.append(_judge_trend(claim, version, runs))
             else:
-                rows.append(asdict(_judge_threshold(claim, version, runs)))
+                looked.append(_judge_threshold(claim, version, runs))
+        told = iter(intervals.several_looks([look for _, look in looked if look is not None]))
+        for row, look in looked:
+            verdict = row.verdict if look is None else next(told)
+            if verdict == OPEN and row.computed:  # further seeds could tell nothing
+                verdict = FAILS
+            if verdict in (HOLDS, IN_DIRECTION) and _tuned_more(claim, row.version, tuned or {}):
+                verdict = TUNED_LESS
+            rows.append(asdict(replace(row, verdict=verdict, decides=row.version == decides)))
     judged = pd.DataFrame(rows, columns=list(JUDGED_COLUMNS))
     return judged.astype({VERSION: pd.CategoricalDtype(list(versions), ordered=True)})
 
 
 def verdicts(judged: pd.DataFrame) -> pd.DataFrame:
-    """One verdict a claim, over the versions of the study.
-
-    A claim holds if it does in a version whose runs keep to their nominal epsilon and fails in no
-    version; it holds in part if it fails in one. Holding in other versions alone, it holds only at
-    the smallest verified epsilon of those, and is open where it is in a version whose runs keep to
-    theirs. It fails if it holds nowhere and nothing is open.
-
-    Returns:
-        `VERDICT_COLUMNS`, texts, a row a claim; the reason is empty where the claim simply holds
-        or is not judged yet.
+    """One verdict a claim, in `VERDICT_COLUMNS`: that of the version that decides, else the lowest.
+    What holds beyond the epsilon that was aimed at says at which.
     """
     rows = []
     for _, versions in judged.groupby("claim", sort=False):
-        first = versions.iloc[0]
-        verdict = _over_versions(versions)
-        plain = verdict in (HOLDS, HOLDS + _CONDITIONAL, *_AWAITED)
-        rows.append(
-            {name: first[name] for name in ("claim", "source", "paper")}
-            | {"verdict": verdict, "reason": "" if plain else first["reason"]}
-        )
+        deciding = versions[versions["decides"]]
+        counted = deciding if len(deciding) else versions
+        row = counted.iloc[int(counted["verdict"].map(_RANKS).argmin())]
+        verdict = row["verdict"]
+        if verdict in (HOLDS, IN_DIRECTION):
+            if not row["within_nominal"]:
+                verdict += f" at ε = {upper_bound(row['epsilon_verified'])}"
+                verdict += f" (aimed at {nominal(row['epsilon_nominal'])})"
+            verdict += " (conditional)" if row["conditional"] else ""
+        rows.append({name: row[name] for name in VERDICT_COLUMNS} | {"verdict": verdict})
     return pd.DataFrame(rows, columns=list(VERDICT_COLUMNS))
+
+
+def _tuned_more(
+    claim: ThresholdClaim | TrendClaim, version: str, tuned: Mapping[tuple[str, str], int]
+) -> bool:
+    """Whether the side that a claim speaks for had more schedules tried than its rival."""
+    arms = [side.get(ARM) for side in selections(claim).values()]
+    counts = [tuned.get((version, str(arm)), 0) for arm in arms]
+    if isinstance(claim, TrendClaim) or None in arms or len(arms) < 2:
+        return False
+    within = claim.at_least is None and claim.at_most is not None and claim.at_most > 0
+    return counts[1] > counts[0] if within else counts[0] > counts[1]
 
 
 def _select(
@@ -139,35 +163,40 @@ def _select(
         chosen &= np.array([comparable(cell) == comparable(value) for cell in runs[name]], bool)
     runs = runs[chosen].sort_values("seed")
     keys = ["seed"] if column is None else ["seed", column]
-    twice = runs[runs.duplicated(keys, keep=False)]
-    if len(twice):
-        _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
-        columns = ["algorithm", *swept_columns(runs.columns)]
-        varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
-        remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
-        problem = f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}"
-        raise InputError(f"claim {claim.claim!r}, {side}", selection, problem)
-    return runs
+    if (twice := runs[runs.duplicated(keys, keep=False)]).empty:
+        return runs
+    _, first = next(iter(twice.groupby(keys, sort=False, dropna=False)))
+    columns = ["algorithm", *swept_columns(runs.columns)]
+    varied = [key for key in columns if first[key].map(comparable).nunique(dropna=False) > 1]
+    remedy = f"select by {' or '.join(varied)} too" if varied else "keep one of them"
+    problem = f"selects {len(first)} runs of seed {first['seed'].iloc[0]}; {remedy}"
+    raise InputError(f"claim {claim.claim!r}, {side}", selection, problem)
 
 
-def _about(claim: ThresholdClaim | TrendClaim, version: str, runs: pd.DataFrame) -> dict[str, Any]:
+def _about(
+    claim: ThresholdClaim | TrendClaim, version: str, *sides: pd.DataFrame
+) -> dict[str, Any]:
     """Of a `Judgement`: the claim's words, and what the private ones among the runs promise."""
     words = {name: getattr(claim, name) for name in ("claim", "source", "paper", "measure")}
-    private = runs[runs["privacy"] != "none"]
-    bound = private["epsilon_verified"].astype(float).fillna(math.inf)
-    target = private["epsilon_nominal"].astype(float).fillna(math.inf)
+    private = [runs[runs["privacy"] != "none"] for runs in sides]
+    bounds = [runs["epsilon_verified"].astype(float).fillna(math.inf) for runs in private]
+    targets = [runs["epsilon_nominal"].astype(float).fillna(math.inf) for runs in private]
+    bound, target = pd.concat(bounds), pd.concat(targets)
     keeping = np.isfinite(bound) & (bound <= target * _EPSILON_SLACK)
     return words | {
-        "reason": claim.reason or "",
         "version": version,
         "epsilon_nominal": float(target.max()),
         "epsilon_verified": float(bound.max()),
+        "epsilons": tuple(float(each.max()) for each in bounds),
         "within_nominal": bool(keeping.all()),
-        "conditional": bool((private["privacy"] == "conditional").any()),
+        "conditional": any((runs["privacy"] == "conditional").any() for runs in private),
     }
 
 
-def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) -> Judgement:
+def _judge_threshold(
+    claim: ThresholdClaim, version: str, runs: pd.DataFrame
+) -> tuple[Judgement, _Look | None]:
+    """Second: its verdict at a level; None where there are no numbers."""
     sides = {side: _select(claim, side, runs).set_index("seed") for side in selections(claim)}
     subject, reference = sides["of"], sides.get("over", sides["of"])
     seeds = subject.index.intersection(reference.index)
@@ -183,58 +212,57 @@ def _judge_threshold(claim: ThresholdClaim, version: str, runs: pd.DataFrame) ->
     summary = summarise(values.dropna().to_numpy())
     at_least = math.nan if claim.at_least is None else claim.at_least
     at_most = math.nan if claim.at_most is None else claim.at_most
-    if summary.n:
-        verdict = against_bounds(summary.interval(), at_least, at_most)
-    elif len(seeds):
-        verdict = _missing(claim.measure)
-    else:
-        verdict = UNPAIRED if all(map(len, sides.values())) else UNFINISHED
-    return Judgement(
-        **_about(claim, version, pd.concat([subject, reference])) | asdict(summary),
+
+    def look(level: float) -> str:
+        interval = summary.interval(level)
+        if claim.size is not None:
+            return intervals.against_size(interval, claim.size, claim.tolerance)
+        verdict = intervals.against_bounds(interval, at_least, at_most)
+        gains = (at_least > 0 and interval[0] > SLACK) or (at_most < 0 and interval[1] < -SLACK)
+        return IN_DIRECTION if claim.comparison and gains and verdict != HOLDS else verdict
+
+    of_sides = (subject, reference)[: len(sides)]
+    judgement = Judgement(
+        **_about(claim, version, *of_sides) | asdict(summary),
         comparison=claim.comparison or "value",
         seeds=len(seeds),
-        reached_of=int(ours.notna().sum()),
-        reached_over=int(theirs.notna().sum()),
         at_least=at_least,
         at_most=at_most,
-        verdict=verdict,
+        computed=summary.std == 0,
+        verdict=NOT_REACHED if len(seeds) else UNFINISHED,
     )
+    return judgement, look if summary.n else None
 
 
-def _judge_trend(claim: TrendClaim, version: str, runs: pd.DataFrame) -> Judgement:
+def _judge_trend(
+    claim: TrendClaim, version: str, runs: pd.DataFrame
+) -> tuple[Judgement, _Look | None]:
+    """Likewise."""
     runs = _select(claim, "of", runs, claim.trend)
     of_runs = [_place(claim, value) for value in runs[claim.trend]]
     places = sorted(set(of_runs))
-    points = [
-        runs[[other == place for other in of_runs]].set_index("seed")[claim.measure]
-        for place in places
-    ]
-    # A row a seed that has a run at every value.
-    seeds = pd.concat(points, axis="columns", join="inner") if points else pd.DataFrame()
-    paired = seeds.astype(float).dropna().to_numpy()
+    seeds = int((runs.groupby("seed").size() == len(places)).sum())  # with a run at every value
+    points = runs.assign(place=[*map(places.index, of_runs)])
+    wide = points.pivot(index="seed", columns="place", values=claim.measure).astype(float)
+    paired = wide.dropna().to_numpy()
     n = len(paired)
-    if len(places) < 2:
-        verdict = ONE_VALUE if places else UNFINISHED
-    elif not len(seeds):
-        verdict = UNPAIRED
-    elif not n:
-        verdict = _missing(claim.measure)
-    else:
-        verdict = rising(paired if claim.direction == "rises" else -paired, claim.tie)
     gain = summarise(paired[:, -1] - paired[:, 0] if n else np.array([]))
     # Without a seed that all values have: of what each has.
-    means = paired.mean(axis=0) if n else [point.astype(float).mean() for point in points]
-    return Judgement(
+    means = paired.mean(axis=0) if n else wide.mean()
+    judgement = Judgement(
         **_about(claim, version, runs) | asdict(gain),
         comparison="trend",
-        seeds=len(seeds),
-        reached_of=n,
-        reached_over=n,
+        seeds=seeds,
         trend=claim.trend,
         values=tuple(place[0] if len(place) == 1 else place for place in places),
         means=tuple(map(float, means)),
-        verdict=verdict,
+        computed=n > 1 and bool((paired == paired[0]).all()),
+        verdict=NOT_REACHED if seeds and len(places) > 1 else UNFINISHED,
     )
+    signed = paired if claim.direction == "rises" else -paired
+    return judgement, partial(intervals.rising, signed, claim.tie) if n and len(
+        places
+    ) > 1 else None
 
 
 def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
@@ -245,30 +273,3 @@ def _place(claim: TrendClaim, value: object) -> tuple[float, ...]:
         problem = f"a run that is selected has {value!r}, which is not a number; select fewer"
         raise InputError(f"claim {claim.claim!r}, trend", claim.trend, problem)
     return numbers
-
-
-def _missing(measure: str) -> str:
-    return NOT_REACHED if measure.endswith("_to_target") else NOT_MEASURED
-
-
-def _over_versions(rows: pd.DataFrame) -> str:
-    """The verdict of one claim over its versions, all of which are `rows`."""
-    holding = rows[rows["verdict"] == HOLDS]
-    if holding.empty:
-        in_order = (OPEN, FAILS, NOT_REACHED, NOT_MEASURED, *_AWAITED)
-        return next(verdict for verdict in in_order if (rows["verdict"] == verdict).any())
-    keeping = holding[holding["within_nominal"]]
-    if len(keeping):
-        word = IN_PART if (rows["verdict"] == FAILS).any() else HOLDS
-        return word + (_CONDITIONAL if keeping["conditional"].all() else "")
-    best = holding.sort_values(["epsilon_verified", "conditional"], kind="stable").iloc[0]
-    condition = _CONDITIONAL if best["conditional"] else ""
-    # Where runs differ in their nominal epsilon, the largest ones do not tell which pass theirs.
-    hidden = best["epsilon_verified"] <= best["epsilon_nominal"] * _EPSILON_SLACK
-    undecided = (rows["within_nominal"] & (rows["verdict"] == OPEN)).any()
-    words = "open; holds at" if undecided else "holds only at"
-    return (
-        f"{words} verified ε = {upper_bound(best['epsilon_verified'])} "
-        f"(nominal {nominal(best['epsilon_nominal'])}"
-        f"{'; some runs pass theirs' if hidden else ''}){condition}"
-    )

@@ -25,25 +25,14 @@ def measure_runs(
     Args:
         runs: one row a run, of `m2fdp.studies.tracked_runs.load_runs`; its index is run_id.
         history: one row a run and evaluated round, of `load_history`.
-        decisions: one row a run and round, of `load_decisions`, with the measures that are means of
-            them; None = no run had a controller.
+        decisions: one row a run and round, of `load_decisions`; None = none had a controller.
+        known: one row a run, of `load_metrics`; None = none had any.
         target_accuracy: what the measures to a target wait for; None = there are none.
-        known: one row a run, of `load_metrics`; None = no run had any.
 
     Returns:
-        The columns of `runs`, and float
-
-        volatility: sample standard deviation of the accuracy's differences from one evaluation to
-            the next in the second half of the rounds (J Sec. VI-B, "accuracy perturbation"); NaN
-            for fewer than three evaluations there.
-        rounds_to_target, energy_to_target (J), delay_to_target (s): at the first evaluation that
-            reaches `target_accuracy`, NaN if none does; only with a target.
-        seconds_per_round: simulated, the mean over all rounds.
-        local_steps, s_trusted, s_untrusted: means over the rounds for which (P) chose them, all but
-            the first; NaN without a controller.
-        devices, zones: of the network, and its lowest servers; only where the fan-outs vary.
-        all others of `tracked`: see `m2fdp.zones.table.zones_table` and
-            `m2fdp.adversaries.attacks`; NaN without zones or an attack.
+        The columns of `runs`, and all other measures as float, NaN where a run has none. Volatility
+        is the sample standard deviation of the accuracy's differences from one evaluation to the
+        next in the second half of the rounds (J Sec. VI-B). Means leave out the first round.
     """
     history = history.sort_values(["run_id", "round"])
     last = history.drop_duplicates("run_id", keep="last").set_index("run_id")
@@ -70,11 +59,7 @@ def measure_runs(
 
 
 def to_target(history: pd.DataFrame, target_accuracy: float) -> pd.DataFrame:
-    """Rounds, energy and delay to the first evaluation that reaches an accuracy.
-
-    Args:
-        history: one row a run and evaluated round: run_id, round, accuracy, energy and delay.
-    """
+    """Rounds, energy and delay to the first evaluation of `history` that reaches an accuracy."""
     reached = history[history[ACCURACY.name] >= target_accuracy].sort_values(["run_id", "round"])
     first = reached.drop_duplicates("run_id").set_index("run_id")
     return first[list(measures.TO_TARGET)].rename(columns=measures.TO_TARGET)
@@ -93,19 +78,12 @@ def _nodes(fanouts: object, above: int = 0) -> float:
     return float(math.prod(of_layers))
 
 
-_LEAST_SEEDS = 2  # one tells no interval
 _NUMBERS = ["seeds", "difference", "low", "high"]
 
 
 def paired_differences(measured: pd.DataFrame) -> pd.DataFrame:
-    """Final accuracies of every two arms under the same version and grid values, seed by seed.
-
-    Returns:
-        A row for each pair with two seeds or more. It has the swept columns other than the arm,
-        then `algorithm` and `arm` of the first, `algorithm_over` and `arm_over` of the other.
-        `seeds` counts those that both have. `difference` is the mean of first less other, `low` and
-        `high` are its 95 % interval.
-    """
+    """Final accuracies of every two arms at one version and grid values, paired by two seeds or
+    more: the 95 % interval of first less other (`_over`)."""
     swept = swept_columns(measured.columns)
     names = ["algorithm", *([ARM] if ARM in swept else [])]
     places = [column for column in swept if column != ARM]
@@ -126,7 +104,7 @@ def _pairs(runs: pd.DataFrame, names: list[str]) -> Iterator[dict[str, Any]]:
     }
     for (one, ours), (other, theirs) in itertools.combinations(lines.items(), 2):
         summary = summarise((ours - theirs).dropna().sort_index().to_numpy())
-        if summary.n >= _LEAST_SEEDS:
+        if summary.n > 1:  # one tells no interval
             low, high = summary.interval()
             over = dict(zip((f"{name}_over" for name in names), other, strict=True))
             numbers = zip(_NUMBERS, (summary.n, summary.mean, low, high), strict=True)

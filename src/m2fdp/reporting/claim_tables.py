@@ -21,9 +21,7 @@ _OF_PAIRS = ("algorithm", "arm", "algorithm_over", "arm_over", "seeds", "differe
 
 def displayed(judged: pd.DataFrame) -> pd.DataFrame:
     """Judged claims as texts: a row a claim, a column a version, in the order of the study."""
-    frame = verdicts(judged).rename(
-        columns={"paper": "paper says", "reason": "reason if it does not hold"}
-    )
+    frame = verdicts(judged).drop(columns="version").rename(columns={"paper": "paper says"})
     versions = judged["version"].cat.remove_unused_categories().cat.categories
     for i, version in enumerate(versions):
         rows = judged[judged["version"] == version].to_dict("records")
@@ -75,7 +73,7 @@ def to_markdown(judged: pd.DataFrame) -> str:
 def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
     """Judged claims in the terminal: under each, what every version measures."""
     result = new_table(title)
-    # Room for the longest versions' names and for "open; holds at verified"; the rest of a narrow
+    # Room for the longest versions' names and for "open (the rival was"; the rest of a narrow
     # terminal is for what is measured.
     result.add_column("claim", max_width=29)
     result.add_column("paper, and measured")
@@ -89,8 +87,6 @@ def print_claims(judged: pd.DataFrame, console: Console, title: str) -> None:
         for row in judged[judged["claim"] == overall["claim"]].to_dict("records"):
             texts = (f"  {_heading(row['version'])}", measured_text(row), row["verdict"])
             result.add_row(*map(Text, texts))
-        if overall["reason"]:
-            result.add_row(Text("  reason"), Text(overall["reason"]), "")
         result.add_section()
     show(result, console)
 
@@ -113,10 +109,7 @@ def measured_text(row: Mapping[str, Any]) -> str:
 
 def _reached(row: Mapping[str, Any]) -> str:
     verb = "reached" if row["measure"].endswith("_to_target") else "measured"
-    text = f"{verb} in {row['n']} of {counted(row['seeds'], 'seed')}"
-    if row["comparison"] in ("difference", "reduction"):
-        text += f" (each side: {row['reached_of']}, {row['reached_over']})"
-    return text
+    return f"{verb} in {row['n']} of {counted(row['seeds'], 'seed')}"
 
 
 def _heading(version: str) -> str:
@@ -134,7 +127,7 @@ def _trend(row: Mapping[str, Any]) -> str:
     )
     line = " → ".join(map(measure.text, means)) + (measure.unit and f" {measure.unit}")
     line += " (constant)" if constant else ""
-    return f"{line} at {row['trend']} = {', '.join(values)} (n = {row['n']})"
+    return f"{line} at {row['trend']} = {', '.join(values)} ({_seeds(row)})"
 
 
 def _mean_and_std(row: Mapping[str, Any]) -> str:
@@ -150,5 +143,10 @@ def _mean_and_std(row: Mapping[str, Any]) -> str:
     else:
         sign = "+" if row["comparison"] == "difference" and mean >= 0 else ""
         texts = sign + measure.text(mean), measure.text(std)
-    spread = f" ± {texts[1]}" if row["n"] > 1 else ""
-    return f"{texts[0]}{spread}{f' {unit}' if unit else ''} (n = {row['n']})"
+    spread = f" ± {texts[1]}" if row["n"] > 1 and not row["computed"] else ""
+    return f"{texts[0]}{spread}{f' {unit}' if unit else ''} ({_seeds(row)})"
+
+
+def _seeds(row: Mapping[str, Any]) -> str:
+    """Of how many seeds a number is; equal ones are no sample."""
+    return "computed" if row["computed"] else f"n = {row['n']}"

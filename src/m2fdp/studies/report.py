@@ -1,6 +1,7 @@
 """What a study ends with: its runs compared, its figure, its claims judged, its searches listed; in
 files, in the terminal and on the page of its run."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,10 +88,7 @@ class Findings:
 
 
 def check_report(study: Study, cells: Sequence[Cell]) -> None:
-    """Refuse a figure or claims that ask for what the runs will not have.
-
-    They are made from stand-ins for the runs, as they mix runs, or don't, by these columns alone.
-    """
+    """Refuse a figure or claims that ask for what the runs will not have, by stand-ins for them."""
     check_own_metrics()
     columns = varied_keys(study)
     names = {ARM: tuple(study.arms), VERSION: tuple(study.versions)}
@@ -127,19 +125,32 @@ def _labels(study: Study) -> dict[str, str]:
 def findings(study: Study, record: Record) -> Findings:
     """Compare the finished runs of a study, and judge its claims."""
     measured = record.measured
+    tried, versions = tuned(study, record.search), tuple(study.versions)
+    judged = judge(study.claims, measured, versions, tried, study.decides)
     return Findings(
         study,
         record,
         comparison_table(record.compared),
         measure_table(measured, study.table) if study.table else None,
-        judge(study.claims, measured, tuple(study.versions)) if study.claims else None,
+        judged if study.claims else None,
         paired_differences(measured),
     )
 
 
+def tuned(study: Study, search: pd.DataFrame) -> Counter[tuple[str, str]]:
+    """How many schedules a search has tried, by version and arm, and whose it starts from."""
+    rows = search.to_dict("records")
+    told = dict.fromkeys((str(r[VERSION]), str(r[ARM]), r["schedule"]) for r in rows)
+    counts = Counter((version, arm) for version, arm, _ in told)
+    for version, arm in list(counts):
+        block = study.versions[version].search if version in study.versions else None
+        space = block and block.spaces.get(study.arms[arm].space or "")
+        counts[version, arm] += counts[version, (space and space.schedule_of) or ""]
+    return counts
+
+
 def write_report(folder: Path, command: str, found: Findings) -> tuple[Path, ...]:
-    """Report on the runs in `folder`: tables, figure, claims, and last `report.md`, which has all;
-    returns the files."""
+    """Report on the runs in `folder`, last in `report.md`, which has all; returns the files."""
     study, record = found.study, found.record
     files = [
         _write(folder / "comparison.csv", found.table),

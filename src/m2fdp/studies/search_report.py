@@ -16,14 +16,12 @@ from m2fdp.studies.search import Candidate, procedure_of
 from m2fdp.studies.study import Study
 
 _OF_OWN_RECORDS = (
-    "eld-out records lie in clear with the cloud, and the accuracies on them are "
-    "un-noised: ε counts a released run, not the search that chose its schedule on records that "
-    "the run then trains on."
+    "eld-out records lie in clear with the cloud: ε counts a released run, not the search that "
+    "chose its schedule on records that the run then trains on."
 )
 _OF_COUNTED = (
-    "Counted searches ran on the released run's own split, with devices that held records out and "
-    "sent noised counts of those that the model gets right: that is the accuracy below, and what "
-    "schedules were chosen by. The search and the released run keep ε together."
+    "Counted searches and the released run keep ε together: devices hold records out, and send "
+    "noised counts of those that the model gets right, the accuracy below."
 )
 # What a schedule is chosen for.
 _OF_CHOICE = ["version", "arm", "values"]
@@ -73,8 +71,7 @@ def search_markdown(table: pd.DataFrame) -> str:
 
 
 def at_ends(table: pd.DataFrame) -> str:
-    """How many choices lie where what was tried ends, a sentence; empty where none does: an arm
-    whose best step is the longest of its grid may do better with a longer one."""
+    """How many choices lie where what was tried ends, a sentence; empty where none does."""
     if table.empty:
         return ""
     choices = [rows for _, rows in table.groupby(_OF_CHOICE, sort=False) if rows["chosen"].any()]
@@ -117,9 +114,8 @@ def _of_proxies(table: pd.DataFrame) -> Iterator[str]:
     for others, rows in table.groupby("others", sort=False):
         names = ", ".join(dict.fromkeys(rows["version"].dropna())) or "the study"
         yield (
-            f"Those of private arms of {names} were chosen on other records ({others}): no run of "
-            "the search read one that a released run trains on, so that the ε of a released run is "
-            "that of the whole procedure, if those are public."
+            f"Those of private arms of {names} were chosen on other records ({others}): the ε of a "
+            "released run is that of the whole procedure, if those are public."
         )
 
 
@@ -140,9 +136,7 @@ def whole_table(
 ) -> pd.DataFrame:
     """One row an arm of a version, whose runs are private and whose schedule was searched, and an
     observer: the largest epsilon over seeds, of the released run and of it with its search, with
-    the lowest guarantee. Epsilon is infinite where scores or held-out records are in clear.
-
-    Rows whose search is counted name observers; others have one, of whomever the study distrusts.
+    the lowest guarantee. Epsilon is infinite where held-out records are in clear.
     """
     over_seeds: dict[str, Any] = {"epsilon_released": "max", "epsilon": "max"}
     over_seeds |= {"guarantee_released": lowest, "guarantee": lowest}
@@ -200,8 +194,7 @@ def whole_markdown(table: pd.DataFrame) -> str:
         for row in shown.to_dict("records")
     ]
     lines = (
-        "ε of the whole counts the search with the run whose schedule it chose. It is that of the "
-        "released run where the search read other, public records, and none where held-out records "
-        "and the accuracies on them are in clear.\n\n"
+        "ε of the whole counts the search with the run whose schedule it chose, and is none where "
+        "held-out records and the accuracies on them are in clear.\n\n"
     )
     return lines + markdown(pd.DataFrame(rows), ["version", "arm", "observer"])

@@ -19,7 +19,7 @@ from m2fdp.given.yaml_files import read_block
 BASE_ENV = "base"
 SWEEP = "sweep"  # a study that has no file
 # `kedro study report` summarises finished studies, so no study can have the name.
-RESERVED_NAMES = ("report", SWEEP)
+RESERVED_NAMES = ("report", "paper", SWEEP)
 
 Name = Annotated[
     str, spelled(r"\w[\w.-]*", "a name of letters, digits, _, . and - (no . or - first)")
@@ -42,10 +42,7 @@ Grid = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class Arm(Block):
-    """Parameters that vary together under one name, such as an algorithm and its schedule.
-
-    In the file its parameters stand beside the keys below.
-    """
+    """Parameters that vary together; in the file they stand beside the keys below."""
 
     parameters: Parameters
     label: str | None = None  # what figures call it; None = its name
@@ -77,16 +74,12 @@ _OF_SCHEDULES = ("training.", "features.", "model.", "privacy.clipping_norm")
 
 class Search(Block):
     """How schedules are chosen: on records held out of the training records, the study's own or
-    others'.
-
-    A counted search keeps to epsilon together with the run whose schedule it chooses: its runs are
-    on that run's own split, by its seed, and devices hold records out and send noised counts.
+    others'. A counted search keeps to epsilon together with the run whose schedule it chooses.
     """
 
     # The highest accuracy, or what gets to the study's target with the least energy or delay.
     by: Literal["accuracy", "energy_to_target", "delay_to_target"] = "accuracy"
-    # What is to be reached on the held-out records; None = the study's target. The first way that
-    # gets there by a hair seldom does on other records: a margin is for these.
+    # What is to be reached on the held-out records, with a margin; None = the study's target.
     target_accuracy: Share | None = None
     spaces: dict[Name, Space]
     seeds: Annotated[list[int], Field(min_length=1)] | None = None  # of searches not counted
@@ -151,10 +144,8 @@ class Board(Block):
 
 
 class Study(Block):
-    """The file `conf/base/studies/<name>.yml`: versions x arms x grid.
-
-    Keys of parameters are dotted (`training.rounds`). A version's value overrides the shared one,
-    an arm's the version's, a chosen schedule's all of them.
+    """The file `conf/base/studies/<name>.yml`: versions x arms x grid. A version's value overrides
+    the shared one, an arm's the version's, a chosen schedule's all of them.
     """
 
     title: Annotated[str, Field(min_length=1)]
@@ -165,6 +156,8 @@ class Study(Block):
     arms: dict[Name, Arm] = Field(default_factory=dict)
     grid: Grid = Field(default_factory=dict)
     versions: dict[Name, Version] = Field(default_factory=dict)
+    # The version that decides the claims, named before its runs; None = the first one.
+    decides: Name | None = None
     scales: dict[Name, Scale] = Field(default_factory=dict)
     # What measures such as `energy_to_target` wait for.
     target_accuracy: Share | None = None
@@ -201,6 +194,8 @@ class Study(Block):
 
     @model_validator(mode="after")
     def _names(self) -> Study:
+        if self.decides is not None:
+            self._known("version", self.decides, self.versions, "decides")
         for version, block in self.versions.items():
             for arm in block.arms or ():
                 self._known("arm", arm, self.arms, f"versions.{version}.arms")
