@@ -123,7 +123,7 @@ class Chain:
         """The layers with parameters, last to first; a layer's may be changed once it is given.
 
         Args:
-            parameters: of the module, in order.
+            parameters: the module's, weights and biases in its order.
             batch: b records' features and labels, and weights (b,) that their losses are times.
         """
         (values, labels, weights), way_forward = batch, list[_Kept]()
