@@ -24,7 +24,7 @@ MOST_PARAMETERS = 8
 FENCED = {
     "pipelines/configuration.py",
     "pipelines/mlflow_internals.py",
-    "core/engine/sequential.py",
+    "core/engine/chains.py",
 }
 
 
