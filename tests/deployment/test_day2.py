@@ -175,6 +175,9 @@ def test_a_device_comes_and_one_goes_in_the_run(short):
     assert "over: amended after round 3 by plan" in run.ended["device-1"]
     for name in ("device-0", "device-2", "device-3", "device-4"):
         assert f"epsilon {epsilons[name]} of" in run.told[name][-1]
+        *_, begun = (line for line in run.told[name] if "is spent; the run's end" in line)
+        assert begun.startswith(f"epsilon {0 if name == 'device-4' else 2.694} of 5 is spent")
+        assert begun.endswith(f" would be at {epsilons[name]}")
     (summary,) = short.folder.glob("data/08_reporting/*/privacy_summary.json")
     rests = "\n".join(json.loads(summary.read_text())["assumptions"])
     assert "rounds 1 to 3 were another plan's" in rests

@@ -139,9 +139,9 @@ class Guard(Keeper):
 
     @property
     def begun(self) -> int:
-        """The last round of this run that is paid for."""
+        """The last round of this run that is paid for, or of the plan that it continues."""
         paid = (each["round"] for each in self.state.budget.entries if each["plan"] == self._run)
-        return max(paid, default=0)
+        return max(paid, default=self.node.begins - 1)
 
     def spent(self, round_: int) -> float:
         """Epsilon of a device in all, after a round of this run."""
