@@ -1,15 +1,16 @@
 """The ledger of a plan that continues another one: each line counts the rounds of both.
 
 A device's observers are matched by kind: nodes that stay are to each other what they were. Who is
-of a kind that one plan has no line for (a new device, or one that has left) counts there as the
-observer that learns most. One composition has the laws of all rounds, each over its plan's noise,
+of a kind that one plan has no line for (a new device, or one that has left) may have been any
+observer there: a line each. One composition has the laws of all rounds, each over its plan's noise,
 at one delta. The model that is gone on with follows from releases that were counted.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -65,7 +66,7 @@ def continued(
 ) -> Ledger:
     """A ledger whose lines count what another one had until a round; the names of both ones'
     devices, by index."""
-    total, lines = len(ledger.plans), list[Release]()
+    lines = list[Release]()
     was = {former[j]: its for its in _by_position(before) for j in _members(its)}
     for its in _by_position(ledger):
         alike = defaultdict[int, list[int]](list)
@@ -73,41 +74,36 @@ def continued(
             alike[id(was.get(devices[device]))].append(device)
         for members in alike.values():
             others = was.get(devices[members[0]], {})
-            at = replace(next(iter(its.values())).position, members=tuple(members))
+            at = replace(_all(its)[0].position, members=tuple(members))
             for kind in dict.fromkeys((*its, *others)):
-                now = its.get(kind) or _worst(its.values(), ledger, total)
-                then = others.get(kind) or _worst(others.values(), before, until)
-                spent = now.account.spent + (then.account.spent if then else 0.0)
-                account = Continued(until, then, before, spent=spent)
-                seen_by = then.observer if then and kind not in its else now.observer
-                lines.append(
-                    replace(now, position=at, kind=kind, observer=seen_by, account=account)
-                )
+                earlier: list[Any] = others.get(kind, _all(others)) or [None]
+                for now, then in product(its.get(kind, _all(its)), earlier):
+                    spent = now.account.spent + (then.account.spent if then else 0.0)
+                    account = Continued(until, then, before, spent=spent)
+                    seen_by = then.observer if then and kind not in its else now.observer
+                    lines.append(
+                        replace(now, position=at, kind=kind, observer=seen_by, account=account)
+                    )
     return replace(ledger, lines=tuple(lines))
 
 
-def _by_position(ledger: Ledger) -> list[dict[str, Release]]:
+def _by_position(ledger: Ledger) -> list[dict[str, list[Release]]]:
     """The lines of each position, by kind."""
-    found = defaultdict[Position, dict[str, Release]](dict)
+    found = defaultdict[Position, dict[str, list[Release]]](dict)
     for line in ledger.lines:
-        if type(line.account) not in (Account, Continued) or line.kind in found[line.position]:
+        if type(line.account) not in (Account, Continued):
             problem = "is of releases that are counted by more than rounds; an amendment can't"
             raise InputError("plan: a line of the ledger", line.sees, f"{problem} compose them")
-        found[line.position][line.kind] = line
+        found[line.position].setdefault(line.kind, []).append(line)
     return list(found.values())
 
 
-def _members(of_kind: Mapping[str, Release]) -> tuple[int, ...]:
-    return next(iter(of_kind.values())).position.members
+def _all(of_kind: Mapping[str, list[Release]]) -> list[Release]:
+    return [line for lines in of_kind.values() for line in lines]
 
 
-def _worst(lines: Iterable[Release], ledger: Ledger, rounds: int) -> Any:
-    """Of all whom some noise is there for; None = there are no lines."""
-    return max(
-        lines,
-        key=lambda line: (line.deviation > 0, ledger.epsilon(line, rounds)),
-        default=None,
-    )
+def _members(of_kind: Mapping[str, list[Release]]) -> tuple[int, ...]:
+    return _all(of_kind)[0].position.members
 
 
 def continuing(
