@@ -102,9 +102,14 @@ def verified_version(judged: pd.DataFrame, decides: str) -> str | None:
     return str(kept["version"].iloc[0]) if len(kept) else None
 
 
-def claims_table(found: Findings) -> list[dict[str, str]]:
+def claims_table(found: Findings, verified: str | None = None) -> list[dict[str, str]]:
     """A study's claims, a row each: what the paper says, what was measured by its formula and at
-    a verified epsilon, and what is reproduced. The paper's come first."""
+    a verified epsilon, and what is reproduced. The paper's come first.
+
+    Args:
+        verified: the version at a verified epsilon, of claims that are judged in it; None = the
+            first one that is.
+    """
     if found.judged is None:
         return []
     judged, study = found.judged, found.study
@@ -112,7 +117,9 @@ def claims_table(found: Findings) -> list[dict[str, str]]:
     rows = []
     for told in overall.to_dict("records"):
         version = str(told["version"])
-        other = verified_version(judged[judged["claim"] == told["claim"]], version)
+        of_claim = judged[judged["claim"] == told["claim"]]
+        other = verified if verified in set(of_claim["version"]) else None
+        other = other if other not in (None, version) else verified_version(of_claim, version)
         by = of_version(judged, told["claim"], version)
         rows.append(
             {

@@ -165,8 +165,10 @@ def study_block(results: Results, words: str, found: Findings | None) -> str:
     """What a page shows of a study: figure, claims, the command, and folded away the rest."""
     if found is None:
         return f"Not published yet: `kedro results publish {words}`."
-    rows = [_without(row, "source") for row in claims_table(found)]
-    path = f"runs/{results.files(identity_of(words)).path('').name}"
+    identity = identity_of(words)
+    beside = {identity_of(row.study): row.verified for row in read_rows(results.project)}
+    rows = [_without(row, "source") for row in claims_table(found, beside.get(identity))]
+    path = f"runs/{results.files(identity).path('').name}"
     more = [
         f"{progress(found)}; {found.run_time}. {_commits(found.record)} [A line a run]({path}).\n"
     ]
