@@ -104,6 +104,7 @@ def spent_before(state: State, plan: PublicPlan) -> tuple[float, float]:
     return sum(spent[0] for spent in runs.values()), sum(spent[1] for spent in runs.values())
 
 
+@dataclass(eq=False)
 class Guard(Keeper):
     """The only way to what a node computes.
 
@@ -113,21 +114,17 @@ class Guard(Keeper):
         trusts: servers that a device may send un-noised messages to; None = whom the plan says.
     """
 
-    def __init__(
-        self,
-        node: NodePlan,
-        state: State,
-        identity: Identity,
-        budget: float | None = None,
-        below: Below | None = None,
-        trusts: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__()
-        self.node, self.state, self._identity = node, state, identity
-        self._budget, self._below = budget, below
-        self._run, self._trusts = node.plan.digest.hex(), trusts
+    node: NodePlan
+    state: State
+    identity: Identity
+    budget: float | None = None
+    below: Below | None = None
+    trusts: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._run = self.node.plan.digest.hex()
         # The latest line of each place in this run, in the order in which places were begun.
-        own = (line for line in state.places.entries if line["plan"] == self._run)
+        own = (line for line in self.state.places.entries if line["plan"] == self._run)
         self._lines: dict[Place, Mapping[str, Any]] = {_place_of(line): line for line in own}
 
     def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
@@ -154,8 +151,8 @@ class Guard(Keeper):
         self.state.forget(self._book(round_))
 
     def seal(self) -> None:
-        if self._below is not None:
-            self._below.seal()
+        if self.below is not None:
+            self.below.seal()
 
     def kept(self, round_: int, what: str) -> bytes | None:
         return self.state.kept(self._book(round_), what)
@@ -181,8 +178,8 @@ class Guard(Keeper):
             self._note(question, answer)
             return self._again(name, read(answer.statement.decode()).content["question"], question)
         self.begin(place.round)
-        if self._budget is not None:
-            self._spend(place.round, self._budget)
+        if self.budget is not None:
+            self._spend(place.round, self.budget)
             if place.gives:
                 self._start(question, line)
         content = self._computed(question, compute)
@@ -195,10 +192,10 @@ class Guard(Keeper):
         node, place = self.node, question.place
         if question.plan != node.plan.digest:
             raise RefusedError("the question is of another plan")
-        if self._trusts is not None:
+        if self.trusts is not None:
             for server in node.recomputed.readers_in_clear(node.index):
-                if server not in self._trusts:
-                    known = ", ".join(sorted(self._trusts)) or "nobody"
+                if server not in self.trusts:
+                    known = ", ".join(sorted(self.trusts)) or "nobody"
                     raise RefusedError(
                         f"{server} would be sent un-noised vectors, and this device trusts {known}"
                     )
@@ -281,7 +278,7 @@ class Guard(Keeper):
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
         answer = Answer.unpacked(kept)
-        line, identity = read(answer.statement.decode()), self._identity
+        line, identity = read(answer.statement.decode()), self.identity
         if not line.is_signed_by(identity.certificate):  # the key is a new one since
             answer = replace(answer, statement=signed(identity, line.text).encode())
         return answer
@@ -289,7 +286,7 @@ class Guard(Keeper):
     def _said(self, question: Question, content: bytes) -> str:
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
         added, former = self.node.adds(question.place), next(map(read, lines), None)
-        return said(self._identity, question, content, added, former)
+        return said(self.identity, question, content, added, former)
 
     def _note(self, question: Question, answer: Answer) -> None:
         """Write down that a question was answered, and how."""

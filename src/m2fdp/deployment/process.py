@@ -93,13 +93,13 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     patience = {"patience_s": settings.patience_s * (node.depth - node.layer)}
     links = GrpcLinks(
         node.children,
-        listen or opened.node.plan.facts.addresses[node.name],
         opened.identity,
-        opened.node.plan.digest,
         settings.model_copy(update=patience),
         node.most_bytes(node.layer + 1, node.members),
         below.check,
         opened.tell,
+        listen or node.plan.facts.addresses[node.name],
+        node.plan.digest,
     )
     try:
         yield links, Guard(node, opened.state, opened.identity, below=below)
@@ -207,7 +207,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         _hand_down(opened, links, ended)
     later = sorted(list(seconds_of.values())[1:])
     median = f", {later[len(later) // 2]:.3f} s a round after the first" if later else ""
-    tell(f"{links.traffic.sent + links.traffic.received} bytes sent and received here{median}")
+    tell(f"{sum(links.traffic.values())} bytes sent and received here{median}")
     return ended.reason, ended.over
 
 
