@@ -104,9 +104,7 @@ def _members(of_kind: Mapping[str, Release]) -> tuple[int, ...]:
 def _worst(lines: Iterable[Release], ledger: Ledger, rounds: int) -> Any:
     """Of all whom some noise is there for; None = there are no lines."""
     return max(
-        lines,
-        key=lambda line: (line.deviation > 0, ledger.epsilon(line, rounds)),
-        default=None,
+        lines, key=lambda line: (line.deviation > 0, ledger.epsilon(line, rounds)), default=None
     )
 
 

@@ -62,10 +62,9 @@ class Below:
             return None
         former = self._latest.get(child)
         if former is not None and line.number <= former.number:
-            return (
-                f"its statement is its number {line.number}, and number {former.number} is known: "
-                "two processes of its name, or one with an older state"
-            )
+            numbers = f"number {line.number}, and number {former.number} is known"
+            twice = "two processes of its name, or one with an older state"
+            return f"its statement is its {numbers}: {twice}"
         self._latest[child] = line
         self._known.add(line.text)
         self._waiting.append(line)
@@ -225,15 +224,11 @@ class Guard(Keeper):
             self._write(placed(question), {})
             return
         if begun["question"] != question.digest.hex():
-            raise RefusedError(
-                f"{question.place} was begun for another question; what fails or not by the same "
-                "draws would be a second release"
-            )
+            second = "was begun for another question; what fails or not by the same draws"
+            raise RefusedError(f"{question.place} {second} would be a second release")
         if self.kept(question.place.round, "seed") is None:
-            raise RefusedError(
-                f"{question.place} was begun, and what it draws is no longer kept; other draws "
-                "would be a second release"
-            )
+            second = "was begun, and what it draws is no longer kept; other draws"
+            raise RefusedError(f"{question.place} {second} would be a second release")
 
     def _computed(self, question: Question, compute: Callable[[Question], bytes]) -> bytes:
         """What a question is answered with. That it fails may tell of records as an answer does:
@@ -270,10 +265,8 @@ class Guard(Keeper):
     def _again(self, name: str, answered: str, question: Question) -> Answer:
         """The same question gets the same bytes; noise drawn anew would be a second release."""
         if answered != question.digest.hex():
-            raise RefusedError(
-                f"{question.place} was answered for another question; a second answer would be a "
-                "second release"
-            )
+            second = "was answered for another question; a second answer"
+            raise RefusedError(f"{question.place} {second} would be a second release")
         kept = self.kept(question.place.round, name)
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
@@ -296,7 +289,6 @@ class Guard(Keeper):
 
     def _spend(self, round_: int, budget: float) -> None:
         """Write what the round costs, if the budget allows it and it is not written yet."""
-        log, run = self.state.budget, self._run
         if self.begun >= round_:
             return
         epsilon = self.node.recomputed.epsilon(self.node.index, round_)
@@ -307,24 +299,21 @@ class Guard(Keeper):
             of, last = "the amended plan", len(self.node.rounds)
             most = self.node.recomputed.epsilon(self.node.index, last)
         if before + most > budget * (1 + 1e-9):
-            raise RefusedError(
-                f"{of} would bring its epsilon to {before + most:.4g}{earlier} and its budget is "
-                f"{budget:g}"
-            )
+            limit = f"{before + most:.4g}{earlier} and its budget is {budget:g}"
+            raise RefusedError(f"{of} would bring its epsilon to {limit}")
         delta = self.node.recomputed.ledger.delta
-        log.append(
-            {
-                "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                "plan": run,
-                "round": round_,
-                "epsilon": for_json(epsilon),
-                "in_all": for_json(before + epsilon),
-                "budget": for_json(budget),
-                "delta": delta,
-                "delta_in_all": delta_before + delta,
-                "beside": self.state.places.last,
-            }
-        )
+        spent = {
+            "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "plan": self._run,
+            "round": round_,
+            "epsilon": for_json(epsilon),
+            "in_all": for_json(before + epsilon),
+            "budget": for_json(budget),
+            "delta": delta,
+            "delta_in_all": delta_before + delta,
+            "beside": self.state.places.last,
+        }
+        self.state.budget.append(spent)
 
     def _book(self, round_: int) -> str:
         return f"{self._run[:16]}-{round_:06d}"

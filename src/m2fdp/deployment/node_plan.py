@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -237,22 +237,15 @@ def spans(
             first = step + 1
 
 
-class Keeper:
-    """What a node keeps of a round before others read what follows from it; a subclass keeps it on
-    a disk."""
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[int, str], bytes] = {}
+class Keeper(Protocol):
+    """What a node keeps of a round before others read what follows from it."""
 
     def kept(self, round_: int, what: str) -> bytes | None:
         """What was kept under a name in a round, if there is something."""
-        return self._held.get((round_, what))
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
         """Keep it, and nothing of other rounds; where it waits it is safe when this returns, else
         once the node's answer is."""
-        self._held = {at: held for at, held in self._held.items() if at[0] == round_}
-        self._held[round_, what] = content
 
     def seal(self) -> None:
         """Make safe what children have said so far."""

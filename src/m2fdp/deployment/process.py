@@ -179,10 +179,9 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         took = seconds_of[record.round]
-        line = (
-            f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
-            f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
-        )
+        worth = f"accuracy {record.accuracy:.4f}, loss {record.loss:.4g}{private}"
+        line = f"round {record.round} of {len(node.rounds)}: {took:.2f} s, {worth}"
+        line += _without(missing)
         tell(Line(line, "round", round=record.round, seconds=took))
 
     with _parent(opened, listen) as (links, guard):
