@@ -195,12 +195,10 @@ class Guard(Keeper):
             for server in node.recomputed.readers_in_clear(node.index):
                 if server not in self.trusts:
                     known = ", ".join(sorted(self.trusts)) or "nobody"
-                    raise RefusedError(
-                        f"{server} would be sent un-noised vectors, and this device trusts {known}"
-                    )
-        if not node.begins <= place.round <= len(node.rounds) or place not in node.places(
-            place.round
-        ):
+                    sent = f"{server} would be sent un-noised vectors"
+                    raise RefusedError(f"{sent}, and this device trusts {known}")
+        has = node.begins <= place.round <= len(node.rounds)
+        if not has or place not in node.places(place.round):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
         if not place.begins:

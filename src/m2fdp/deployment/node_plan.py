@@ -19,6 +19,7 @@ from m2fdp.core.engine.learner import Clip
 from m2fdp.core.engine.noise import RoundNoise
 from m2fdp.core.engine.rules import LocalRule, ProximalStep
 from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import some_of
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams, Randomness
@@ -215,7 +216,7 @@ def node_plan(plan: PublicPlan, recomputed: Recomputed, name: str) -> NodePlan:
         if name in names:
             return NodePlan(plan, recomputed, name, layer, names.index(name))
     every = [name for names in recomputed.network.tree.names for name in names]
-    raise InputError("--as", name, f"is no node of the plan; it has {', '.join(every[:12])}")
+    raise InputError("--as", name, f"is no node of the plan; it has {some_of(every)}")
 
 
 def message_noise(node: NodePlan, noise: RoundNoise, place: Place, like: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import some_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.amendments import due
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
@@ -34,9 +35,6 @@ from m2fdp.deployment.opened import AMENDED, AmendedError, Opened
 from m2fdp.deployment.plan import own_inputs, read_own
 from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.status import Line
-
-# Of a list of names, so many are told.
-_NAMED = 12
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
@@ -298,9 +296,8 @@ def promised(node: NodePlan) -> dict[str, Any]:
     summary = experiment.summary()
     rests = []
     if adding := list(plan.content["noise"]):
-        named, others = ", ".join(adding[:_NAMED]), len(adding) - _NAMED
-        rest = f" and {others} others" if others > 0 else ""
-        rests.append(f"noise is added by those who have signed that they add it: {named}{rest}")
+        signed = f"those who have signed that they add it: {some_of(adding)}"
+        rests.append(f"noise is added by {signed}")
     if node.recomputed.network.sums.layers:
         colluding = experiment.config.threat.colluding
         rests.append(
