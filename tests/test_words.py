@@ -15,8 +15,8 @@ _NUMBER = re.compile(r"(?<![\w§.])\d[\d.,]*(?![\w.])")
 
 
 def paragraphs(text: str) -> list[str]:
-    """What is neither folded, which is looked up, nor code, table, heading, picture or HTML; a bullet
-    is one of its own."""
+    """What is neither folded, which is looked up, nor code, table, heading, picture or HTML. A
+    bullet is one of its own."""
     text = re.sub(r"^<details.*?^</details>", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
     kept = (

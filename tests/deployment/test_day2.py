@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from m2fdp import load_config
 from m2fdp.core.privacy.accounting import epsilon
 from m2fdp.deployment import keys
 from m2fdp.deployment.amendments import amended
+from m2fdp.deployment.composed import continued
 from m2fdp.deployment.demo import Rehearsal, prepare
 from m2fdp.deployment.guard import spent_before
 from m2fdp.deployment.plan import PublicPlan, make_plan, recompute
@@ -272,6 +274,29 @@ def test_one_ledger_counts_the_rounds_of_both_plans(short):
     assert old[0][0] != new[0][0] and (old[0][1] * 7, len(old)) == (new[0][1] * 2, len(new))
     by_hand = epsilon((*old, *new), before.ledger.delta, before.ledger.adjacency)
     assert longer.epsilon(device, 9) == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_who_is_of_a_kind_that_a_plan_lacks_may_have_been_any_observer_there(short):
+    """A line for each noise of the other plan, and none for what is in clear."""
+    before = recompute(short.plan)
+    ledger, names = before.ledger, before.network.tree.names[-1]
+    of_device = [line for line in ledger.lines if 2 in line.position.members]
+    (was,) = (line for line in of_device if line.kind == "siblings")
+    lacking = replace(ledger, lines=tuple(line for line in ledger.lines if line != was))
+    noised = [line for line in of_device if line.deviation > 0 and line != was]
+    assert len(noised) > 1 and len(noised) < len(of_device) - 1
+    both = continued(lacking, names, ledger, names, 2)
+    siblings = [line for line in both.lines
+                if line.kind == "siblings" and 2 in line.position.members]  # fmt: skip
+    by_hand = [
+        epsilon(
+            (*ledger.composition(was, 2), *ledger.composition(line, 4)),
+            ledger.delta,
+            ledger.adjacency,
+        )
+        for line in noised
+    ]
+    assert [both.epsilon(line, 6) for line in siblings] == pytest.approx(by_hand, rel=1e-6)
 
 
 @pytest.mark.full

@@ -287,13 +287,13 @@ def parent_of(drawn: Drawn) -> tuple[GrpcLinks, Place, bytes]:
     name, plan = drawn.parent, drawn.run.plan
     links = GrpcLinks(
         (drawn.device,),
-        plan.facts.addresses[name],
         keys.read_identity(name, drawn.run.folder / "keys" / name),
-        plan.digest,
         drawn.settings.model_copy(update={"patience_s": 60.0}),
         2**20,
         lambda child, certificate, question, answer: None,
         lambda line: None,
+        plan.facts.addresses[name],
+        plan.digest,
     )
     steps = drawn.run.experiment.run_plan.rounds[drawn.round - 1].layers
     last = next(step for step, top in enumerate(steps, start=1) if top is not None)

@@ -49,15 +49,15 @@ class Parent:
     def listening(self):
         links = GrpcLinks(
             CHILDREN,
-            self.address,
             identity(self.folder, "parent"),
-            PLAN,
             self.settings,
             MOST,
             lambda child, certificate, question, answer: (
                 None if answer.statement == child.encode() else "is another's"
             ),
             told_by(self.told),
+            self.address,
+            PLAN,
         )
         links.farewell_s = 0.1  # some of these children never come
         return links
@@ -129,8 +129,8 @@ def test_messages_are_hardly_larger_than_what_they_hold(parent):
     size = 100_000
     list(parent.ask(question(size=size)))
     for link in links:
-        assert 4 * size < link.traffic.sent < 1.05 * 4 * size
-        assert 4 * size < link.traffic.received < 1.05 * 4 * size
+        assert 4 * size < link.traffic["sent"] < 1.05 * 4 * size
+        assert 4 * size < link.traffic["received"] < 1.05 * 4 * size
 
 
 def test_a_refusal_is_one_line_at_the_parent(parent):
@@ -360,7 +360,7 @@ def test_what_is_no_question_closes_a_stream_in_a_line_and_ends_no_child(parent,
         parent.links._seats["a"].ask(1, [part])
         wait_for(lambda: told)
     assert told == [f"parent has sent {words}"] or words in told[0] and len(told) == 1
-    assert thread.is_alive() and not ended and link.traffic.received < 1000
+    assert thread.is_alive() and not ended and link.traffic["received"] < 1000
     assert values([next(parent.ask(question()))]) == [1.0] and "parent is back" in told
 
 

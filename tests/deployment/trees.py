@@ -78,6 +78,20 @@ def identity(folder: Path, name: str) -> keys.Identity:
     return keys.read_identity(name, own)
 
 
+class InMemory(Keeper):
+    """What a node keeps of a round, on no disk."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, str], bytes] = {}
+
+    def kept(self, round_, what):
+        return self._held.get((round_, what))
+
+    def keep(self, round_, what, content, waits=True):
+        self._held = {at: held for at, held in self._held.items() if at[0] == round_}
+        self._held[round_, what] = content
+
+
 @dataclass
 class Child:
     """A node behind its guard, if it has one, as its parent's links reach it.
@@ -164,7 +178,7 @@ class Nodes:
             budget = self.budget if node.layer == node.depth else None
             below = Below(node, state)
             guard = Guard(node, state, identity(self.folder, name), budget, below)
-        keeper = guard or Keeper()
+        keeper = guard or InMemory()
         if node.layer == node.depth:
             worker = Device(node, *self.records(node), keeper)
         else:

@@ -3,12 +3,13 @@ any network."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from m2fdp.deployment import keys
+from m2fdp.deployment import keys, links
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity
 from m2fdp.deployment.links import Answer, End, Missing, Question, Refusal, Reply, Tell, shown
-from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
+from m2fdp.deployment.seats import NONE, Message, Seat, cut
 from m2fdp.deployment.status import Line
 
 # Bytes of a digest; of a message beside what it holds: a head, or digest and statement.
@@ -19,53 +20,51 @@ _FAREWELL = 10.0
 _TURN = 0.25
 
 
+@dataclass(eq=False)
 class Children:
-    """Children in the tree's order. No answer is longer than `most` bytes. `check` says what is
-    wrong with one, by child and its certificate.
+    """Children in the tree's order.
 
-    A child that sends anything else is sent away. Under `on_missing: wait` it is waited for, else
-    that is its refusal.
+    A child that sends anything but an answer is sent away. Under `on_missing: wait` it is waited
+    for, else that is its refusal.
     """
 
-    def __init__(
-        self,
-        names: tuple[str, ...],
-        identity: Identity,
-        settings: DeploymentConfig,
-        most: int,
-        check: Callable[[str, bytes, Question, Answer], str | None],
-        tell: Tell,
-    ) -> None:
-        self._seats, self._identity = {name: Seat(name) for name in names}, identity
-        self._settings, self._check, self._tell = settings, check, tell
-        self._most, self._asked, self._heeded = most, 0, identity.number
-        self.farewell_s = max(_FAREWELL, settings.patience_s)
+    names: tuple[str, ...]
+    identity: Identity
+    settings: DeploymentConfig
+    most: int  # bytes that no answer is longer than
+    check: Callable[[str, bytes, Question, Answer], str | None]  # by child and certificate: a fault
+    tell: Tell
+
+    def __post_init__(self) -> None:
+        self._seats = {name: Seat(name) for name in self.names}
+        self._asked, self._heeded = 0, self.identity.number
+        self.farewell_s = max(_FAREWELL, self.settings.patience_s)
         # Connections that have come to no stream, and so many of them a line has told of.
         self._strange, self._strange_told = 0, 0
 
     def ask(self, questions: Sequence[Question | None]) -> Iterator[Reply]:
         """See `Links`. A part of each child's answer waits here, and the rest at the child."""
         self._asked, asked = self._asked + 1, time.monotonic()
-        self._identity.heed(self._tell)
-        heeded, self._heeded = self._heeded, self._identity.number
+        self.identity.heed(self.tell)
+        heeded, self._heeded = self._heeded, self.identity.number
         for seat in self._seats.values() if heeded != self._heeded else ():
-            if seat.is_there and (wrong := self._identity.fault(seat.certificate, seat.name)):
+            if seat.is_there and (wrong := self.identity.fault(seat.certificate, seat.name)):
                 reason = f"{seat.name}'s certificate {wrong}"
                 about = f"{reason}; it is sent away", "sent away", "warning"
-                self._tell(Line(*about, child=seat.name, reason=reason))
+                self.tell(Line(*about, child=seat.name, reason=reason))
                 seat.dismiss(seat.context, reason)
-        size = self._settings.chunk_bytes
+        size = self.settings.chunk_bytes
         pairs = [(s, q) for s, q in zip(self._seats.values(), questions, strict=True) if q]
         # What several are asked is held once.
         parts = {q: cut(b"Q", q.head() + q.content, size) for q in {q for _, q in pairs}}
         for seat, question in pairs:
             seat.ask(self._asked, parts[question])
-        self._tell(Line("", "works"))
+        self.tell(Line("", "works"))
         for seat, question in pairs:
             reply = self._reply(seat, question, asked)
             if not isinstance(reply, Answer):
                 why = reply.reason if isinstance(reply, Refusal) else "no answer in time"
-                self._tell(Line("", "refused", child=seat.name, reason=why))
+                self.tell(Line("", "refused", child=seat.name, reason=why))
             yield reply
             seat.ask(NONE, [])
 
@@ -85,15 +84,15 @@ class Children:
         told = frozenset(name for name, seat in self._seats.items() if seat.told)
         missed = [name for name in self._seats if name not in told]
         if ended is not None and ended.over and missed:
-            self._tell(f"{', '.join(missed)}: not told yet; start this node again to tell them")
+            self.tell(f"{', '.join(missed)}: not told yet; start this node again to tell them")
         return told
 
     def _reply(self, seat: Seat, question: Question, asked: float) -> Reply:
         """What one child replies, however often it has to begin anew. All of it must be there by
         the deadline; where others have used it up, shortly after it is this child's turn."""
-        patience, mode, told = self._settings.patience_s, self._settings.on_missing, 1
+        patience, mode, told = self.settings.patience_s, self.settings.on_missing, 1
         start = max(asked, time.monotonic() - patience * (1 - _TURN / len(self._seats)))
-        message, context, quiet = Message(self._most), None, 0.0
+        message, context, quiet = Message(self.most + AROUND), None, 0.0
         while True:
             got = seat.get(max(start + patience * told - time.monotonic(), 0.0))
             if got is None:
@@ -104,18 +103,18 @@ class Children:
                 line = f"{seat.name} {there} after {patience * told:g} s"
                 if mode == "stop":
                     return Refusal(seat.name, f"{line} (deployment.on_missing: stop)")
-                self._tell(Line(f"{line}; waiting{self._strangers()}", "waiting", "warning"))
+                self.tell(Line(f"{line}; waiting{self._strangers()}", "waiting", "warning"))
                 told += 1
                 continue
             if got[0] is not context:
-                message, context = Message(self._most), got[0]
+                message, context = Message(self.most + AROUND), got[0]
             try:
                 letter = message.take(got[1])
                 if letter is not None:
                     reply = self._read(seat, question, letter, message.content)
                     seat.late = False
                     return reply
-            except BadMessageError as error:
+            except links.BadMessageError as error:
                 reason = shown(str(error))
                 seat.dismiss(context, reason)
                 seat.late = mode == "skip"
@@ -123,13 +122,13 @@ class Children:
                     return Refusal(seat.name, reason)
                 if time.monotonic() > quiet:  # who is sent away may be back at once
                     about = f"{seat.name} is sent away: {reason}; waiting", "sent away", "warning"
-                    self._tell(Line(*about, child=seat.name, reason=reason))
-                    quiet = time.monotonic() + self._settings.keepalive_s
+                    self.tell(Line(*about, child=seat.name, reason=reason))
+                    quiet = time.monotonic() + self.settings.keepalive_s
 
     def _refused(self, seat: Seat, certificate: bytes) -> str | None:
         """Why a child's certificate is not taken; None = it is."""
-        self._identity.heed(self._tell)
-        if (wrong := self._identity.fault(certificate, seat.name)) is not None:
+        self.identity.heed(self.tell)
+        if (wrong := self.identity.fault(certificate, seat.name)) is not None:
             return f"{seat.name}'s certificate {wrong}"
         if not seat.certificate or keys.same(seat.certificate, certificate):
             return None
@@ -140,7 +139,7 @@ class Children:
 
     def _count(self, number: int) -> None:
         self._strange += number
-        self._tell(Line("", "strangers", count=self._strange))
+        self.tell(Line("", "strangers", count=self._strange))
 
     def _strangers(self) -> str:
         count, self._strange_told = self._strange - self._strange_told, self._strange
@@ -151,11 +150,11 @@ class Children:
     def _read(self, seat: Seat, question: Question, letter: bytes, content: bytearray) -> Reply:
         """The reply that a child's message is."""
         if content[:DIGEST] != question.digest or letter not in (b"A", b"R"):
-            raise BadMessageError("it has sent what is no answer to this question")
+            raise links.BadMessageError("it has sent what is no answer to this question")
         if letter == b"R":
             return Refusal(seat.name, shown(bytes(content[DIGEST:])))
         answer = Answer.unpacked(memoryview(content)[DIGEST:])
-        fault = self._check(seat.name, seat.certificate, question, answer)
+        fault = self.check(seat.name, seat.certificate, question, answer)
         if fault is not None:
-            raise BadMessageError(fault)
+            raise links.BadMessageError(fault)
         return answer

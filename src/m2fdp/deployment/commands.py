@@ -51,14 +51,8 @@ def _params(context: click.Context, option: click.Parameter, texts: tuple[str, .
 _PARAMS = click.option(
     "--params", multiple=True, callback=_params, help="Keys: KEY=VALUE,KEY=VALUE."
 )
-_CONFIG = click.option(
-    "--config",
-    type=_FILE,
-    multiple=True,
-    help="A folder or file of parameters, such as conf/mnist; before --params.",
-)
-
-
+_SOURCE = "A folder or file of parameters, such as conf/mnist; before --params."
+_CONFIG = click.option("--config", type=_FILE, multiple=True, help=_SOURCE)
 _LOG = "Lines for people, or each a JSON object."
 _METRICS = "Have /metrics, for Prometheus, and /health there; by default for this host alone."
 
@@ -188,12 +182,11 @@ def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
     with _opened(False, data=data, **node) as opened:
         if opened.node.layer > 0:
             ended = followed(opened, lambda node: process.run_server(node, listen))
-            opened.tell(Line(ended, "end"))
-            return
-        run = followed(opened, lambda node: process.run_cloud(node, listen, out))
-        ended, as_planned = run
-        if not as_planned:
-            raise click.ClickException(ended)
+        else:
+            run = followed(opened, lambda node: process.run_cloud(node, listen, out))
+            ended, as_planned = run
+            if not as_planned:
+                raise click.ClickException(ended)
         opened.tell(Line(ended, "end"))
 
 
@@ -244,12 +237,11 @@ def _opened(device: bool, name: str, log: str, metrics: str | None, **node: Any)
 @click.option("--keys", "folder", type=_FILE, required=True, help="Folder of its keys.")
 def check(plan: Path, name: str, folder: Path) -> None:
     """What a node of PLAN would send to whom, behind how much noise, at which epsilon."""
-    from m2fdp.deployment.keys import read_identity
     from m2fdp.deployment.node_plan import node_plan
     from m2fdp.deployment.plan import load_plan, recompute
     from m2fdp.deployment.process import told_of
 
-    loaded = load_plan(plan, read_identity(name, folder).authority)
+    loaded = load_plan(plan, keys.read_identity(name, folder).authority)
     for line in told_of(node_plan(loaded, recompute(loaded), name)):
         click.echo(line)
 

@@ -1,9 +1,9 @@
 """The ledger of a plan that continues another one: each line counts the rounds of both.
 
 A device's observers are matched by kind: nodes that stay are to each other what they were. Who is
-of a kind that one plan has no line for (a new device, or one that has left) may have been any
-observer there: a line each. One composition has the laws of all rounds, each over its plan's noise,
-at one delta. The model that is gone on with follows from releases that were counted.
+of a kind that one plan has no line for may have been any observer there whom some noise is for: a
+line each. One composition has the laws of all rounds, each over its plan's noise, at one delta. The
+model that is gone on with follows from releases that were counted.
 """
 
 from collections import Counter, defaultdict
@@ -76,8 +76,8 @@ def continued(
             others = was.get(devices[members[0]], {})
             at = replace(_all(its)[0].position, members=tuple(members))
             for kind in dict.fromkeys((*its, *others)):
-                earlier: list[Any] = others.get(kind, _all(others)) or [None]
-                for now, then in product(its.get(kind, _all(its)), earlier):
+                earlier: list[Any] = others.get(kind, _behind_noise(others)) or [None]
+                for now, then in product(its.get(kind, _behind_noise(its)), earlier):
                     spent = now.account.spent + (then.account.spent if then else 0.0)
                     account = Continued(until, then, before, spent=spent)
                     seen_by = then.observer if then and kind not in its else now.observer
@@ -100,6 +100,12 @@ def _by_position(ledger: Ledger) -> list[dict[str, list[Release]]]:
 
 def _all(of_kind: Mapping[str, list[Release]]) -> list[Release]:
     return [line for lines in of_kind.values() for line in lines]
+
+
+def _behind_noise(of_kind: Mapping[str, list[Release]]) -> list[Release]:
+    """All of them, but those in clear, whom the device trusts, where there are others."""
+    lines = _all(of_kind)
+    return [line for line in lines if line.deviation > 0] or lines
 
 
 def _members(of_kind: Mapping[str, list[Release]]) -> tuple[int, ...]:

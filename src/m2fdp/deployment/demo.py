@@ -166,8 +166,6 @@ def rehearse(
 
 
 def _free_addresses(count: int) -> list[str]:
-    sockets = [socket.create_server((_LOCALHOST, 0)) for _ in range(count)]
-    addresses = [f"{_LOCALHOST}:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
-    return addresses
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server((_LOCALHOST, 0))) for _ in range(count)]
+        return [f"{_LOCALHOST}:{each.getsockname()[1]}" for each in sockets]

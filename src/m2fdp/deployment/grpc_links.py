@@ -16,9 +16,10 @@ has the letter, those before it have C. No message is longer than the plan has i
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from queue import SimpleQueue
 from threading import Timer
@@ -36,8 +37,8 @@ from m2fdp.deployment import keys
 from m2fdp.deployment.children import AROUND, DIGEST, Children
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.keys import Identity  # noqa: E402
-from m2fdp.deployment.links import Answer, End, Question, Refusal, Tell, shown
-from m2fdp.deployment.seats import NONE, BadMessageError, Message, Seat, cut
+from m2fdp.deployment.links import Answer, BadMessageError, End, Question, Refusal, Tell, shown
+from m2fdp.deployment.seats import NONE, Message, Seat, cut
 from m2fdp.deployment.status import Line
 
 _METHOD = "/m2fdp.Tree/Join"
@@ -71,14 +72,6 @@ _REMEDY = (
 )
 
 
-@dataclass
-class Traffic:
-    """What a node has sent and received, in bytes of messages."""
-
-    sent: int = 0
-    received: int = 0
-
-
 def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
     """Both ends have the same limits."""
     keepalive = int(1000 * settings.keepalive_s)
@@ -100,38 +93,30 @@ def _options(settings: DeploymentConfig) -> list[tuple[str, Any]]:
     ]
 
 
+@dataclass(eq=False)
 class GrpcLinks(Children):
     """A parent's end (`Links`): a server that its children, in the tree's order, dial."""
 
-    def __init__(
-        self,
-        children: tuple[str, ...],
-        address: str,
-        identity: Identity,
-        plan: bytes,
-        settings: DeploymentConfig,
-        most: int,
-        check: Callable[[str, bytes, Question, Answer], str | None],
-        tell: Tell,
-    ) -> None:
-        super().__init__(children, identity, settings, most + AROUND, check, tell)
-        self._plan, self._turned_away, self.traffic = plan, set[str](), Traffic()
+    address: str
+    plan: bytes  # its digest
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._turned_away, self.traffic = set[str](), Counter[str]()
         # A stream that counts has one, and one that is sent away a while longer.
-        threads = ThreadPoolExecutor(2 * len(children) + 4, thread_name_prefix="child")
-        self._server = grpc.server(threads, options=_options(settings))
+        threads = ThreadPoolExecutor(2 * len(self.names) + 4, thread_name_prefix="child")
+        self._server = grpc.server(threads, options=_options(self.settings))
         handler = grpc.stream_stream_rpc_method_handler(self._join)
         service, _, method = _METHOD.strip("/").partition("/")
         generic = grpc.method_handlers_generic_handler(service, {method: handler})
         self._server.add_generic_rpc_handlers((generic,))
-        self._shown = identity.certificate
-        credentials = grpc.dynamic_ssl_server_credentials(
-            _shown_by(identity), self._connected, True
-        )
+        own, self._shown = self.identity, self.identity.certificate
+        credentials = grpc.dynamic_ssl_server_credentials(_shown_by(own), self._connected, True)
         try:
-            self._server.add_secure_port(address, credentials)
+            self._server.add_secure_port(self.address, credentials)
         except RuntimeError:
             problem = "can't be listened at: it is in use, or not this host's"
-            raise InputError(f"plan: servers.{identity.name}", address, problem) from None
+            raise InputError(f"plan: servers.{own.name}", self.address, problem) from None
         self._server.start()
 
     def end(self, ended: End | None, told: frozenset[str] = frozenset()) -> frozenset[str]:
@@ -144,8 +129,8 @@ class GrpcLinks(Children):
         """Somebody has connected, and has yet to show who it is; gRPC tells of no refusal. It is
         shown this node's certificate, if that is a new one by now."""
         self._count(1)
-        before, self._shown = self._shown, self._identity.certificate
-        return None if before == self._shown else _shown_by(self._identity)
+        before, self._shown = self._shown, self.identity.certificate
+        return None if before == self._shown else _shown_by(self.identity)
 
     def _join(self, messages: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A child's stream, in a thread of its own, which nobody keeps who is not taken in."""
@@ -156,7 +141,7 @@ class GrpcLinks(Children):
         seat, wrong = self._seats.get(name), None
         if seat is None:
             wrong = f"{name} is no child of this node in its plan"
-        elif hello != self._plan + _VERSION:
+        elif hello != self.plan + _VERSION:
             another = "plan" if hello[DIGEST:] == _VERSION else "version of m2fdp"
             wrong = f"{name} has another {another} than this node"
         else:
@@ -165,26 +150,26 @@ class GrpcLinks(Children):
             if wrong not in self._turned_away and len(self._turned_away) < _LINES:
                 self._turned_away.add(str(wrong))
                 line = f"{wrong}; it is not taken in"
-                self._tell(Line(line, "turned away", "warning", child=name, reason=wrong))
+                self.tell(Line(line, "turned away", "warning", child=name, reason=wrong))
             context.abort(_REFUSED, wrong)
             return
         if seat.certificate not in (b"", certificate):
-            self._tell(f"{name} shows a new certificate, valid until {keys.ends(certificate)}")
-        signed = self._identity.sign(_greeting(given.get(_NONCE, b""), hello, certificate))
-        own = (_SHOWN, self._identity.certificate), (_SIGNED, signed)
+            self.tell(f"{name} shows a new certificate, valid until {keys.ends(certificate)}")
+        signed = self.identity.sign(_greeting(given.get(_NONCE, b""), hello, certificate))
+        own = (_SHOWN, self.identity.certificate), (_SIGNED, signed)
         context.add_callback(lambda: self._left(seat, context))
         seat.take(context, certificate)
         context.send_initial_metadata(own)  # it is taken in
-        self._tell(seat.presence())
+        self.tell(seat.presence())
         done = NONE
         try:
             while (asked := seat.next_question(context, done)) is not None:
                 done, parts = asked
                 for part in parts:
-                    self.traffic.sent += len(part)
+                    self.traffic["sent"] += len(part)
                     yield part
                 for message in messages:
-                    self.traffic.received += len(message)
+                    self.traffic["received"] += len(message)
                     if not seat.put(context, done, message) or message[:1] != b"C":
                         break
                 else:
@@ -200,35 +185,33 @@ class GrpcLinks(Children):
 
     def _left(self, seat: Seat, context: Any) -> None:
         if seat.leave(context):
-            self._tell(seat.presence())
+            self.tell(seat.presence())
 
 
+@dataclass(eq=False)
 class GrpcLink:
-    """A child's end: it dials, and answers until the run is over. The parent's certificate must
-    have its name, and no question is longer than `most` bytes."""
+    """A child's end: it dials, and answers until the run is over. Traffic counts bytes of messages
+    that are sent and received."""
 
-    def __init__(
-        self,
-        parent: str,
-        address: str,
-        identity: Identity,
-        plan: bytes,
-        settings: DeploymentConfig,
-        most: int,
-        waits: bool = False,  # for a parent that has another plan, which it may be about to leave
-    ) -> None:
-        self.parent, self.address, self._plan, self._settings = parent, address, plan, settings
-        self._waits = waits
-        self.traffic, self._most, self._identity = Traffic(), most + AROUND, identity
-        self._shown = b""
-        self._gone = 0.0  # since when the parent is not there; 0 = it is
+    parent: str  # which its certificate must name
+    address: str
+    identity: Identity
+    plan: bytes  # its digest
+    settings: DeploymentConfig
+    most: int  # bytes that no question is longer than
+    waits: bool = False  # for a parent that has another plan, which it may be about to leave
+    traffic: Counter[str] = field(default_factory=Counter)
+    _shown: bytes = b""
+    _gone: float = 0.0  # since when the parent is not there; 0 = it is
+
+    def __post_init__(self) -> None:
         self._open()
 
     def _open(self) -> None:
-        own = self._identity
+        own = self.identity
         credentials = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
         options = [
-            *_options(self._settings),
+            *_options(self.settings),
             ("grpc.ssl_target_name_override", self.parent),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.min_reconnect_backoff_ms", 200),
@@ -250,7 +233,7 @@ class GrpcLink:
         told, end, self._gone, said = "", None, time.monotonic(), False
         while True:
             try:
-                if self._identity.renew(tell):
+                if self.identity.renew(tell):
                     self._channel.close()
                     self._open()
                 for end in self._session(answer, tell):
@@ -275,7 +258,7 @@ class GrpcLink:
             if line != told:
                 tell(Line(f"{self.parent} {line}", "waiting", "warning"))
                 told = line
-            if not said and time.monotonic() - self._gone > (patience := self._settings.patience_s):
+            if not said and time.monotonic() - self._gone > (patience := self.settings.patience_s):
                 said = True
                 line = f"{self.parent} has not been there for {patience:g} s. {_REMEDY}"
                 tell(Line(line, "waiting", "warning"))
@@ -288,10 +271,11 @@ class GrpcLink:
         self, answer: Callable[[Question], Answer | Refusal], tell: Tell
     ) -> Iterator[End | None]:
         """One connection: None at each question, the end at last."""
-        nonce, hello = os.urandom(DIGEST), self._plan + _VERSION
+        nonce, hello = os.urandom(DIGEST), self.plan + _VERSION
         outgoing: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._join(iter(outgoing.get, None), metadata=((_HELLO, hello), (_NONCE, nonce)))
-        message, greeting = Message(self._most), _greeting(nonce, hello, self._identity.certificate)
+        message = Message(self.most + AROUND)
+        greeting = _greeting(nonce, hello, self.identity.certificate)
         try:
             shown_by_it = dict(call.initial_metadata())  # once the parent has taken this node in
             if call.is_active():
@@ -299,11 +283,11 @@ class GrpcLink:
                 self._gone = 0.0
                 tell(Line("", "parent", there=True))
             for part in call:
-                self.traffic.received += len(part)
+                self.traffic["received"] += len(part)
                 letter = self._taken(message, part)
                 if letter is None:
                     continue
-                content, message = bytes(message.content), Message(self._most)
+                content, message = bytes(message.content), Message(self.most + AROUND)
                 if letter in (b"E", b"S"):
                     yield End(shown(content), letter == b"E")
                     outgoing.put(b"E")
@@ -314,14 +298,16 @@ class GrpcLink:
                     finally:
                         leaving.cancel()
                     return
-                question = _question(letter, content)
+                if letter != b"Q":
+                    raise BadMessageError("what is no question")
+                question = Question.read(content)
                 # Between rounds, so that no sum is begun by one key and ended by another.
                 at = question.place
-                if at.begins and at.first == 1 and self._identity.renewed():
+                if at.begins and at.first == 1 and self.identity.renewed():
                     raise _RenewedError
                 yield None
                 for each in self._reply(answer(question), question.digest):
-                    self.traffic.sent += len(each)
+                    self.traffic["sent"] += len(each)
                     outgoing.put(each)
         finally:
             outgoing.put(None)
@@ -329,7 +315,7 @@ class GrpcLink:
 
     def _know(self, metadata: dict[str, bytes], greeting: bytes, tell: Tell) -> None:
         """That the parent is who it is by its certificate of today; an `InputError` otherwise."""
-        certificate, own = metadata.get(_SHOWN, b""), self._identity
+        certificate, own = metadata.get(_SHOWN, b""), self.identity
         own.heed(tell)
         wrong = own.fault(certificate, self.parent)
         if wrong is None and not keys.verify(certificate, metadata.get(_SIGNED, b""), greeting):
@@ -344,18 +330,14 @@ class GrpcLink:
     def _taken(self, message: Message, part: bytes) -> bytes | None:
         """The letter of a message that is whole; what it announces is looked at before."""
         if not message.content and part[:1] not in (b"E", b"S"):
-            try:
-                announced = Question.announced(part[1:])
-            except ValueError as error:
-                raise BadMessageError(str(error)) from None
-            if announced > self._most:
-                raise BadMessageError(
-                    f"a question of {announced} bytes, where the plan has at most {self._most}"
-                )
+            announced, most = Question.announced(part[1:]), self.most + AROUND
+            if announced > most:
+                known = f"where the plan has at most {most}"
+                raise BadMessageError(f"a question of {announced} bytes, {known}")
         return message.take(part)
 
     def _reply(self, reply: Answer | Refusal, digest: bytes) -> list[bytes]:
-        size = self._settings.chunk_bytes
+        size = self.settings.chunk_bytes
         if isinstance(reply, Refusal):
             return cut(b"R", digest + reply.reason.encode(), size)
         return cut(b"A", digest + reply.packed(), size)
@@ -366,14 +348,14 @@ class GrpcLink:
         if code == grpc.StatusCode.CANCELLED:
             problem = "another process of this node's name has joined; a node is one process"
             raise InputError("--as", self.parent, problem) from None
-        if code == _REFUSED and " plan" in details and self._waits:
+        if code == _REFUSED and " plan" in details and self.waits:
             return f"has another plan than this node ({self.address}); waiting for it"
         if code == _REFUSED and "another key" in details:  # the former one may leave
             return f"refuses this node: {shown(details)}; waiting"
         if code == _REFUSED:
             refused = OtherPlanError if "another plan" in details else InputError
             raise refused("--as", self.parent, f"refuses this node: {shown(details)}") from None
-        line, own = "is not there", self._identity
+        line, own = "is not there", self.identity
         if (wrong := keys.fault(own.certificate, own.authority, own.name)) is not None:
             line += f", and this node's certificate {wrong}"
         elif (words := next((words for words in _TOLD if words in details), None)) is not None:
@@ -402,12 +384,3 @@ def _greeting(nonce: bytes, hello: bytes, certificate: bytes) -> bytes:
 def _shown_by(identity: Identity) -> Any:
     pair = [(identity.key, identity.certificate)]
     return grpc.ssl_server_certificate_configuration(pair, identity.authority)
-
-
-def _question(letter: bytes, content: bytes) -> Question:
-    try:
-        if letter == b"Q":
-            return Question.read(content)
-    except ValueError as error:
-        raise BadMessageError(str(error)) from None
-    raise BadMessageError("what is no question")

@@ -62,10 +62,9 @@ class Below:
             return None
         former = self._latest.get(child)
         if former is not None and line.number <= former.number:
-            return (
-                f"its statement is its number {line.number}, and number {former.number} is known: "
-                "two processes of its name, or one with an older state"
-            )
+            numbers = f"number {line.number}, and number {former.number} is known"
+            twice = "two processes of its name, or one with an older state"
+            return f"its statement is its {numbers}: {twice}"
         self._latest[child] = line
         self._known.add(line.text)
         self._waiting.append(line)
@@ -104,6 +103,7 @@ def spent_before(state: State, plan: PublicPlan) -> tuple[float, float]:
     return sum(spent[0] for spent in runs.values()), sum(spent[1] for spent in runs.values())
 
 
+@dataclass(eq=False)
 class Guard(Keeper):
     """The only way to what a node computes.
 
@@ -113,21 +113,17 @@ class Guard(Keeper):
         trusts: servers that a device may send un-noised messages to; None = whom the plan says.
     """
 
-    def __init__(
-        self,
-        node: NodePlan,
-        state: State,
-        identity: Identity,
-        budget: float | None = None,
-        below: Below | None = None,
-        trusts: frozenset[str] | None = None,
-    ) -> None:
-        super().__init__()
-        self.node, self.state, self._identity = node, state, identity
-        self._budget, self._below = budget, below
-        self._run, self._trusts = node.plan.digest.hex(), trusts
+    node: NodePlan
+    state: State
+    identity: Identity
+    budget: float | None = None
+    below: Below | None = None
+    trusts: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._run = self.node.plan.digest.hex()
         # The latest line of each place in this run, in the order in which places were begun.
-        own = (line for line in state.places.entries if line["plan"] == self._run)
+        own = (line for line in self.state.places.entries if line["plan"] == self._run)
         self._lines: dict[Place, Mapping[str, Any]] = {_place_of(line): line for line in own}
 
     def answer(self, question: Question, compute: Callable[[Question], bytes]) -> Answer | Refusal:
@@ -154,8 +150,8 @@ class Guard(Keeper):
         self.state.forget(self._book(round_))
 
     def seal(self) -> None:
-        if self._below is not None:
-            self._below.seal()
+        if self.below is not None:
+            self.below.seal()
 
     def kept(self, round_: int, what: str) -> bytes | None:
         return self.state.kept(self._book(round_), what)
@@ -181,8 +177,8 @@ class Guard(Keeper):
             self._note(question, answer)
             return self._again(name, read(answer.statement.decode()).content["question"], question)
         self.begin(place.round)
-        if self._budget is not None:
-            self._spend(place.round, self._budget)
+        if self.budget is not None:
+            self._spend(place.round, self.budget)
             if place.gives:
                 self._start(question, line)
         content = self._computed(question, compute)
@@ -195,16 +191,14 @@ class Guard(Keeper):
         node, place = self.node, question.place
         if question.plan != node.plan.digest:
             raise RefusedError("the question is of another plan")
-        if self._trusts is not None:
+        if self.trusts is not None:
             for server in node.recomputed.readers_in_clear(node.index):
-                if server not in self._trusts:
-                    known = ", ".join(sorted(self._trusts)) or "nobody"
-                    raise RefusedError(
-                        f"{server} would be sent un-noised vectors, and this device trusts {known}"
-                    )
-        if not node.begins <= place.round <= len(node.rounds) or place not in node.places(
-            place.round
-        ):
+                if server not in self.trusts:
+                    known = ", ".join(sorted(self.trusts)) or "nobody"
+                    sent = f"{server} would be sent un-noised vectors"
+                    raise RefusedError(f"{sent}, and this device trusts {known}")
+        has = node.begins <= place.round <= len(node.rounds)
+        if not has or place not in node.places(place.round):
             raise RefusedError(f"the plan has no question of {place} for this node")
         n_parameters = node.recomputed.experiment.model.n_parameters
         if not place.begins:
@@ -228,15 +222,11 @@ class Guard(Keeper):
             self._write(placed(question), {})
             return
         if begun["question"] != question.digest.hex():
-            raise RefusedError(
-                f"{question.place} was begun for another question; what fails or not by the same "
-                "draws would be a second release"
-            )
+            second = "was begun for another question; what fails or not by the same draws"
+            raise RefusedError(f"{question.place} {second} would be a second release")
         if self.kept(question.place.round, "seed") is None:
-            raise RefusedError(
-                f"{question.place} was begun, and what it draws is no longer kept; other draws "
-                "would be a second release"
-            )
+            second = "was begun, and what it draws is no longer kept; other draws"
+            raise RefusedError(f"{question.place} {second} would be a second release")
 
     def _computed(self, question: Question, compute: Callable[[Question], bytes]) -> bytes:
         """What a question is answered with. That it fails may tell of records as an answer does:
@@ -273,15 +263,13 @@ class Guard(Keeper):
     def _again(self, name: str, answered: str, question: Question) -> Answer:
         """The same question gets the same bytes; noise drawn anew would be a second release."""
         if answered != question.digest.hex():
-            raise RefusedError(
-                f"{question.place} was answered for another question; a second answer would be a "
-                "second release"
-            )
+            second = "was answered for another question; a second answer"
+            raise RefusedError(f"{question.place} {second} would be a second release")
         kept = self.kept(question.place.round, name)
         if kept is None:
             raise RefusedError(f"the answer of {question.place} is no longer kept")
         answer = Answer.unpacked(kept)
-        line, identity = read(answer.statement.decode()), self._identity
+        line, identity = read(answer.statement.decode()), self.identity
         if not line.is_signed_by(identity.certificate):  # the key is a new one since
             answer = replace(answer, statement=signed(identity, line.text).encode())
         return answer
@@ -289,7 +277,7 @@ class Guard(Keeper):
     def _said(self, question: Question, content: bytes) -> str:
         lines = (entry["said"] for entry in reversed(self.state.places.entries) if "said" in entry)
         added, former = self.node.adds(question.place), next(map(read, lines), None)
-        return said(self._identity, question, content, added, former)
+        return said(self.identity, question, content, added, former)
 
     def _note(self, question: Question, answer: Answer) -> None:
         """Write down that a question was answered, and how."""
@@ -299,7 +287,6 @@ class Guard(Keeper):
 
     def _spend(self, round_: int, budget: float) -> None:
         """Write what the round costs, if the budget allows it and it is not written yet."""
-        log, run = self.state.budget, self._run
         if self.begun >= round_:
             return
         epsilon = self.node.recomputed.epsilon(self.node.index, round_)
@@ -310,24 +297,21 @@ class Guard(Keeper):
             of, last = "the amended plan", len(self.node.rounds)
             most = self.node.recomputed.epsilon(self.node.index, last)
         if before + most > budget * (1 + 1e-9):
-            raise RefusedError(
-                f"{of} would bring its epsilon to {before + most:.4g}{earlier} and its budget is "
-                f"{budget:g}"
-            )
+            limit = f"{before + most:.4g}{earlier} and its budget is {budget:g}"
+            raise RefusedError(f"{of} would bring its epsilon to {limit}")
         delta = self.node.recomputed.ledger.delta
-        log.append(
-            {
-                "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-                "plan": run,
-                "round": round_,
-                "epsilon": for_json(epsilon),
-                "in_all": for_json(before + epsilon),
-                "budget": for_json(budget),
-                "delta": delta,
-                "delta_in_all": delta_before + delta,
-                "beside": self.state.places.last,
-            }
-        )
+        spent = {
+            "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "plan": self._run,
+            "round": round_,
+            "epsilon": for_json(epsilon),
+            "in_all": for_json(before + epsilon),
+            "budget": for_json(budget),
+            "delta": delta,
+            "delta_in_all": delta_before + delta,
+            "beside": self.state.places.last,
+        }
+        self.state.budget.append(spent)
 
     def _book(self, round_: int) -> str:
         return f"{self._run[:16]}-{round_:06d}"

@@ -159,10 +159,8 @@ def sign(path: Path, folder: Path, days: int = _DAYS) -> Path:
     check_name(name)
     if not asked.is_signature_valid:
         raise InputError("keys sign", shown(path), f"is no request that {name} can make")
-    by = (
-        x509.load_pem_x509_certificate(authority_of(folder)).subject,
-        _private(_read(folder / f"{AUTHORITY}.key")),
-    )
+    key = _private(_read(folder / f"{AUTHORITY}.key"))
+    by = x509.load_pem_x509_certificate(authority_of(folder)).subject, key
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     of_host = x509.SubjectAlternativeName([x509.DNSName(name)]), x509.ExtendedKeyUsage(usages)
     target, since = path.with_suffix(".pem"), _revoked(folder)["since"].get(name)

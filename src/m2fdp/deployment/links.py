@@ -24,6 +24,10 @@ _LINE = 400
 _PLACE = struct.Struct("<32sIIIBQ")
 
 
+class BadMessageError(ValueError):
+    """What another node has sent is not what the plan has it send; the text is what it is."""
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in a run a question stands: local steps `first` to `last` of a round, from 1."""
@@ -79,23 +83,23 @@ class Question:
 
     @staticmethod
     def announced(start: bytes) -> int:
-        """How many bytes its content has, as its first part says; a `ValueError` where it is no
-        part of a question."""
+        """How many bytes its content has, as its first part says; a `BadMessageError` where it is
+        no part of a question."""
         if len(start) < _PLACE.size:
-            raise ValueError("what is no question")
+            raise BadMessageError("what is no question")
         return int(_PLACE.unpack_from(start)[-1])
 
     @classmethod
     def read(cls, written: bytes) -> Question:
-        """The question that its head and its content are, one after the other; a `ValueError` where
-        they are none."""
+        """The question that its head and its content are, one after the other; a `BadMessageError`
+        where they are none."""
         try:
             plan, round_, first, last, kind, size = _PLACE.unpack_from(written)
             question = cls(plan, Place(round_, first, last, _KINDS[kind]), written[_PLACE.size :])
         except (struct.error, IndexError):
-            raise ValueError("what is no question") from None
+            raise BadMessageError("what is no question") from None
         if len(question.content) != size:
-            raise ValueError("what is no whole question")
+            raise BadMessageError("what is no whole question")
         return question
 
     def of(self, place: Place, vector: Tensor) -> Question:

@@ -55,6 +55,7 @@ def survivors_counted_on(node: NodePlan, group: Group) -> int:
     return quorum(group, recomputed.experiment.config.threat.colluding)
 
 
+@dataclass(eq=False)
 class MaskingChild:
     """A child's side: what it answers its parent at each step.
 
@@ -65,15 +66,13 @@ class MaskingChild:
         message: what makes its model (1, M) of a question, and the noise of it.
     """
 
-    def __init__(
-        self,
-        node: NodePlan,
-        identity: keys.Identity,
-        message: Callable[[Question], tuple[Tensor, Tensor]],
-        keeper: Keeper,
-    ) -> None:
-        self.node, self._identity, self._message, self._keeper = node, identity, message, keeper
-        self._number = int(np.searchsorted(node.siblings, node.index))
+    node: NodePlan
+    identity: keys.Identity
+    message: Callable[[Question], tuple[Tensor, Tensor]]
+    keeper: Keeper
+
+    def __post_init__(self) -> None:
+        self._number = int(np.searchsorted(self.node.siblings, self.node.index))
         self._certificates: dict[int, bytes] = {}
         # The member whose next step is there, with the place of that step.
         self._ready: tuple[Place, ActiveMember] | None = None
@@ -89,17 +88,17 @@ class MaskingChild:
         except (ProtocolError, BelowThreshold) as error:
             raise RefusedError(f"{place}: {error}") from None
         if place.kind != STEPS[-1]:
-            self._keeper.keep(place.round, _asked(place), question.content, waits=False)
+            self.keeper.keep(place.round, _asked(place), question.content, waits=False)
             self._ready = replace(place, kind=STEPS[STEPS.index(place.kind) + 1]), member
         return content
 
     def _begun(self, place: Place) -> keys.Identity:
         """Its keys as the sum was begun by them: others have been shown that certificate."""
-        own, what = self._identity, f"identity-{place.first}"
-        kept = self._keeper.kept(place.round, what)
+        own, what = self.identity, f"identity-{place.first}"
+        kept = self.keeper.kept(place.round, what)
         if kept is None:
             kept = messages.pack(enumerate((own.key, own.certificate)))
-            self._keeper.keep(place.round, what, kept, waits=False)
+            self.keeper.keep(place.round, what, kept, waits=False)
         key, certificate = messages.unpack(kept, "keys").values()
         return keys.Identity(own.name, key, certificate, own.authority)
 
@@ -131,7 +130,7 @@ class MaskingChild:
         active = ActiveMember(member, signing, survivors_counted_on(self.node, terms.group))
         for kind in STEPS[: STEPS.index(place.kind)]:
             before = replace(place, kind=kind)
-            content = self._keeper.kept(place.round, _asked(before))
+            content = self.keeper.kept(place.round, _asked(before))
             if content is None:
                 raise RefusedError(f"{place}: nobody has asked for {kind} before")
             if kind == "masked":
@@ -142,7 +141,7 @@ class MaskingChild:
 
     def _entropy(self, place: Place) -> Callable[[int], bytes]:
         """All that it draws for one sum: ChaCha20's keystream of a seed, which is kept."""
-        return keystream(self._keeper.entropy(place.round, f"seed-{place.first}", waits=False))
+        return keystream(self.keeper.entropy(place.round, f"seed-{place.first}", waits=False))
 
     def _roster(self, content: bytes) -> tuple[Roster, Mapping[int, bytes]]:
         """Keys and signatures of the plan's children; others' certificates are refused."""
@@ -152,7 +151,7 @@ class MaskingChild:
             if number >= len(self.node.siblings):
                 raise KeyRefused(number, "no child of this node's parent in the plan")
             name = tree.names[self.node.layer][self.node.siblings[number]]
-            if self._identity.fault(certificate, name) is not None:
+            if self.identity.fault(certificate, name) is not None:
                 raise KeyRefused(number, f"not with a certificate of {name} by the authority")
             self._certificates[number] = certificate
             public.append(shown)
@@ -164,10 +163,10 @@ class MaskingChild:
 
     def _input(self, place: Place) -> Input:
         """Its update, weighed by what it counts with, and its noise: the simulator's."""
-        node, start = self.node, self._keeper.kept(place.round, _asked(replace(place, kind="keys")))
+        node, start = self.node, self.keeper.kept(place.round, _asked(replace(place, kind="keys")))
         assert start is not None  # else there is no member
         asked = Question(node.plan.digest, replace(place, kind="model"), start)
-        vector, noise = self._message(asked)
+        vector, noise = self.message(asked)
         share = node.recomputed.network.shares(node.layer, node.layer - 1)[node.index]
         weight = torch.as_tensor(share).to(vector)
         put_in = (vector - asked.vector) * weight

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from m2fdp.core.engine.learner import Clip
 from m2fdp.core.engine.noise import RoundNoise
 from m2fdp.core.engine.rules import LocalRule, ProximalStep
 from m2fdp.core.errors import InputError
+from m2fdp.core.formatting import some_of
 from m2fdp.core.privacy.mechanisms import Protection
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.streams import KeyedStreams, Randomness
@@ -215,7 +216,7 @@ def node_plan(plan: PublicPlan, recomputed: Recomputed, name: str) -> NodePlan:
         if name in names:
             return NodePlan(plan, recomputed, name, layer, names.index(name))
     every = [name for names in recomputed.network.tree.names for name in names]
-    raise InputError("--as", name, f"is no node of the plan; it has {', '.join(every[:12])}")
+    raise InputError("--as", name, f"is no node of the plan; it has {some_of(every)}")
 
 
 def message_noise(node: NodePlan, noise: RoundNoise, place: Place, like: Tensor) -> Tensor:
@@ -237,22 +238,15 @@ def spans(
             first = step + 1
 
 
-class Keeper:
-    """What a node keeps of a round before others read what follows from it; a subclass keeps it on
-    a disk."""
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[int, str], bytes] = {}
+class Keeper(Protocol):
+    """What a node keeps of a round before others read what follows from it."""
 
     def kept(self, round_: int, what: str) -> bytes | None:
         """What was kept under a name in a round, if there is something."""
-        return self._held.get((round_, what))
 
     def keep(self, round_: int, what: str, content: bytes, waits: bool = True) -> None:
         """Keep it, and nothing of other rounds; where it waits it is safe when this returns, else
         once the node's answer is."""
-        self._held = {at: held for at, held in self._held.items() if at[0] == round_}
-        self._held[round_, what] = content
 
     def seal(self) -> None:
         """Make safe what children have said so far."""

@@ -30,15 +30,7 @@ from m2fdp.core.engine.rules import refuse_too_long
 from m2fdp.core.privacy.mechanisms import LockStep, Protection
 from m2fdp.core.streams import Randomness
 from m2fdp.deployment.keys import Identity
-from m2fdp.deployment.links import (
-    Answer,
-    Links,
-    Place,
-    Question,
-    Reply,
-    from_bytes,
-    to_bytes,
-)
+from m2fdp.deployment.links import Answer, Links, Place, Question, Reply, from_bytes, to_bytes
 from m2fdp.deployment.masked import Asking, MaskingChild, masked_sum
 from m2fdp.deployment.node_plan import (
     ONE_ROW,
@@ -64,13 +56,9 @@ class Device:
         self._shards = Shards(features, labels, sizes[j : j + 1], rates[j : j + 1])
         self._first_record = int(sizes[:j].sum())
         everybody = Shards(features, labels, sizes, rates)
-        self._backend: Backend = build_backend(
-            experiment.model,
-            experiment.config.training.backend,
-            minibatch_law(mechanism, everybody),
-            features.device,
-            experiment.plan.rules.clip_factor,
-        )
+        law, factor = minibatch_law(mechanism, everybody), experiment.plan.rules.clip_factor
+        how = experiment.config.training.backend, law, features.device, factor
+        self._backend: Backend = build_backend(experiment.model, *how)
         self._keyed = experiment.model.draws
         lock_step, self._head = mechanism.lock_step, np.array([[node.depth, 0]])
         alone = LockStep(self._head, ONE_ROW, lock_step.weights[j : j + 1])
@@ -125,16 +113,8 @@ class Device:
         learners = Learners(
             alone, ONE_ROW, self._head, {self.node.depth: range(1)}, ONE_ROW, ONE_ROW, np.ones(1)
         )
-        drawn = draw_minibatches(
-            learners,
-            self._protection,
-            self._shards,
-            draws.sampling,
-            place.round,
-            [alone] * steps,
-            self._first_record,
-            self._keyed,
-        )
+        where = place.round, [alone] * steps, self._first_record, self._keyed
+        drawn = draw_minibatches(learners, self._protection, self._shards, draws.sampling, *where)
         return drawn[place.first - 1 : place.last]
 
 

@@ -26,7 +26,6 @@ from m2fdp.core.experiment.parts import records_of
 from m2fdp.core.experiment.results import Calibration
 from m2fdp.core.formatting import for_json
 from m2fdp.core.privacy.ledger import Ledger, behind_own_heads
-from m2fdp.core.privacy.mechanisms import Noise
 from m2fdp.core.topology.network import Network
 from m2fdp.deployment import keys
 from m2fdp.deployment.composed import continuing
@@ -166,7 +165,12 @@ class Recomputed:
         for layer, names in enumerate(self.network.tree.names):
             for index, name in enumerate(names):
                 step = float(of_head.get((layer, index), 0.0))
-                own = _noise_of(noise, layer, index, step)
+                message = float(noise.messages[layer][index])
+                own = Deviations(step, broadcast=message)
+                if layer > 0:
+                    hands_down = layer < len(noise.broadcasts)
+                    below = float(noise.broadcasts[layer][index]) if hands_down else 0.0
+                    own = Deviations(step, message, float(noise.sent(1)[layer][index]), below)
                 if own != Deviations():
                     found[name] = own
         return found
@@ -184,14 +188,6 @@ class Recomputed:
                 return tuple(readers)
             readers.append(tree.names[layer - 1][path[layer - 1]])
         return tuple(readers)
-
-
-def _noise_of(noise: Noise, layer: int, index: int, step: float) -> Deviations:
-    message, local = noise.messages[layer][index], noise.sent(1)[layer][index]
-    if layer == 0:
-        return Deviations(step, broadcast=float(message))
-    below = noise.broadcasts[layer][index] if layer < len(noise.broadcasts) else 0.0
-    return Deviations(step, float(message), float(local), float(below))
 
 
 def make_plan(
@@ -284,17 +280,10 @@ def _recompute(
         images = np.concatenate([images.astype(held_out[0].dtype), held_out[0]])
         labels = np.concatenate([labels, held_out[1]])
     dataset = _dataset(config, facts, images, labels, n_records)
-    split = config.training.evaluate_on
-    manifest = pd.DataFrame(
-        {
-            "dataset": dataset.name,
-            "sample": np.arange(len(labels)),
-            "split": np.repeat(["train", split], [n_records, n_held_out]),
-            "label": labels,
-            "device": np.repeat([*names, str(CLOUD)], [*sizes, n_held_out]),
-        },
-        columns=COLUMNS,
-    )
+    split = np.repeat(["train", config.training.evaluate_on], [n_records, n_held_out])
+    devices = np.repeat([*names, str(CLOUD)], [*sizes, n_held_out])
+    columns = dataset.name, np.arange(len(labels)), split, labels, devices
+    manifest = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
     kind = experiment_of(config)
     if continues is not None:
         before = recompute(PublicPlan(continues["plan"]))

@@ -22,6 +22,7 @@ from m2fdp.core.engine.tree_process import TreeProcess
 from m2fdp.core.errors import InputError
 from m2fdp.core.experiment.results import Trained
 from m2fdp.core.files import replacing, shown
+from m2fdp.core.formatting import some_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.amendments import due
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
@@ -34,9 +35,6 @@ from m2fdp.deployment.opened import AMENDED, AmendedError, Opened
 from m2fdp.deployment.plan import own_inputs, read_own
 from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.status import Line
-
-# Of a list of names, so many are told.
-_NAMED = 12
 
 
 def run_device(opened: Opened, data: str, budget: float, trusts: frozenset[str]) -> str:
@@ -93,13 +91,13 @@ def _parent(opened: Opened, listen: str | None) -> Iterator[tuple[GrpcLinks, Gua
     patience = {"patience_s": settings.patience_s * (node.depth - node.layer)}
     links = GrpcLinks(
         node.children,
-        listen or opened.node.plan.facts.addresses[node.name],
         opened.identity,
-        opened.node.plan.digest,
         settings.model_copy(update=patience),
         node.most_bytes(node.layer + 1, node.members),
         below.check,
         opened.tell,
+        listen or node.plan.facts.addresses[node.name],
+        node.plan.digest,
     )
     try:
         yield links, Guard(node, opened.state, opened.identity, below=below)
@@ -179,10 +177,9 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     def on_evaluation(record: RoundRecord) -> None:
         private = "" if math.isnan(record.epsilon) else f", epsilon {record.epsilon:.4g}"
         took = seconds_of[record.round]
-        line = (
-            f"round {record.round} of {len(node.rounds)}: {took:.2f} s, accuracy "
-            f"{record.accuracy:.4f}, loss {record.loss:.4g}{private}{_without(missing)}"
-        )
+        worth = f"accuracy {record.accuracy:.4f}, loss {record.loss:.4g}{private}"
+        line = f"round {record.round} of {len(node.rounds)}: {took:.2f} s, {worth}"
+        line += _without(missing)
         tell(Line(line, "round", round=record.round, seconds=took))
 
     with _parent(opened, listen) as (links, guard):
@@ -207,7 +204,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
         _hand_down(opened, links, ended)
     later = sorted(list(seconds_of.values())[1:])
     median = f", {later[len(later) // 2]:.3f} s a round after the first" if later else ""
-    tell(f"{links.traffic.sent + links.traffic.received} bytes sent and received here{median}")
+    tell(f"{sum(links.traffic.values())} bytes sent and received here{median}")
     return ended.reason, ended.over
 
 
@@ -299,9 +296,8 @@ def promised(node: NodePlan) -> dict[str, Any]:
     summary = experiment.summary()
     rests = []
     if adding := list(plan.content["noise"]):
-        named, others = ", ".join(adding[:_NAMED]), len(adding) - _NAMED
-        rest = f" and {others} others" if others > 0 else ""
-        rests.append(f"noise is added by those who have signed that they add it: {named}{rest}")
+        signed = f"those who have signed that they add it: {some_of(adding)}"
+        rests.append(f"noise is added by {signed}")
     if node.recomputed.network.sums.layers:
         colluding = experiment.config.threat.colluding
         rests.append(

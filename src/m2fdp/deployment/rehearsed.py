@@ -20,7 +20,6 @@ from m2fdp.core.engine.seams import Drawn
 from m2fdp.core.engine.tree_process import TreeProcess, round_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.core.topology.network import readers
-from m2fdp.core.topology.tree import Tree
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.experiment import Experiment
 from m2fdp.secure_aggregation.model_sums import group_terms, model_spread
@@ -45,8 +44,11 @@ class ByDevice(Round):
         )
         vectors = models.new_zeros(len(learners.present), models.shape[1])
         vectors[torch.as_tensor(learners.device_of_unit[units])] = -gradients
-        summed = added_up(self.tree, vectors, int(layer))
-        models.add_(summed[torch.as_tensor(nodes)], alpha=self.plan.step_size)
+        for at in range(self.tree.depth, int(layer), -1):
+            sums = vectors.new_zeros(self.tree.n_nodes(at - 1), vectors.shape[1])
+            weighed_sum(sums, vectors, parents=torch.as_tensor(self.tree.parents[at - 1]))
+            vectors = sums
+        models.add_(vectors[torch.as_tensor(nodes)], alpha=self.plan.step_size)
 
 
 class Masked(ByUpdates):
@@ -135,12 +137,3 @@ def as_nodes(process: Process) -> TreeProcess:
     masked = any(network.sums.layers for network in process.simulation.networks)
     kinds = (*process.kind.kinds, ByDevice, *([Masked] if masked else []))
     return replace(process, kind=round_of(kinds))
-
-
-def added_up(tree: Tree, vectors: Tensor, top: int) -> Tensor:
-    """What devices send, (N_L, M), as servers add it up on its way to a layer: (N_top, M)."""
-    for layer in range(tree.depth, top, -1):
-        sums = vectors.new_zeros(tree.n_nodes(layer - 1), vectors.shape[1])
-        weighed_sum(sums, vectors, parents=torch.as_tensor(tree.parents[layer - 1]))
-        vectors = sums
-    return vectors

@@ -8,15 +8,11 @@ from threading import Condition
 from typing import Any
 
 from m2fdp.deployment.config import DeploymentConfig
-from m2fdp.deployment.links import End
+from m2fdp.deployment.links import BadMessageError, End
 from m2fdp.deployment.status import Line
 
 # A number that no question has.
 NONE = -1
-
-
-class BadMessageError(Exception):
-    """What another node has sent is not what the plan has it send; the text is what it is."""
 
 
 @dataclass(eq=False)

@@ -30,6 +30,7 @@ _DATE = r"\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
 _NAMES_PERSONS = re.compile(r"(?i:(^|[^a-z])id$|patient|person|subject|user)|[a-z]I[Dd]$")
 SCHEMA, EDGES = "schema.yml", "edges.csv"
 SPLIT, RECORD, PICTURES = "split", "record", "pictures"
+_ROLES = ("label", "client", "group", SPLIT, RECORD)
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,14 @@ def describe(
         strata = pd.cut(numbers(frame[label]), edges, labels=classes, include_lowest=True)
     counts = pd.crosstab(devices, strata).reindex(columns=classes, fill_value=0)
     tree = tree_of([texts(frame[name]) for name in (client, *groups)]) if client else []
-    persons = record and {"column": record, "rows": int(nice_range(0, _most(frame[record]))[1])}
     entry = {"classes": classes} if bounds is None else {"range": list(bounds)}
-    of_label = {"column": label} | entry
-    schema = _schema_text(file, of_label, client, groups, persons or None, columns)
+    entries: dict[str, Any] = {
+        "label": {"column": label} | entry,
+        "client": client and {"column": client},
+        "groups": [{"column": group} for group in groups],
+        RECORD: record and {"column": record, "rows": int(nice_range(0, _most(frame[record]))[1])},
+    }
+    schema = _schema_text(file, entries, columns)
     about = columns, schema, tuple(tree), counts, bounds is not None, channels
     return Description(len(frame), *about)
 
@@ -158,9 +163,7 @@ def _only_folder(file: str, columns: list[str]) -> str:
 
 def _says_split(frame: pd.DataFrame) -> bool:
     """Whether a column of that name says train and test."""
-    if SPLIT not in frame:
-        return False
-    said = set(texts(frame[SPLIT]).str.lower())
+    said = set(texts(frame[SPLIT]).str.lower()) if SPLIT in frame else set()
     return said <= {*TRAIN, *TEST} and not said.isdisjoint(TRAIN) and not said.isdisjoint(TEST)
 
 
@@ -277,34 +280,20 @@ def _column(column: pd.Series, name: str) -> Described:
     return described("many names", many)
 
 
-def _schema_text(
-    file: str,
-    label: dict[str, Any],
-    client: str | None,
-    groups: tuple[str, ...],
-    record: dict[str, Any] | None,
-    columns: tuple[Described, ...],
-) -> str:
+def _schema_text(file: str, entries: dict[str, Any], columns: tuple[Described, ...]) -> str:
     """The schema as people read it: a line a column, and a mark on what the rows have suggested."""
     doubt = {"confirmed": False}
     lines = [
         f"# What everybody may know of {Path(file).name} before seeing a row. Epsilon covers rows,",
         "# not this file: what was read off the rows may tell of them. Confirm each entry from",
         "# public knowledge and remove its `confirmed: false`; until then runs are conditional.",
-        f"label: {inline(label | doubt)}{_CONFIRM}",
     ]
-    if client:
-        lines.append(f"client: {inline({'column': client} | doubt)}{_CONFIRM}")
-    if groups:
-        named = inline([{"column": group} | doubt for group in groups])
-        lines.append(f"groups: {named}{_CONFIRM}")
-    roles = {label["column"], client, *groups}
-    roles |= {column.name for column in columns if column.kind in (SPLIT, RECORD)}
-    if record:
-        lines.append(f"record: {inline(record | doubt)}{_CONFIRM}")
-    if SPLIT in roles:
+    for key, entry in ((key, entry) for key, entry in entries.items() if entry):
+        doubted = [each | doubt for each in entry] if isinstance(entry, list) else entry | doubt
+        lines.append(f"{key}: {inline(doubted)}{_CONFIRM}")
+    if any(column.kind == SPLIT for column in columns):
         lines.append(f"split: {SPLIT}")
-    ignored = [each.name for each in columns if each.entry is None and each.name not in roles]
+    ignored = [each.name for each in columns if each.entry is None and each.kind not in _ROLES]
     if ignored:
         lines.append(f"ignore: {inline(ignored)}")
     lines.append("columns:")

@@ -9,7 +9,7 @@ Means, deviations and vocabularies of the rows never come in: they would be a re
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -189,10 +189,8 @@ def added(faults: Iterable[Fault]) -> list[Fault]:
     found: dict[tuple[str, str], Fault] = {}
     for fault in faults:
         place = fault.column, fault.kind
-        before = found.get(place)
-        rows = fault.rows + (before.rows if before else 0)
-        first = before or fault
-        found[place] = Fault(*place, rows, first.first, first.value)
+        first = found.get(place)
+        found[place] = replace(first, rows=first.rows + fault.rows) if first else fault
     return list(found.values())
 
 
@@ -216,11 +214,8 @@ def check(
 
 
 def _labels(column: pd.Series, schema: Schema) -> np.ndarray:
-    number = {
-        value: place
-        for place, values in enumerate(schema.label.values.values())
-        for value in values
-    }
+    of_classes = enumerate(schema.label.values.values())
+    number = {value: place for place, values in of_classes for value in values}
     return texts(column).map(number).fillna(-1).to_numpy(dtype=np.int64)
 
 

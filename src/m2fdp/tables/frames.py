@@ -2,7 +2,7 @@
 pictures, entries of Kedro's catalog, data sets of Hugging Face."""
 
 import csv
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -20,6 +20,7 @@ CATALOG, HUB = "catalog:", "hf:"
 LISTING = "metadata.csv"  # of a folder of pictures, beside them
 _AT_A_TIME = 250_000  # rows
 _SEPARATORS = ",;\t|"
+_SPLITS = (("train", TRAIN), ("test", TEST))
 _EXCEL = (".xls", ".xlsx", ".xlsm", ".ods")
 # By what a file begins with. Windows' own encoding reads any other bytes.
 _ENCODINGS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
@@ -35,14 +36,14 @@ def files_of(root: str) -> dict[str | None, str]:
     path = Path(root).expanduser()
     if root.startswith(HUB):
         of_hub = _hub(root)
-        named = {"train": _first_of(TRAIN, of_hub), "test": _first_of(TEST, of_hub)}
+        named = {of: [name for name in names if name in of_hub] for of, names in _SPLITS}
         if all(named.values()):
-            return {split: f"{root}#{name}" for split, name in named.items()}
+            return {split: f"{root}#{names[0]}" for split, names in named.items()}
         return {None: f"{root}#{next(iter(of_hub))}"}
     if root.startswith(CATALOG) or not path.is_dir():
         return {None: root}
     found: dict[str | None, str] = {}
-    for split, names in (("train", TRAIN), ("test", TEST)):
+    for split, names in _SPLITS:
         for name in names:
             for file in (*path.glob(f"{name}.*"), path / name / LISTING):
                 if file.is_file() and file.suffix.lower() in SUFFIXES:
@@ -83,8 +84,7 @@ def read_parts(key: str, file: str) -> Iterator[pd.DataFrame]:
             columns = [str(name).strip() for name in part.columns]
             if twice := [name for name in columns if columns.count(name) > 1]:
                 raise refuse(f"has two columns {twice[0]}; valid: each name once")
-            numbered = part.set_axis(columns, axis=1)
-            yield numbered.set_axis(range(start, start + len(part)), axis=0)
+            yield part.set_axis(columns, axis=1).set_axis(range(start, start + len(part)), axis=0)
             start += len(part)
     except (ValueError, OSError, UnicodeError, csv.Error) as error:
         if isinstance(error, InputError):
@@ -136,21 +136,13 @@ def _parts(file: str, path: Path) -> Iterator[pd.DataFrame]:
         case ".feather":
             yield pd.read_feather(path)
         case _:
-            options: dict[str, Any] = {
-                "sep": _separator(path),
-                "encoding": _encoding(path),
-                "dtype": str,
-            }
+            options = dict[str, Any](sep=_separator(path), encoding=_encoding(path), dtype=str)
             options |= {"skipinitialspace": True, "header": None, "index_col": False}
             # Read as a row: pandas would rename the second of two equal names.
             names = pd.read_csv(path, **options, nrows=1, na_filter=False).iloc[0].tolist()
             with suppress(pd.errors.EmptyDataError):  # there is no row
                 for part in pd.read_csv(path, **options, skiprows=1, chunksize=_AT_A_TIME):
                     yield part.set_axis(names, axis=1)
-
-
-def _first_of(names: Iterable[str], there: Container[str]) -> str | None:
-    return next((name for name in names if name in there), None)
 
 
 @cache

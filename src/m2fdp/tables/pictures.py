@@ -6,6 +6,7 @@ import io
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,7 @@ def listed(folder: Path) -> pd.DataFrame:
     Raises:
         InputError: there is no picture, or a folder has none.
     """
-
-    def refuse(problem: str) -> InputError:
-        return InputError("dataset.root", str(folder), problem)
-
+    refuse = partial(InputError, "dataset.root", str(folder))
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     if not (rows := [path.relative_to(folder).parts for path in found]):
         valid = "train.csv and test.csv, metadata.csv, or a folder of pictures for each class"
@@ -106,15 +104,11 @@ def decoded(
         if picture is not None:
             pixels[row] = _brought_to(shape, picture)
 
-    console = Console(stderr=True)
+    console, starts = Console(stderr=True), range(0, len(cells), _AT_A_TIME)
+    quiet = not console.is_terminal or len(starts) <= 1
+    batches = track(starts, "decoding pictures", console=console, transient=True, disable=quiet)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for start in track(
-            range(0, len(cells), _AT_A_TIME),
-            "decoding pictures",
-            console=console,
-            transient=True,
-            disable=not console.is_terminal or len(cells) <= _AT_A_TIME,
-        ):
+        for start in batches:
             list(threads.map(fill, range(start, min(start + _AT_A_TIME, len(cells)))))
     if at is not None and not closed.any():
         at.parent.mkdir(parents=True, exist_ok=True)

@@ -202,9 +202,8 @@ class Schema(Block):
     @property
     def of_one(self) -> "Schema":
         """That of a table of one client's: who it is, and what is tested on, is known."""
-        named = [
-            column for column, role in self.roles.items() if role in ("client", "group", "split")
-        ]
+        known = ("client", "group", "split")
+        named = [column for column, role in self.roles.items() if role in known]
         whole = {"client": None, "groups": [], "split": None, "ignore": [*self.ignore, *named]}
         return self.model_copy(update=whole)
 

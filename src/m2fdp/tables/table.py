@@ -73,19 +73,11 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     """
     schema = schema_of(config)
     assert schema is not None  # this reads tables
-    parts: list[Encoded] = []
-    split: list[np.ndarray] = []
-    faults: list[Fault] = []
+    parts, split, faults = list[Encoded](), list[np.ndarray](), list[Fault]()
     for of, file in files_of(config.root).items():
-        refuse, before = partial(InputError, "dataset.root", file), len(parts)
-        for frame in read_parts("dataset.root", file):
-            if problem := lacking(frame.columns, schema):
-                raise refuse(problem)
-            parts.append(encode(frame, schema, folder_of(file), unpack_root))
-            split += [np.full(len(frame), of, dtype=object)] * (of is not None)
-        found = added(fault for part in parts[before:] for fault in part.faults)
-        check(found, schema, refuse, partial(line_of, file))
-        faults += found
+        before = len(parts)
+        faults += _encoded(parts, "dataset.root", file, schema, unpack_root)
+        split += [np.full(len(each.labels), of) for each in parts[before:] if of is not None]
     told = np.concatenate(split) if split else None
     table = assembled(parts, schema, seed, added(faults), config.root, told)
     if not config.root.startswith(CATALOG):
@@ -93,6 +85,20 @@ def read_table(config: DatasetConfig, unpack_root: Path, seed: int = 0) -> Datas
     # A query, or code of the user's, may stand behind it, and nothing shows what it looks at.
     doubt = f"{config.root} makes of each row what it says, and nothing of it of another's"
     return replace(table, doubt=", and ".join(filter(None, [table.doubt, doubt])))
+
+
+def _encoded(
+    parts: list[Encoded], key: str, file: str, schema: Schema, store: Path | None = None
+) -> list[Fault]:
+    """Add the rows of a file to those of others; the faults that nobody is refused for."""
+    refuse, before = partial(InputError, key, file), len(parts)
+    for frame in read_parts(key, file):
+        if problem := lacking(frame.columns, schema):
+            raise refuse(problem)
+        parts.append(encode(frame, schema, folder_of(file), store))
+    faults = added(fault for part in parts[before:] for fault in part.faults)
+    check(faults, schema, refuse, partial(line_of, file))
+    return faults
 
 
 def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
@@ -124,21 +130,15 @@ def own_rows(
     Raises:
         InputError: no such file, no table, or its rows break the schema.
     """
-    schema, refuse, parts = schema.of_one, partial(InputError, key, file), list[Encoded]()
-    for frame in read_parts(key, file):
-        if problem := lacking(frame.columns, schema):
-            raise refuse(problem)
-        parts.append(encode(frame, schema, folder_of(file)))
-    faults = added(fault for part in parts for fault in part.faults)
-    check(faults, schema, refuse, partial(line_of, file))
-    inputs, labels = (
-        np.concatenate([vars(each)[of] for each in parts]) for of in ("inputs", "labels")
-    )
+    schema, parts = schema.of_one, list[Encoded]()
+    faults = _encoded(parts, key, file, schema)
+    inputs = np.concatenate([each.inputs for each in parts])
+    labels = np.concatenate([each.labels for each in parts])
     notes = [fault.note for fault in faults]
     if (record := schema.record) is None:
         return inputs, labels, notes
     named = np.concatenate([part.named[record.column] for part in parts])
-    persons = Persons.of(named, record, labels, None, None, refuse)
+    persons = Persons.of(named, record, labels, None, None, partial(InputError, key, file))
     rows = np.flatnonzero(persons.kept)
     of_rows = inputs[rows], labels[rows], rows, 0 if test else len(rows)
     images, labels, *_ = persons.bags(*of_rows, len(schema.classes) or 1)
@@ -218,19 +218,12 @@ def assembled(
         of_rows = inputs, labels, order, n_train
         inputs, labels, order, n_train = persons.bags(*of_rows, n_classes)
         who = persons.number[order]
-    return Table(
-        "table",
-        inputs,
-        labels,
-        n_train,
-        n_classes,
-        known_scale=True,
+    return replace(
+        table_by(schema, Dataset("table", inputs, labels, n_train, n_classes)),
         clients=None if clients is None else names.astype(str)[places[who]],
         notes=tuple(notes),
-        doubt=_doubt(schema),
         label_range=schema.label.range,
         metrics=MEASURES if schema.label.range else (),
-        schema=schema,
         groups=np.stack(of_groups, axis=1)[order] if of_groups else None,
     )
 

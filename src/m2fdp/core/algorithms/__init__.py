@@ -228,11 +228,8 @@ def _participants(participants: int | None, tree: Tree, trust: Trust, planned: T
         return None
     most = int(tree.n_children(tree.depth - 1).max())
     if participants > most:
-        raise InputError(
-            "training.participants",
-            participants,
-            f"is more than the devices of any lowest server, at most {most}; null means all",
-        )
+        problem = f"is more than the devices of any lowest server, at most {most}; null means all"
+        raise InputError("training.participants", participants, problem)
     if planned.depth == tree.depth:
         return participants
     return int(Network(tree, trust, (), participants).present.sum())  # a star: as many in all

@@ -244,8 +244,7 @@ class TrainingConfig(Extensible):
     evaluate_every: Count = key(1, no_release=True)
     """Rounds between two evaluations."""
     metrics: Annotated[
-        list[Annotated[str, spelled(r"[\w.]+:\w+|[a-z]\w*", _A_METRIC)]],
-        FromText,
+        list[Annotated[str, spelled(r"[\w.]+:\w+|[a-z]\w*", _A_METRIC)]], FromText
     ] = key([], since="0.21.0", no_release=True)
     """What is measured beside accuracy and loss: balanced_accuracy, auc, average_precision, f1,
     log_loss, brier; of numbers mae, rmse, r2; or package.module:NAME for one of your own

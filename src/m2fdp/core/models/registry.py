@@ -160,11 +160,7 @@ def linear(config: ModelConfig, shape: Shape, n_classes: int) -> Model:
         )
     if config.name == "softmax":
         # diag(p) - p p': a row's absolute values add up to 2 p (1 - p), its trace is 1 - sum p^2.
-        return replace(
-            model,
-            curvature=0.5,
-            curvature_sum=1 - 1 / n_classes,
-        )
+        return replace(model, curvature=0.5, curvature_sum=1 - 1 / n_classes)
     if config.hinge == "crammer_singer":
         return replace(model, loss=losses.crammer_singer_hinge)
     loss, gradient = losses.one_vs_rest_hinge, losses.one_vs_rest_hinge_gradient

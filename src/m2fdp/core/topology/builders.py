@@ -39,11 +39,8 @@ def tree_from_fanouts(fanouts: Sequence[int]) -> Tree:
     """
     n_nodes = sum(accumulate(fanouts, mul))
     if n_nodes > MAX_NODES:
-        raise InputError(
-            "topology.fanouts",
-            "|".join(map(str, fanouts)),
-            f"make {n_nodes:,} nodes; at most {MAX_NODES:,} are possible",
-        )
+        problem = f"make {n_nodes:,} nodes; at most {MAX_NODES:,} are possible"
+        raise InputError("topology.fanouts", "|".join(map(str, fanouts)), problem)
     sizes = np.cumprod([1, *fanouts])
     parents = tuple(
         np.repeat(np.arange(n_parents), fanout)
@@ -65,9 +62,6 @@ def star(tree: Tree) -> Tree:
 def _check_fanouts(tree: Tree, config: TopologyConfig) -> None:
     fanouts = [sorted(set(tree.n_children(layer).tolist())) for layer in range(tree.depth)]
     if fanouts != [[fanout] for fanout in config.fanouts or []]:
-        raise InputError(
-            "topology.fanouts",
-            config.fanouts,
-            f"the edge list {config.edges} has {fanouts} "
-            "children a node by layer; leave one of the two out or make them agree",
-        )
+        found = f"the edge list {config.edges} has {fanouts} children a node by layer"
+        remedy = "leave one of the two out or make them agree"
+        raise InputError("topology.fanouts", config.fanouts, f"{found}; {remedy}")
