@@ -132,8 +132,8 @@ def get(address: str, page: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def served_pages(made) -> None:
-    """Over HTTP: numbers, and whether the node is well."""
+def test_pages_over_http_have_numbers_and_whether_the_node_is_well(made):
+    lived(made)
     address = free_address()
     content = made.status.content
     with metrics.served(content, address):
@@ -148,12 +148,6 @@ def served_pages(made) -> None:
             pass
     assert "m2fdp_rounds_total 2.0" in page and "m2fdp_children_present 1.0" in page
     assert 'm2fdp_refusals_total{reason="round N would bring' in page
-
-
-def test_pages_are_there_with_prometheus_client(made):
-    pytest.importorskip("prometheus_client")
-    lived(made)
-    served_pages(made)
 
 
 def test_without_it_the_option_names_the_extra(made, monkeypatch):

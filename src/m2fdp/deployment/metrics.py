@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 
 from m2fdp.core.errors import InputError
@@ -42,13 +40,12 @@ def _families(content: Mapping[str, Any]) -> Iterator[Any]:
 
     for name, about, value in numbers(content):
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        labelled: list[str] = []
-        samples: list[tuple[list[str], Any]] = [([], value)]
-        if isinstance(value, Mapping):
-            labelled, samples = ["reason"], [([of], each) for of, each in value.items()]
-        family = kind(name, about, labels=labelled)
-        for labels, each in samples:
-            family.add_metric(labels, each)
+        if not isinstance(value, Mapping):
+            yield kind(name, about, value=value)
+            continue
+        family = kind(name, about, labels=["reason"])
+        for reason, each in value.items():
+            family.add_metric([reason], each)
         yield family
 
 
@@ -67,8 +64,13 @@ def served(content: Mapping[str, Any], at: str | None) -> Iterator[None]:
     except ImportError:
         remedy = "needs prometheus-client: pip install 'm2fdp[metrics]'"
         raise InputError("--metrics", at, remedy) from None
+
+    class Numbers(client.registry.Collector):
+        def collect(self) -> Iterator[client.Metric]:
+            return _families(content)
+
     registry = client.CollectorRegistry()
-    registry.register(SimpleNamespace(collect=partial(_families, content)))
+    registry.register(Numbers())
 
     class Pages(BaseHTTPRequestHandler):
         timeout = 10
