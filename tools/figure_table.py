@@ -37,7 +37,7 @@ class Row(Block):
     paper: str | None = None  # the paper's number; None = the claim's words
     verified: str | None = None  # the version at a verified epsilon
     why: str  # in six words
-    minutes: int | None = None  # on two cores; None = as its record says
+    minutes: int | None = None  # on two cores, by estimate; None = as its record says
 
 
 def read_rows(project: Path) -> list[Row]:
@@ -155,7 +155,7 @@ def cells(row: Row, found: Findings | None) -> dict[str, str]:
         "at one verified ε": measured(verified),
         "reproduced": f"**{told}**",
         "why": row.why,
-        "minutes": str(row.minutes or (minutes(found) if found is not None else _UNTOLD)),
+        "minutes": f"≈ {row.minutes}" if row.minutes else str(minutes(found)) if found else _UNTOLD,
     }
 
 

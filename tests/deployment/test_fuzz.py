@@ -12,9 +12,9 @@ from tests.deployment.trees import identity, tree_of
 from m2fdp.deployment import masked_messages as messages
 from m2fdp.deployment.config import DeploymentConfig
 from m2fdp.deployment.grpc_links import BadMessageError, GrpcLink
-from m2fdp.deployment.guard import fault, read, said
 from m2fdp.deployment.links import STEPS, Answer, Place, Question, Refusal, shown
 from m2fdp.deployment.node_plan import ChildrenError
+from m2fdp.deployment.statements import fault, read, said
 
 PLAN, PLACE = bytes(32), Place(1, 1, 4, "model")
 QUESTION = Question(PLAN, PLACE, bytes(8))

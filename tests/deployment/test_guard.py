@@ -12,10 +12,10 @@ from tests.deployment.trees import REHEARSAL, guarded_tree, lines_of
 from m2fdp.core.engine.rules import TooLongError
 from m2fdp.core.errors import InputError
 from m2fdp.deployment import state as states
-from m2fdp.deployment.guard import read
 from m2fdp.deployment.links import Answer, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.node_plan import RefusedError
 from m2fdp.deployment.state import Log, State
+from m2fdp.deployment.statements import read
 
 ONE = {
     "topology.fanouts": [4],

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from tests.deployment.trees import guarded_tree, identity, lines_of
 
-from m2fdp.deployment.guard import Below, Said, fault, read, said
 from m2fdp.deployment.links import Answer, Place, Question
 from m2fdp.deployment.state import Log, State
+from m2fdp.deployment.statements import Below, Said, fault, read, said
 
 ADDED = 0.5
 QUESTION = Question(bytes(32), Place(2, 1, 4, "model"), bytes(12))

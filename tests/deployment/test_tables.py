@@ -21,7 +21,8 @@ from m2fdp.deployment.facts import read_facts
 from m2fdp.deployment.plan import make_plan, own_inputs, read_own, recompute
 from m2fdp.deployment.rehearsed import reference, simulated
 from m2fdp.experiment import Experiment
-from m2fdp.tables.schema import schema_of
+from m2fdp.tables.schema import Schema, schema_of
+from m2fdp.tables.table import own_rows
 
 CLIENTS, ROWS, SEED = ("device-0", "device-1"), 60, 5
 SCHEMA = {
@@ -147,6 +148,13 @@ def test_the_plan_carries_the_schema(tmp_path):
         options = (*joins, tmp_path / "own.csv", "--state", tmp_path / words[:4])
         refused = CliRunner().invoke(main, [str(option) for option in options])
         assert refused.exit_code == 2 and words in refused.output.splitlines()[-1]
+
+
+def test_a_node_reads_files_alone():
+    """What a catalog or its code makes of records, the others' plan does not know."""
+    schema = Schema.model_validate(SCHEMA)
+    with pytest.raises(InputError, match="--data = 'catalog:mine': may be anybody's code"):
+        own_rows("--data", "catalog:mine", schema, test=False)
 
 
 def test_shape_and_classes_are_the_schema_s_alone(tmp_path):

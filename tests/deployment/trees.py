@@ -13,13 +13,14 @@ from tests.builders import digits
 from m2fdp import load_config
 from m2fdp.deployment import keys
 from m2fdp.deployment.facts import Facts
-from m2fdp.deployment.guard import Below, Guard
+from m2fdp.deployment.guard import Guard
 from m2fdp.deployment.links import Answer, Missing, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.node_plan import Keeper, NodePlan, RefusedError, node_plan
 from m2fdp.deployment.nodes import Device, Server, answering
 from m2fdp.deployment.plan import PublicPlan, Recomputed, make_plan, recompute
 from m2fdp.deployment.rehearsed import simulated
 from m2fdp.deployment.state import State
+from m2fdp.deployment.statements import Below
 from m2fdp.experiment import Experiment
 
 BASE = {

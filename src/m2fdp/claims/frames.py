@@ -52,8 +52,8 @@ def _with_numbers(value: object) -> tuple[str | float, ...]:
 
 
 def select_runs(runs: pd.DataFrame, selection: Mapping[str, Any]) -> pd.DataFrame:
-    """The runs whose columns have the values, or one of the list of values, as YAML has them: 1 is
-    the column's 1.0, [0.5] the parameter's text "[0.5]"; names of arms and versions are texts."""
+    """The runs whose columns have the values, or one of a list of values. As in YAML 1 is the
+    column's 1.0, and [0.5] the parameter's text "[0.5]"; names are texts."""
     selected = np.ones(len(runs), bool)
     for column, choice in selection.items():
         if column not in runs:

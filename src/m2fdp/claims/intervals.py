@@ -74,8 +74,8 @@ def against_size(interval: tuple[float, float], size: float, tolerance: float) -
 def rising(values: np.ndarray, tie: float = 0.0, level: float = LEVEL) -> str:
     """The verdict on values that should rise from column to column, judged in the large.
 
-    It holds if the interval of the last column's differences from the first lies above zero, and
-    the mean curve goes up for `MOST` of its way; it is in direction if only the former.
+    It is in direction if the interval of the last column's differences from the first lies above
+    zero. It holds if the mean curve goes up for `MOST` of its way as well.
 
     Args:
         values: (n, k), a row a seed and a column a value of what they rise over; k of two or more.

@@ -183,8 +183,7 @@ def serve(listen: str | None, data: str | None, out: Path, **node: Any) -> None:
         if opened.node.layer > 0:
             ended = followed(opened, lambda node: process.run_server(node, listen))
         else:
-            run = followed(opened, lambda node: process.run_cloud(node, listen, out))
-            ended, as_planned = run
+            ended, as_planned = followed(opened, lambda node: process.run_cloud(node, listen, out))
             if not as_planned:
                 raise click.ClickException(ended)
         opened.tell(Line(ended, "end"))

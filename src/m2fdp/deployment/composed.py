@@ -67,10 +67,10 @@ def continued(
     """A ledger whose lines count what another one had until a round; the names of both ones'
     devices, by index."""
     lines = list[Release]()
-    was = {former[j]: its for its in _by_position(before) for j in _members(its)}
+    was = {former[j]: its for its in _by_position(before) for j in _all(its)[0].position.members}
     for its in _by_position(ledger):
         alike = defaultdict[int, list[int]](list)
-        for device in _members(its):
+        for device in _all(its)[0].position.members:
             alike[id(was.get(devices[device]))].append(device)
         for members in alike.values():
             others = was.get(devices[members[0]], {})
@@ -106,10 +106,6 @@ def _behind_noise(of_kind: Mapping[str, list[Release]]) -> list[Release]:
     """All of them, but those in clear, whom the device trusts, where there are others."""
     lines = _all(of_kind)
     return [line for line in lines if line.deviation > 0] or lines
-
-
-def _members(of_kind: Mapping[str, list[Release]]) -> tuple[int, ...]:
-    return _all(of_kind)[0].position.members
 
 
 def continuing(

@@ -35,8 +35,8 @@ _SIGNATURE = ec.ECDSA(hashes.SHA256())
 
 @dataclass(eq=False)
 class Identity:
-    """A node's own keys, in PEM, as its folder had them when they were last read; and from when on
-    certificates of a name hold, of names that have revoked ones."""
+    """A node's own keys, in PEM, as its folder had them when they were last read. Of names that
+    have revoked certificates it knows from when on others hold."""
 
     name: str
     key: bytes
@@ -181,7 +181,7 @@ def copy_authority(folder: Path, to: Path) -> None:
 
 def revoke(name: str, folder: Path, out: Path) -> int:
     """A list, in a file, by which no certificate of the name holds that was made until now; its
-    number. The authority, whose folder it is, keeps what it has revoked."""
+    number. It is kept in the authority's folder, too."""
     check_name(name)
     before = _revoked(folder)
     since = before["since"] | {name: datetime.now(UTC).replace(microsecond=0).isoformat()}
@@ -284,10 +284,11 @@ def same(one: bytes, other: bytes) -> bool:
 def verify(certificate: bytes, signature: bytes, content: bytes) -> bool:
     """Whether content is signed by the certificate's key."""
     public = x509.load_pem_x509_certificate(certificate).public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        return False
     try:
-        assert isinstance(public, ec.EllipticCurvePublicKey)
         public.verify(signature, content, _SIGNATURE)
-    except (InvalidSignature, AssertionError):
+    except InvalidSignature:
         return False
     return True
 

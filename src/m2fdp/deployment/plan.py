@@ -329,8 +329,8 @@ def own_inputs(recomputed: Recomputed, device: int, records: Records) -> tuple[T
 
 
 def read_own(file: str, facts: Facts, tell: Callable[[str], object], test: bool) -> Records:
-    """A node's own records of a file: arrays, or a table whose rows the plan's schema makes records
-    of, to train or to test on; what becomes of cells beyond it is told."""
+    """A node's own records of a file, to train or to test on. It holds arrays, or a table, of whose
+    rows the plan's schema makes records; what becomes of cells beyond it is told."""
     if (schema := _schema(facts)) is None:
         return read_records("--data", file, facts.classes)
     images, labels, notes = own_rows("--data", file, schema, test)

@@ -26,7 +26,7 @@ from m2fdp.core.formatting import some_of
 from m2fdp.core.schedule.rounds import RoundPlan
 from m2fdp.deployment.amendments import due
 from m2fdp.deployment.grpc_links import GrpcLink, GrpcLinks, OtherPlanError
-from m2fdp.deployment.guard import Below, Guard
+from m2fdp.deployment.guard import Guard
 from m2fdp.deployment.links import Answer, End, Place, Question, Refusal, to_bytes
 from m2fdp.deployment.masked import sum_terms, survivors_counted_on
 from m2fdp.deployment.node_plan import ChildrenError, NodePlan
@@ -34,6 +34,7 @@ from m2fdp.deployment.nodes import Device, Server, answering
 from m2fdp.deployment.opened import AMENDED, AmendedError, Opened
 from m2fdp.deployment.plan import own_inputs, read_own
 from m2fdp.deployment.rehearsed import simulated
+from m2fdp.deployment.statements import Below
 from m2fdp.deployment.status import Line
 
 
@@ -153,9 +154,7 @@ def run_cloud(opened: Opened, listen: str | None, out: Path) -> tuple[str, bool]
     """All rounds, with the run's files in a project's folder; a line on the end, and whether it is
     that of the plan."""
     node, tell, run = opened.node, opened.tell, opened.node.plan.digest.hex()
-    missing, seconds_of = list[str](), dict[int, float]()
-
-    told = set[str]()
+    missing, seconds_of, told = list[str](), dict[int, float](), set[str]()
 
     def begin(round_: int) -> None:
         opened.identity.renew(tell)

@@ -121,20 +121,21 @@ def table_of(frame: pd.DataFrame, schema: Schema, seed: int) -> Table:
 def own_rows(
     key: str, file: str, schema: Schema, test: bool
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """All rows of one client's table as records of the schema's: images (N, H, W, C) and labels
-    (N,) as `assembled` has them, to train on or to test on, and what is to be told of them.
+    """All rows of one client's table, to train on or to test on: images (N, H, W, C) and labels
+    (N,), as `assembled` has them, and lines to be told.
 
     Args:
         key: the option that names the file, for errors.
 
     Raises:
-        InputError: no such file, no table, or its rows break the schema.
+        InputError: no such file, no table, an entry of a catalog, or rows that break the schema.
     """
+    if file.startswith(CATALOG):
+        raise InputError(key, file, "may be anybody's code, unknown to the others; give a file")
     schema, parts = schema.of_one, list[Encoded]()
-    faults = _encoded(parts, key, file, schema)
+    notes = [fault.note for fault in _encoded(parts, key, file, schema)]
     inputs = np.concatenate([each.inputs for each in parts])
     labels = np.concatenate([each.labels for each in parts])
-    notes = [fault.note for fault in faults]
     if (record := schema.record) is None:
         return inputs, labels, notes
     named = np.concatenate([part.named[record.column] for part in parts])
@@ -147,8 +148,7 @@ def own_rows(
 
 def table_by(schema: Schema, arrays: Dataset) -> Table:
     """Records that a schema has made of rows, as the data set that they are."""
-    known = {"known_scale": True, "doubt": _doubt(schema), "schema": schema}
-    return Table(**vars(arrays) | known)
+    return Table(**vars(arrays) | {"known_scale": True, "doubt": _doubt(schema), "schema": schema})
 
 
 def assembled(

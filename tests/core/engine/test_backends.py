@@ -304,6 +304,10 @@ def test_which_modules_are_chains():
     hooked.register_forward_pre_hook(lambda module, inputs: inputs[0] - inputs[0].mean(0))
     renamed.forward = lambda features: features - features.mean(0)
     own.register_parameter("scale", nn.Parameter(torch.ones(1)))
+    outer, inner, backward = (nn.Sequential(nn.Linear(4, 4)) for _ in range(3))
+    outer.register_forward_pre_hook(lambda module, inputs: inputs[0] - inputs[0].mean(0))
+    inner.register_forward_hook(lambda module, inputs, outputs: outputs - outputs.mean(0))
+    backward[0].register_full_backward_hook(lambda module, of_inputs, of_outputs: None)
     chains = [
         nn.Sequential(nn.Flatten(), layer, nn.ReLU()),
         nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.Tanh()), nn.Sigmoid()),
@@ -312,6 +316,7 @@ def test_which_modules_are_chains():
     others = [
         layer,
         *(nn.Sequential(nn.Flatten(), of) for of in (hooked, renamed, own, nn.ReLU())),
+        *(outer, nn.Sequential(inner), backward),
         nn.Sequential(shared, shared),
         nn.Sequential(nn.Flatten(0), layer),
         nn.Sequential(layer, nn.Softmax(dim=0)),

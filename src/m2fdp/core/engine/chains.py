@@ -20,10 +20,11 @@ _Kept = tuple[Any, ...]
 
 
 class _Way(NamedTuple):
-    """A kind of layer: outputs and what is kept, of the layer, its inputs, and its weight and bias;
-    and derivatives in its inputs, of the layer, those in its outputs, and what is kept."""
+    """How a kind of layer is passed, forward and back."""
 
+    # Of the layer, its inputs, and its weight and bias: outputs, and what is kept.
     forward: Callable[[Any, Tensor, Sequence[Tensor]], tuple[Tensor, _Kept]]
+    # Of the layer, derivatives in its outputs, and what is kept: derivatives in its inputs.
     back: Callable[[Any, Tensor, _Kept], Tensor]
 
 
@@ -145,12 +146,13 @@ class Chain:
 
 def build_chain(module: nn.Module) -> Chain | None:
     """The chain that a module is; None if it is none, or of layers that are not known here."""
-    if type(module) is not nn.Sequential:
+    if type(module) is not nn.Sequential or any(map(_is_altered, module.modules())):
         return None
     layers, place = list[tuple[Any, slice]](), 0
     for layer in _flat(module):
         own = [name for name, _ in layer.named_parameters(recurse=False)]
-        if not _is_known(layer) or own not in ([], ["weight"], ["weight", "bias"]):
+        plain = type(layer) in _WAYS and own == ["weight", "bias"][: len(own)]
+        if not plain or not _is_alone(layer):
             return None
         layers.append((layer, slice(place, place := place + len(own))))
         if isinstance(layer, nn.MaxPool2d) and isinstance(layers[-2:][0][0], nn.ReLU):
@@ -165,17 +167,20 @@ def _flat(module: Any) -> Iterator[nn.Module]:
         yield from _flat(layer) if type(layer) is nn.Sequential else (layer,)
 
 
-def _is_known(layer: Any) -> bool:
-    """Whether it does exactly what its type says, to each record alone."""
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
-    if type(layer) not in _WAYS or hooked:
-        return False
+def _is_altered(module: nn.Module) -> bool:
+    """Whether it may do something else than its type says."""
+    forward = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    return bool(forward or module._backward_hooks or module._backward_pre_hooks)
+
+
+def _is_alone(layer: Any) -> bool:
+    """Whether, of its kind, it treats each record alone and is passed by hand."""
     if isinstance(layer, nn.Conv2d):
         padded = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
         return layer.groups == 1 and padded
-    if isinstance(layer, nn.MaxPool2d):
-        return not layer.return_indices
-    return not isinstance(layer, nn.Flatten) or (layer.start_dim, layer.end_dim) == (1, -1)
+    if isinstance(layer, nn.Flatten):
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    return not getattr(layer, "return_indices", False)
 
 
 def channels_last(values: Tensor) -> Tensor:

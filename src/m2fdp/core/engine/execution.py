@@ -103,9 +103,8 @@ def build_means(simulation: Simulation, place: Place, settings: ExecutionSetting
     learners = len(simulation.mechanisms[0].lock_step.nodes)
     model_bytes, on_cpu = 4 * model.n_parameters, device.type == "cpu"
     alone = isinstance(backend, SequentialBackend)
-    tile_bytes = _TILE_BYTES_ALONE if alone else _TILE_BYTES
+    smallest, tile_bytes = (1, _TILE_BYTES_ALONE) if alone else (_SMALLEST_TILE, _TILE_BYTES)
     fitting = (tile_bytes if on_cpu else _TILE_BYTES_ON_A_GPU) // model_bytes
-    smallest = 1 if alone else _SMALLEST_TILE
     tile = min(settings.chunk_size or max(fitting, smallest), learners)
     tile = -(-tile // backend.group) * backend.group
     at_a_time = min(max(tile, _RESULT_BYTES // model_bytes), learners)

@@ -39,6 +39,7 @@ class SequentialBackend:
                 layer.inplace = False
         self.model, self.chain = replace(model, module=module), build_chain(module)
         self.clip_factor, self.parameters = clip_factor, dict(module.named_parameters())
+        self.shapes = [parameter.shape for parameter in module.parameters()]
 
     def add_gradients(
         self, target: Tensor, alpha: float, models: Tensor, batches: Minibatches, clip: Clipping
@@ -60,9 +61,8 @@ class SequentialBackend:
 
     def _views(self, vector: Tensor) -> list[Tensor]:
         """The parameters, as views of a flat vector (M,)."""
-        shapes = [parameter.shape for parameter in self.parameters.values()]
-        parts = vector.split([shape.numel() for shape in shapes])
-        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+        parts = vector.split([shape.numel() for shape in self.shapes])
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def _add_sums(
         self, targets: Sequence[Tensor], alpha: float, values: Sequence[Tensor], batch: _Batch

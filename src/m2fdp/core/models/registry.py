@@ -90,10 +90,8 @@ class Model:
 
     def score_gradients(self, scores: Tensor, labels: Tensor) -> Tensor:
         """The derivative of each record's loss in its scores (..., C, b), for labels (..., b)."""
-        gradient = self.loss_gradient
-        if gradient is None and self.loss is losses.cross_entropy:
-            gradient = losses.cross_entropy_gradient
-        if gradient is not None:
+        by_hand = losses.cross_entropy_gradient if self.loss is losses.cross_entropy else None
+        if (gradient := self.loss_gradient or by_hand) is not None:
             return gradient(scores, labels)
         by_record = scores.mT.detach().requires_grad_()
         of_records = self.loss(by_record.flatten(0, -2), labels.flatten())
