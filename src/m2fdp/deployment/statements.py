@@ -1,7 +1,7 @@
 """Signed lines: what nodes state of their answers, and what a server has heard of its children.
 
-Noise can't be proven to others. A line says how much a node has added to what it sent, over its
-name, and names the digest of its line before; whoever breaks the promise has signed it.
+Noise can't be proven to others. So a node signs how much it has added to what it sent, and the
+digest of its line before: whoever breaks the promise has signed it.
 """
 
 import base64
