@@ -327,7 +327,7 @@ def test_public_images_that_are_all_alike_end_in_one_line(tmp_path):
         ({"dimension": 150}, (28, 28), 1, "features.public", "150 images, too few to fit 150"),
         ({"map": "both", "dimension": 1}, (8, 8), 1, "features.dimension", "valid: 2 to 648"),
         ({"map": "both", "dimension": 649}, (8, 8), 1, "features.dimension", "valid: 2 to 648"),
-        ({"public": "none.npz"}, (28, 28), 1, "features.public", "no such file; valid: photo"),
+        ({"public": "none.npz"}, (28, 28), 1, "features.public", "no such file; valid: leaves"),
     ],
 )
 def test_what_can_not_be_mapped_ends_in_one_line(tmp_path, changes, size, channels, key, part):

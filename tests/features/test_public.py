@@ -4,16 +4,15 @@ import numpy as np
 import pytest
 
 from m2fdp.core.errors import InputError
-from m2fdp.features import public
-from m2fdp.features.public import crops, dead_leaves, public_images
+from m2fdp.features.leaves import leaves
+from m2fdp.features.public import crops, public_images
 
-GENERATED = ["photographs", "shapes", "drawings", "dead_leaves"]
+GENERATED = ["leaves", "photographs", "shapes", "drawings"]
 
 
 @pytest.mark.parametrize("name", GENERATED)
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 20, 33)])
-def test_images_are_of_the_asked_size_and_show_something(name, shape, monkeypatch):
-    monkeypatch.setattr(public, "_N_CANVASES", 1)
+def test_images_are_of_the_asked_size_and_show_something(name, shape):
     images = public_images(name).draw(60, shape)
     assert images.shape == (60, *shape)
     assert images.dtype == np.float32
@@ -38,11 +37,25 @@ def test_a_crop_is_the_mean_of_what_it_shows():
     assert len(np.unique(grey)) > 20
 
 
-def test_leaves_cover_the_canvas_with_many_colours_and_large_discs():
-    picture = dead_leaves(200, np.random.default_rng(0))
-    colours, counts = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
-    assert len(colours) > 200
-    assert counts.max() > 500
+def test_leaves_have_edges_of_every_size_and_the_spectrum_of_nature():
+    """Power falls with frequency like 1/f^2 to 1/f^3.6, the lower end that of nature, blurred; no
+    picture is like another; and few neighbours differ much, most hardly."""
+    pictures = leaves(700, (3, 32, 32), np.random.default_rng(0))
+    grey = pictures.mean(axis=1) - pictures.mean(axis=(1, 2, 3))[:, None, None]
+    power = (np.abs(np.fft.rfft2(grey * np.hanning(32)[:, None] * np.hanning(32))) ** 2).mean(0)
+    frequencies = np.arange(2, 13)
+    slope, _ = np.polyfit(np.log(frequencies), np.log(power[0, 2:13] + power[2:13, 0]), 1)
+    assert -3.6 < slope < -2
+    steps = np.abs(np.diff(grey, axis=2))
+    assert np.median(steps) < 0.02 < 0.1 < np.quantile(steps, 0.97)
+    closest = np.abs(np.corrcoef(grey.reshape(700, -1)) - np.eye(700)).max()
+    assert closest < 0.98
+
+
+def test_no_leaf_depends_on_how_many_pictures_follow():
+    longer = leaves(510, (3, 16, 16), np.random.default_rng(1))
+    same = np.array_equal(longer[:500], leaves(500, (3, 16, 16), np.random.default_rng(1)))
+    assert same
 
 
 def test_an_own_file_is_taken_as_it_is_and_told_by_its_content(tmp_path):
@@ -85,4 +98,4 @@ def test_own_images_of_another_size_end_in_one_line(tmp_path):
 def test_a_name_that_is_no_file_says_what_there_is(name):
     with pytest.raises(InputError, match="no such file") as error:
         public_images(name)
-    assert "photographs, shapes, drawings, dead_leaves" in str(error.value)
+    assert "leaves, photographs, shapes, drawings" in str(error.value)

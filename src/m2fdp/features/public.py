@@ -10,15 +10,13 @@ import numpy as np
 
 from m2fdp.core.data.dataset import features
 from m2fdp.core.errors import InputError
+from m2fdp.features import leaves as made
 from m2fdp.features.drawings import drawings, font_source, shapes
 from m2fdp.sources.arrays import is_file, read_images
 
 # Nobody's privacy depends on it: what it draws is public.
 _SEED = 20_111
 _AT_A_TIME = 100  # crops
-_N_CANVASES, _CANVAS = 12, 640
-# Of a dead leaf, in pixels of the canvas.
-_SMALLEST, _LARGEST = 3.0, 240.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,15 @@ def _photographs() -> PublicImages:
         for file, picture in zip(bundled.filenames, pictures, strict=True)
     }
     return PublicImages(sources, lambda count, shape: crops(pictures, count, shape))
+
+
+def _leaves() -> PublicImages:
+    """Random pictures (`leaves`): no real image, and nobody's."""
+    recipe = blake2b(Path(made.__file__).read_bytes(), digest_size=16).hexdigest()
+    return PublicImages(
+        {f"leaves by a program, seed {_SEED}": recipe},
+        lambda count, shape: made.leaves(count, shape, np.random.default_rng(_SEED)),
+    )
 
 
 def _shapes() -> PublicImages:
@@ -150,49 +157,12 @@ def _edges(places: np.ndarray, scales: np.ndarray, have: int, want: int) -> np.n
     return starts[:, None] + lengths[:, None] * np.arange(want + 1) // want
 
 
-# --- dead leaves -------------------------------------------------------------------------
-
-
-def _leaves() -> PublicImages:
-    """Pale discs over each other, whose radii have the law r^-3: images that have the edges of
-    photographs at every scale, and show nothing."""
-    described = f"{_N_CANVASES} canvases, radii {_SMALLEST:g} to {_LARGEST:g}, seed {_SEED}"
-    return PublicImages(
-        {"dead leaves": described}, lambda count, shape: crops(_canvases(), count, shape)
-    )
-
-
-@cache
-def _canvases() -> list[np.ndarray]:
-    rng = np.random.default_rng(_SEED)
-    return [dead_leaves(_CANVAS, rng) for _ in range(_N_CANVASES)]
-
-
-def dead_leaves(side: int, rng: np.random.Generator) -> np.ndarray:
-    """A picture uint8 (side, side, 3), drawn until leaves lie everywhere about five deep."""
-    picture = np.empty((side, side, 3), dtype=np.uint8)
-    picture[:] = 128
-    # By the inverse of the distribution function of the radii.
-    smallest, largest = _SMALLEST**-2, _LARGEST**-2
-    mean_area = 2 * np.pi * np.log(_LARGEST / _SMALLEST) / (smallest - largest)
-    for _ in range(int(5 * side**2 / mean_area)):
-        radius = (smallest - rng.random() * (smallest - largest)) ** -0.5
-        y, x = rng.uniform(-radius, side + radius, size=2)
-        top, left = max(0, int(y - radius)), max(0, int(x - radius))
-        bottom, right = min(side, int(y + radius) + 2), min(side, int(x + radius) + 2)
-        rows, columns = np.ogrid[top:bottom, left:right]
-        leaf = (rows - y) ** 2 + (columns - x) ** 2 <= radius**2
-        colour = rng.random() + rng.normal(0, 0.15, 3)
-        picture[top:bottom, left:right][leaf] = 255 * colour.clip(0, 1)
-    return picture
-
-
 # The sources that need no file.
 GENERATED: Mapping[str, Callable[[], PublicImages]] = {
+    "leaves": _leaves,
     "photographs": _photographs,
     "shapes": _shapes,
     "drawings": _drawings,
-    "dead_leaves": _leaves,
 }
 
 

@@ -16,7 +16,7 @@ PARAMETERS = "parameters.yml"
 _SCALE = "  scale: unit_norm  # each row over its own length: clipping then loses little\n"
 _OF_ROWS = {"scale": _SCALE, "features": "", "norm": 0.5, "rounds": 50, "rate": 6.0}
 # By channels, templates with settings of fashion_mnist and of cifar10.
-_FEATURES = {1: "drawings.yml", 3: "photographs.yml"}
+_FEATURES = {1: "drawings.yml", 3: "leaves.yml"}
 _OF_PICTURES = {"scale": "", "norm": 0.3, "rounds": 30, "rate": 720.0}
 # With a momentum of 1/2 steps settle up to 3 over the curvature (Polyak 1964): of rows of length
 # one it is at most 1/2 for softmax, and 1 for squares.
