@@ -1,8 +1,7 @@
 """Leaves: random pictures in which nobody has put anything, and no camera took part.
 
-Like photographs they have bodies of every size before each other, edges, light from a side, and
-coloured noise with the spectrum of nature, 1/f^a (Lee, Mumford and Huang 2001; what such pictures
-teach, Baradad et al. 2021).
+Like photographs they have bodies of every size before each other, edges, light from a side (Lee,
+Mumford and Huang 2001), and the spectrum of nature, 1/f^a. What they teach: Baradad et al. 2021.
 """
 
 import numpy as np
@@ -37,12 +36,11 @@ def leaves(n: int, shape: tuple[int, int, int], rng: np.random.Generator) -> np.
 
 def noise(n: int, size: list[int], rng: np.random.Generator) -> np.ndarray:
     """Coloured 1/f^a noise, (n, 3, H, W) in [0, 1]."""
-    height, width = size
-    frequencies = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    frequencies = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.rfftfreq(size[1]))
     frequencies[0, 0] = np.inf
-    spectrum = np.fft.rfft2(rng.standard_normal((n, 3, height, width)))
+    spectrum = np.fft.rfft2(rng.standard_normal((n, 3, *size)))
     spectrum *= frequencies ** -_each(rng.uniform(*_EXPONENTS, n))
-    fields = np.fft.irfft2(spectrum, s=(height, width))
+    fields = np.fft.irfft2(spectrum, s=size)
     fields /= fields.std(axis=(2, 3), keepdims=True)
     strengths = np.column_stack([np.ones(n), rng.uniform(*_OPPONENT, (n, 2))])
     colours = np.einsum("nohw,no,oc->nchw", fields, strengths, _OPPONENTS)
@@ -63,8 +61,8 @@ def _pictures(n: int, size: list[int], rng: np.random.Generator) -> np.ndarray:
     def mostly(share: float) -> np.ndarray:
         return _each(rng.random(n) < share)
 
-    def texture() -> np.ndarray:
-        return textures[rng.integers(n, size=n)]
+    def with_texture(colours: np.ndarray) -> np.ndarray:
+        return (colours + textures[rng.integers(n, size=n)]) / 2
 
     def colour() -> np.ndarray:
         which, row, column = (rng.integers(limit, size=n) for limit in (n, height, width))
@@ -73,7 +71,7 @@ def _pictures(n: int, size: list[int], rng: np.random.Generator) -> np.ndarray:
     angle = uniform(0, 2 * np.pi)
     across = (x * np.cos(angle) + y * np.sin(angle)) / min(size)
     pictures = colour() * (1 - across) + colour() * across
-    pictures = np.where(mostly(0.5), pictures, (pictures + texture()) / 2)
+    pictures = np.where(mostly(0.5), pictures, with_texture(pictures))
     counts = rng.integers(_FEWEST, _MOST + 1, n)
     for number in range(_MOST):
         radius = scale / (1 / _SMALLEST - uniform(0, 1 / _SMALLEST - 1 / _LARGEST))
@@ -88,7 +86,7 @@ def _pictures(n: int, size: list[int], rng: np.random.Generator) -> np.ndarray:
             (u + abs(v) / narrow < 0.7) & (u > -0.7),
         )
         body = colour() * (1 + uniform(-_SHADE, _SHADE) * u + uniform(-_SHADE, _SHADE) * v)
-        filled = np.where(mostly(_PLAIN), body, (body + texture()) / 2)
+        filled = np.where(mostly(_PLAIN), body, with_texture(body))
         pictures = np.where(inside & _each(number < counts), filled, pictures)
     return np.clip(_blurred(pictures, scale * rng.uniform(*_BLUR, n)), 0, 1)
 
