@@ -1,9 +1,9 @@
 """The setting of colour features is chosen on made-up sets: `python -m tools.choosing OUT.csv`.
 
-The rule, written before its runs. Of the grid of dimensions, ridges and weights take the setting
-with the highest accuracy at a verified epsilon of one, averaged over six sets and over 1, 10 and
-50 noises. Then rounds, the constant of accumulated noise and the clipping norm are varied one at a
-time about the setting before; one changes only if that average rises by more than 0.003.
+The rule: of the grid of dimensions, ridges and weights take the setting with the highest accuracy
+at epsilon = 1, averaged over six sets and over 1, 10 and 50 noises. Then rounds, the constant of
+accumulated noise and the clipping norm are varied one at a time about `BEFORE`; one changes only if
+that average rises by more than 0.003.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Setting:
     clipping_norm: float = 0.3
 
 
+# What colour features had, but for weights by invariance.
 BEFORE = Setting()
 GRID = tuple(
     replace(BEFORE, dimension=dimension, ridge=ridge, weights=weights)
