@@ -23,20 +23,12 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from m2fdp.core.privacy.accounting import gaussian_shift
-from m2fdp.features.drawings import deformed
-from m2fdp.features.leaves import leaves
-from m2fdp.features.maps import MAPS, FeatureMap, Fitted
-from m2fdp.features.projection import (
-    by_invariance,
-    by_variance,
-    fit_projection,
-    moved_by,
-    whitened,
-)
+from m2fdp.features.config import FeaturesConfig
+from m2fdp.features.projection import by_invariance, by_variance, whitened
+from m2fdp.features.recipe import Fit, recipe_of
 from tools.made_up import CLASSES, SETS, SIDE
 
-_N_PICTURES, _N_DRAWN, _N_TRAIN, _N_TEST = 8_000, 10_000, 4_000, 1_500
-_SEED, _DEFORMED_SEED = 20_111, 20_117
+_N_DRAWN, _N_TRAIN, _N_TEST = 10_000, 4_000, 1_500
 _AT_A_TIME = 25  # images
 # Noise is that of 50,000 records: of the Gaussian mechanism's one release, over the clipping norm.
 _N_RECORDS, _NOISE_MULTIPLIER = 50_000, 1 / gaussian_shift(1.0, 1e-5)
@@ -84,46 +76,36 @@ ALONE = tuple(replace(BEFORE, **{key: value}) for key in VARIED for value in VAR
 
 @dataclass(frozen=True)
 class FittedMap:
-    """A map with what pictures have given it, and how deformations move its components."""
+    """A map fitted on leaves, and how deformations move its components, (d, d)."""
 
-    map: FeatureMap
-    state: Fitted
-    projection: Mapping[str, Tensor]
+    fit: Fit
     moved: Tensor
 
 
-def fitted(pictures: Tensor) -> list[FittedMap]:
-    """Both maps by pictures (n, 3, H, W), with as many axes as any setting takes."""
-    most = max(setting.dimension for setting in GRID)
-    pairs = pictures[::2]
-    bent = deformed(pairs, np.random.default_rng(_DEFORMED_SEED))
-    fits = []
-    for map_ in MAPS["both"]:
-        state = map_.fit(pictures)
-        answers = torch.cat([map_.answers(each, state) for each in pictures.split(_AT_A_TIME)])
-        fit = FittedMap(map_, state, fit_projection(answers, most), torch.empty(0))
-        fits.append(replace(fit, moved=moved_by(components(fit, pairs) - components(fit, bent))))
-    return fits
+def fitted() -> list[FittedMap]:
+    """Both maps, with as many axes as any setting takes."""
+    most = 2 * max(setting.dimension for setting in GRID)
+    config = FeaturesConfig(map="both", public="leaves", dimension=most)
+    recipe = recipe_of(config, (3, SIDE, SIDE))
+    fits = recipe.fit()
+    return [FittedMap(*each) for each in zip(fits, recipe.fit_moved(fits), strict=True)]
 
 
-def components(fit: FittedMap, images: Tensor) -> Tensor:
+def components(fit: Fit, images: Tensor) -> Tensor:
     """Images (n, 3, H, W) to components (n, d) along a map's axes."""
-    mean, axes = fit.projection["mean"], fit.projection["axes"]
-    chunks = images.split(_AT_A_TIME)
-    return torch.cat([(fit.map.answers(each, fit.state) - mean) @ axes for each in chunks])
+    return torch.cat([fit(each) for each in images.split(_AT_A_TIME)])
 
 
-def features(blocks: list[Tensor], fits: list[FittedMap], setting: Setting) -> Tensor:
+def features(blocks: list[Tensor], maps: list[FittedMap], setting: Setting) -> Tensor:
     """Components of each map (n, d) to features of length one, (n, d in all)."""
-    parts = []
-    for block, fit in zip(blocks, fits, strict=True):
-        kept = slice(setting.dimension)
-        variances = fit.projection["variances"][kept]
+    parts, kept = [], slice(setting.dimension)
+    for block, each in zip(blocks, maps, strict=True):
+        variances = each.fit.state["variances"][kept]
         if setting.weights == "variance":
             weights = by_variance(variances, setting.ridge)
         else:
-            weights = by_invariance(variances, setting.ridge, fit.moved[kept, kept])
-        parts.append(whitened(block[:, kept].clone(), weights) / len(fits) ** 0.5)
+            weights = by_invariance(variances, setting.ridge, each.moved[kept, kept])
+        parts.append(whitened(block[:, kept].clone(), weights) / len(maps) ** 0.5)
     return torch.cat(parts, dim=1)
 
 
@@ -160,14 +142,14 @@ def accuracy(inputs: Tensor, labels: Tensor, setting: Setting, n_noises: int) ->
     return ((test @ weights).argmax(1) == labels[_N_TRAIN:]).float().mean().item()
 
 
-def rows(fits: list[FittedMap]) -> Iterator[dict[str, object]]:
+def rows(maps: list[FittedMap]) -> Iterator[dict[str, object]]:
     """A row a set and a setting, with its accuracy behind each number of noises."""
     for name, made in SETS.items():
         images, classes = (each[: _N_TRAIN + _N_TEST] for each in made(_N_DRAWN))
         labels = torch.as_tensor(classes)
-        blocks = [components(fit, torch.as_tensor(images)) for fit in fits]
+        blocks = [components(each.fit, torch.as_tensor(images)) for each in maps]
         for setting in (*GRID, *ALONE):
-            inputs = features(blocks, fits, setting)
+            inputs = features(blocks, maps, setting)
             accuracies = {f"noises_{n}": accuracy(inputs, labels, setting, n) for n in NOISES}
             yield {"set": name, **asdict(setting), **accuracies}
 
@@ -203,11 +185,10 @@ def main() -> None:
     # Sums of several threads differ in their last bits, by how many threads there are.
     torch.set_num_threads(1)
     console = Console(stderr=True)
-    pictures = leaves(_N_PICTURES, (3, SIDE, SIDE), np.random.default_rng(_SEED))
     with console.status("maps are fitted"):
-        fits = fitted(torch.as_tensor(pictures))
+        maps = fitted()
     every = len(SETS) * len(GRID + ALONE)
-    table = pd.DataFrame(track(rows(fits), "settings on sets", total=every, console=console))
+    table = pd.DataFrame(track(rows(maps), "settings on sets", total=every, console=console))
     table.to_csv(out, index=False)
     averaged = means(table)
     print(averaged.round(4).to_string(index=False))
