@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,23 +68,30 @@ def _saved(weights: Tensor | None, path: str) -> str | None:
 
 
 def peak_memory(device: str) -> int:
-    """Bytes: the peak resident sizes of this process and its descendants, summed.
+    """Bytes: the peak resident sizes of this process and its descendants, summed, but for what they
+    share: of files' pages and of shared memory the most that one of them has counts, once.
 
     On a GPU the peak of torch's allocator is added.
     """
     this = psutil.Process()
     family = [this, *this.children(recursive=True)]
     on_device = 0 if device == "cpu" else torch.cuda.max_memory_allocated()
-    return sum(_peak_resident(process.pid) for process in family) + on_device
+    peaks, files, memory = zip(*(_sizes(process.pid) for process in family), strict=True)
+    twice = sum(files) - max(files) + sum(memory) - max(memory)
+    return sum(peaks) - twice + on_device
 
 
-def _peak_resident(pid: int) -> int:
+def _sizes(pid: int) -> tuple[int, int, int]:
+    """Bytes: a process's peak resident size, and what it has now of files and of shared memory."""
     try:
-        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
-            lines = dict(line.split(":", 1) for line in file)
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except FileNotFoundError:  # it ended meanwhile
-        return 0
-    return int(lines.get("VmHWM", "0 kB").split()[0]) * 1024
+        status = ""
+    lines = dict(line.split(":", 1) for line in status.splitlines())
+    peak, files, shared = (
+        int(lines.get(name, "0 kB").split()[0]) * 1024 for name in ("VmHWM", "RssFile", "RssShmem")
+    )
+    return peak, files, shared
 
 
 @torch.no_grad()
