@@ -116,10 +116,11 @@ def _race(entries: Sequence[Entry], logs: Path, clusters: Sequence[str]) -> list
             for i in _rotated(len(entries), turn):
                 if i not in running:
                     continue
-                # A wait lets processor and process fall asleep, which no run does.
-                awake = turn < WARM_UP or _ask(processes[i], "round")
-                reply = awake and _ask(processes[i], "round")
-                if not reply:
+                reply = _ask(processes[i], "round")
+                if reply is not None and turn >= WARM_UP:
+                    # The first woke processor and process, which a wait puts to sleep.
+                    reply = _ask(processes[i], "round")
+                if reply is None:
                     running.discard(i)
                 elif turn >= WARM_UP:
                     times[i].append(reply["ms"])

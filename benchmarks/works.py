@@ -43,7 +43,7 @@ class Work:
         privacy: `none`; else clipped and noised, at each device (`untrusted`), once for all devices
             of a server of layer 1 (`trusted`), or at `half` of the servers the one and below the
             others the other.
-        rounds: in all, the first `WARM_UP` of which are not timed.
+        rounds: turns of a race; in those behind the first `WARM_UP` a timed round follows another.
         seed: of data and initial weights.
         mechanism: `gradient`, noise and records' clipping at every step; or `upload`, noise in
             what is sent, and minibatches' clipping.
