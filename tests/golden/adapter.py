@@ -41,8 +41,8 @@ def ledger_lines(parameters: dict[str, Any], sizes: Sequence[int]) -> list[dict[
 
 
 def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[object, ...]]:
-    """What follows from who reads what, floats to the last bit: the ledger's lines, where every
-    observer reads what of every device in a round, and the rows of the table of zones.
+    """What follows from who reads what: the ledger's lines, where every observer reads what of
+    every device in a round, and the rows of the table of zones.
 
     For arguments and errors see `ledger_lines`.
     """
@@ -51,14 +51,14 @@ def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[o
     mechanism, rounds = calibrated.mechanism, calibrated.affordable_rounds
     ledger = mechanism.ledger
     for line in ledger.lines:
-        told = [(noise.hex(), position.members) for position, noise in line.views]
-        otherwise = line.account.noises[0].hex() if line.account.noises else None
+        told = [(noise, position.members) for position, noise in line.views]
+        otherwise = line.account.noises[0] if line.account.noises else None
         words = line.kind, line.observer, line.sees, line.assumption
         shown = [
-            (tuple(map(float.hex, law.shifts)), tuple(map(float.hex, law.probabilities)), count)
+            (tuple(law.shifts), tuple(law.probabilities), count)
             for law, count in ledger.composition(line, rounds)
         ]
-        yield *words, told, otherwise, line.account.spent.hex(), line.joins_unseen, shown
+        yield *words, told, otherwise, line.account.spent, line.joins_unseen, shown
     for plan in dict.fromkeys(ledger.plans):
         vantage = Vantage(experiment.network, mechanism.lock_step, plan)
         for observer in rows():
@@ -66,7 +66,7 @@ def sights(parameters: dict[str, Any], sizes: Sequence[int]) -> Iterator[tuple[o
                 place = place_of(vantage, observer, device)
                 yield observer, device, None if place is None else tuple(vars(place).values())
     for row in experiment.zones_table().itertuples(index=False):
-        yield tuple(float.hex(x) if isinstance(x, float) else str(x) for x in row)
+        yield tuple(row)
 
 
 @contextmanager

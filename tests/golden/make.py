@@ -25,7 +25,8 @@ def main() -> None:
     elif options.what == "sights":
         _write(sights.make(load("ledger")), path)
     elif options.what == "runs":
-        _write(dict(runs.digests(list(runs.RUNS), options.threads)), path)
+        found = dict(runs.digests(list(runs.RUNS), options.threads))
+        _write(load("runs") | {runs.processor(): found}, path)
     else:
         _write(dict(runs.audits(list(runs.AUDITS), options.threads)), path)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from click.testing import CliRunner
 from tests.finished import MLFLOW_VARIABLES, make_project
 from tests.golden.adapter import cut_off_at
@@ -141,6 +142,11 @@ FILES = (
     "08_reporting/{}/privacy_ledger.csv",
     "08_reporting/{}/privacy_summary.json",
 )
+
+
+def processor() -> str:
+    """The kind that decides a run's last bits: the widest instructions that torch finds."""
+    return str(torch.backends.cpu.get_cpu_capability())
 
 
 def digests(cells: Sequence[str], threads: int) -> Iterator[tuple[str, dict[str, str]]]:

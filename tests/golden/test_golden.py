@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.golden import ledgers, sights
+from tests.golden import ledgers, runs, sights
 from tests.golden.compare import load
 
 REPOSITORY = Path(__file__).parents[2]
@@ -25,6 +25,8 @@ def test_a_fifth_of_who_reads_what_is_as_it_was():
 @pytest.mark.parametrize("what", ["ledger", "sights", "runs", "audits"])
 def test_all_results_are_as_they_were(what):
     """In a process of its own: runs change the working directory and keep Kedro's settings."""
+    if what == "runs" and runs.processor() not in load("runs"):
+        pytest.skip("no digests of runs on this kind of processor")
     path = os.pathsep.join(filter(None, [str(REPOSITORY / "src"), os.environ.get("PYTHONPATH")]))
     compared = subprocess.run(
         [sys.executable, "-m", "tests.golden.compare", what],
