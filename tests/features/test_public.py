@@ -7,7 +7,7 @@ from m2fdp.core.errors import InputError
 from m2fdp.features.leaves import leaves
 from m2fdp.features.public import crops, public_images
 
-GENERATED = ["leaves", "photographs", "shapes", "drawings"]
+GENERATED = ["leaves", "photographs", "drawings"]
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -98,4 +98,4 @@ def test_own_images_of_another_size_end_in_one_line(tmp_path):
 def test_a_name_that_is_no_file_says_what_there_is(name):
     with pytest.raises(InputError, match="no such file") as error:
         public_images(name)
-    assert "leaves, photographs, shapes, drawings" in str(error.value)
+    assert "leaves, photographs, drawings" in str(error.value)

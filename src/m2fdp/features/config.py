@@ -27,8 +27,8 @@ class FeaturesConfig(Block):
     """What axes are weighed by: the public variance (variance), or also by how little
     deformations move them (invariance)."""
     public: str = key("photographs", read_by="features.map")
-    """What the map is fitted on: leaves (random pictures by a program), photographs (two that
-    scikit-learn bundles), shapes and drawings (a program's, filled with these), or a file .npz
-    with images under x, none of them the data set's own."""
+    """What the map is fitted on: leaves (random pictures by a program), drawings (a program's too,
+    filled with leaves), photographs (two that scikit-learn bundles), or a file .npz with images
+    under x, none of them the data set's own."""
     folder: Annotated[Name, Field(min_length=1)] = key("data/04_feature", no_result=True)
     """Where computed features are kept; runs on the same records share them."""

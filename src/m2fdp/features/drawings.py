@@ -1,7 +1,7 @@
 """Drawings in bright on black: public images of things and characters that show none in particular.
 
-Next to `shapes` they have what many kinds of pictures share: outlines that are straight here and
-round there, often symmetric, things of two parts, and strokes that meet as those of writing do.
+They have what many kinds of pictures share: outlines that are straight here and round there, often
+symmetric, things of two parts, and strokes that meet as those of writing do.
 """
 
 from __future__ import annotations
@@ -23,17 +23,6 @@ from torch.nn.functional import affine_grid, grid_sample
 
 # Lengths below are of an image of that side, and grow with it.
 _USUAL_SIDE = 28
-
-
-def shapes(textures: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """As many images as textures, float32 (n, C, H, W) in [0, 1] both: shapes filled with them,
-    lines, and textures, a third of each."""
-    size = textures.shape[2:]
-    first, second, third = np.array_split(textures, 3)
-    blobs = edge(blob(len(first), size, rng) + rng.uniform(-0.6, 0.8, (len(first), 1, 1)))
-    filled = blobs[:, None] * shaded(first, rng)
-    drawn = np.broadcast_to(lines(len(second), size, rng)[:, None], second.shape)
-    return np.concatenate([filled, drawn, third]).astype(np.float32)
 
 
 def blob(n: int, size: Sequence[int], rng: np.random.Generator) -> np.ndarray:

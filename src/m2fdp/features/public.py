@@ -11,7 +11,7 @@ import numpy as np
 from m2fdp.core.data.dataset import features
 from m2fdp.core.errors import InputError
 from m2fdp.features import leaves as made
-from m2fdp.features.drawings import drawings, font_source, shapes
+from m2fdp.features.drawings import drawings, font_source
 from m2fdp.sources.arrays import is_file, read_images
 
 # Nobody's privacy depends on it: what it draws is public.
@@ -88,28 +88,16 @@ def _leaves() -> PublicImages:
     )
 
 
-def _shapes() -> PublicImages:
-    """Shapes filled with crops of the photographs or plainly, lines, and such crops themselves."""
-    described = {"smooth shapes and lines on black": f"a third of each and of crops, seed {_SEED}"}
-    return _filled_with_crops(described, shapes)
-
-
 def _drawings() -> PublicImages:
-    """Things filled with crops of the photographs or plainly, characters, lines, and crops."""
-    shares = "a quarter of things, slabs and characters, an eighth of lines and crops"
+    """Things filled with leaves or plainly, characters, lines, and leaves."""
+    shares = "a quarter of things, slabs and characters, an eighth of lines and leaves"
     described = {"drawings on black": f"{shares}, seed {_SEED}"}
-    return _filled_with_crops(described | font_source(), drawings)
-
-
-def _filled_with_crops(
-    described: dict[str, str], drawn: Callable[[np.ndarray, np.random.Generator], np.ndarray]
-) -> PublicImages:
-    photographs = _photographs()
+    filling = _leaves()
 
     def draw(count: int, shape: tuple[int, int, int]) -> np.ndarray:
-        return drawn(photographs.draw(count, shape), np.random.default_rng(_SEED))
+        return drawings(filling.draw(count, shape), np.random.default_rng(_SEED))
 
-    return PublicImages(described | photographs.sources, draw)
+    return PublicImages(described | font_source() | filling.sources, draw)
 
 
 def crops(pictures: Sequence[np.ndarray], count: int, shape: tuple[int, int, int]) -> np.ndarray:
@@ -161,7 +149,6 @@ def _edges(places: np.ndarray, scales: np.ndarray, have: int, want: int) -> np.n
 GENERATED: Mapping[str, Callable[[], PublicImages]] = {
     "leaves": _leaves,
     "photographs": _photographs,
-    "shapes": _shapes,
     "drawings": _drawings,
 }
 

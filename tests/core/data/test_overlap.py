@@ -53,7 +53,7 @@ def test_images_that_are_no_record_pass(tmp_path, digits):
         file = str(tmp_path / f"{number}.npz")
         np.savez(file, x=np.concatenate([images, np.zeros_like(images[:1])]))
         refuse_records(file, digits)
-    for name in ("leaves", "photographs", "shapes", "drawings"):
+    for name in ("leaves", "photographs", "drawings"):
         refuse_records(name, digits)
 
 

@@ -22,7 +22,7 @@ OTHER = {
     "dataset.root": "elsewhere",
     "dataset.shape": [32, 32, 3],
     "partition.table": [[1.0, 2.0]],
-    "features.public": "shapes",
+    "features.public": "drawings",
     "model.channels": [2, 3, 4],
     "model.depth": 38,
     "clock.model": "resnet110",
