@@ -129,7 +129,9 @@ def with_versions(record: Record, before: Record, study: Study) -> Record:
 
     def both(now: pd.DataFrame, then: pd.DataFrame) -> pd.DataFrame:
         old = then[then[VERSION].isin(kept)] if len(then) else then
-        return pd.concat([old, now]) if len(old) and len(now) else (old if len(old) else now)
+        # A search tells of every version of the study, of one that was not run with nothing.
+        new = now[~now[VERSION].isin(kept)] if len(now) else now
+        return pd.concat([old, new]) if len(old) and len(new) else (old if len(old) else new)
 
     parts = ("runs", "rounds", "search", "procedures")
     tables = {part: both(getattr(record, part), getattr(before, part)) for part in parts}

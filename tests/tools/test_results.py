@@ -113,8 +113,11 @@ def test_versions_that_the_store_lacks_stay_as_the_record_has_them():
     before, now = files.read(), files.read()
     of = load_study(REPOSITORY / "conf", "fig7")
     here = replace(now, runs=now.runs[now.runs["version"] == "paper"].assign(commit="new"))
-    both = with_versions(here, before, of)
+    nothing_found = replace(here, search=now.search.assign(seeds=0))
+    both = with_versions(nothing_found, before, of)
     assert len(both.runs) == len(before.runs)
+    found = both.search[both.search["version"] != "paper"]
+    assert len(both.search) == len(before.search) and (found["seeds"] > 0).all() and len(found)
     assert set(both.runs.loc[both.runs["version"] == "paper", "commit"]) == {"new"}
     assert "new" not in set(both.runs.loc[both.runs["version"] == "verified", "commit"])
     gone = of.model_copy(update={"versions": {"paper": of.versions["paper"]}})
