@@ -1,7 +1,7 @@
 """Drawings in bright on black: public images of things and characters that show none in particular.
 
-They have what many kinds of pictures share: outlines that are straight here and round there, often
-symmetric, things of two parts, and strokes that meet as those of writing do.
+They have what many kinds of pictures share. Outlines are straight here and round there, and often
+symmetric; things have two parts; strokes meet as those of writing do.
 """
 
 from __future__ import annotations
