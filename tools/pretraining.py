@@ -128,7 +128,8 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)
         # The channels of a place side by side take two thirds of the time.
-        network = Network().to(memory_format=torch.channels_last)
+        network = Network()
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     rng, generator = np.random.default_rng(_SEED), torch.Generator().manual_seed(_SEED)
     optimiser = torch.optim.AdamW(network.parameters(), _RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(
