@@ -131,7 +131,8 @@ def with_versions(record: Record, before: Record, study: Study) -> Record:
         old = then[then[VERSION].isin(kept)] if len(then) else then
         # A search tells of every version of the study, of one that was not run with nothing.
         new = now[~now[VERSION].isin(kept)] if len(now) else now
-        return pd.concat([old, new]) if len(old) and len(new) else (old if len(old) else new)
+        filled = [table for table in (old, new) if len(table)]
+        return pd.concat(filled) if filled else now
 
     parts = ("runs", "rounds", "search", "procedures")
     tables = {part: both(getattr(record, part), getattr(before, part)) for part in parts}
