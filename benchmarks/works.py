@@ -77,6 +77,11 @@ class Work:
         """K: minibatch steps of a device in a round."""
         return self.epochs * math.ceil(self.records / self.batch)
 
+    @property
+    def most_rounds(self) -> int:
+        """How many a race asks a contender for, at most; who is done before does nothing, fast."""
+        return 2 * self.rounds
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

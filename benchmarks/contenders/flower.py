@@ -87,7 +87,7 @@ def prepare(work: Work, threads: int, device: str) -> Round:
         FedAvg(fraction_evaluate=0.0, min_available_nodes=work.devices).start(
             grid,
             ArrayRecord(model.state_dict()),
-            num_rounds=work.rounds,
+            num_rounds=work.most_rounds,
             train_config=ConfigRecord({"work": json.dumps(work.to_json())}),
             evaluate_fn=between_rounds,
         )

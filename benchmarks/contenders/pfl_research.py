@@ -88,8 +88,8 @@ def _prepare(work: Work) -> Round:
     # Evaluation happens at the iterations that the frequency divides: at 0 only.
     algorithm._current_central_iteration = 1
     parameters = NNAlgorithmParams(
-        central_num_iterations=work.rounds + 1,
-        evaluation_frequency=work.rounds + 1,
+        central_num_iterations=work.most_rounds + 1,
+        evaluation_frequency=work.most_rounds + 1,
         train_cohort_size=work.devices,
         val_cohort_size=None,
     )

@@ -173,6 +173,21 @@ def test_a_race_times_all_and_outlives_a_failure(tiny, tmp_path):
     assert summary_table(results)["failure"].notna().tolist() == [False, False, True]
 
 
+def test_no_contender_is_asked_for_more_rounds_than_it_is_made_for(tiny, tmp_path, monkeypatch):
+    asked = []
+
+    def ask(process, command):
+        asked.append(command)
+        return {"ms": 1.0}
+
+    for name in ("_start", "_answer", "_end"):
+        monkeypatch.setattr(f"benchmarks.race.{name}", lambda *arguments: {})
+    monkeypatch.setattr("benchmarks.race._ask", ask)
+    monkeypatch.setattr("benchmarks.race._finish", lambda entry, *others: Result(entry))
+    race([Entry("tiny", OURS, tiny, 1)], tmp_path)
+    assert tiny.rounds < len(asked) <= tiny.most_rounds
+
+
 def test_bars_judge_paired_turns():
     work = COMPARED["a linear"]
     fast = Result(Entry(work.name, OURS, work, 2), (1.0, 2.0, 4.0), 100.0, 0.8)
