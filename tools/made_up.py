@@ -1,8 +1,9 @@
 """Labelled pictures that a program makes: sets on which settings are chosen without any record.
 
-Each set has ten classes. In most of them a class is a body with a part on it, before a ground:
-outline, texture, colours and ground differ between classes, and by chance inside each. In
-`programs` a class is what a small random network makes of a pixel's place.
+Each set has ten classes. In most of the coloured ones a class is a body with a part on it, before a
+ground: outline, texture, colours and ground differ between classes, and by chance inside each. In
+`programs` a class is what a small random network makes of a pixel's place. Grey ones are bright on
+black: a class is some parts in their places, or two strokes.
 """
 
 from __future__ import annotations
@@ -230,4 +231,118 @@ SETS: Mapping[str, Callable[[int], Labelled]] = {
     "all again": lambda n: bodies(
         6, n, shape=1.2, texture=0.8, colour=0.6, context=0.6, jitter=1.2
     ),
+}
+
+GREY_SIDE = 28
+_GREY_Y, _GREY_X = (np.mgrid[:GREY_SIDE, :GREY_SIDE] - (GREY_SIDE - 1) / 2.0) / (GREY_SIDE / 2)
+# Points of a stroke, and their weights.
+_CORNERS, _ALONG = 4, np.linspace(0, 1, 40)[:, None]
+_BEZIER = np.hstack(
+    [(1 - _ALONG) ** 3, 3 * _ALONG * (1 - _ALONG) ** 2, 3 * _ALONG**2 * (1 - _ALONG), _ALONG**3]
+)
+
+
+def things(
+    seed: int,
+    n: int,
+    parts: int = 4,
+    near: float = 0.35,
+    texture: float = 1.0,
+    likeness: float = 0.5,
+) -> Labelled:
+    """Pictures of parts in their places, float32 (n, 1, 28, 28) in [0, 1], and classes, int (n,).
+
+    Args:
+        near: how far members of a class differ, in units of how far classes do.
+        texture: how strong textures are.
+        likeness: the share of their variance in which classes 2k and 2k + 1 are alike.
+    """
+    rng = np.random.default_rng([seed, 83])
+    # How many of each a class has, and how far classes differ in them.
+    spreads = {
+        "x": (parts, 0.35),
+        "y": (parts, 0.45),
+        "width": (parts, 0.35),
+        "height": (parts, 0.4),
+        "angle": (parts, 0.5),
+        "power": (parts, 0.5),
+        "grey": (parts, 0.6),
+        "frequency": (1, 0.6),
+        "direction": (1, 1.0),
+        "strength": (1, 0.6),
+    }
+    of_classes = {}
+    for name, (count, spread) in spreads.items():
+        alike = np.repeat(rng.normal(size=(CLASSES // 2, count)), 2, axis=0)
+        apart = rng.normal(size=(CLASSES, count))
+        of_classes[name] = spread * (np.sqrt(likeness) * alike + np.sqrt(1 - likeness) * apart)
+    labels = rng.integers(CLASSES, size=n)
+    images = np.empty((n, 1, GREY_SIDE, GREY_SIDE), np.float32)
+    for image, label in zip(images, labels, strict=True):
+        member = {
+            name: of_classes[name][label] + near * spread * rng.normal(size=count)
+            for name, (count, spread) in spreads.items()
+        }
+        image[0] = _thing(member, texture, rng)
+    return images, labels
+
+
+def _thing(
+    member: Mapping[str, np.ndarray], texture: float, rng: np.random.Generator
+) -> np.ndarray:
+    """One picture (28, 28): a large part in the middle, and others about it or on it."""
+    tilt, zoom = rng.normal(0, 0.06), np.exp(rng.normal(0, 0.06))
+    x = (_GREY_X * np.cos(tilt) + _GREY_Y * np.sin(tilt)) / zoom - rng.normal(0, 0.04)
+    y = (_GREY_Y * np.cos(tilt) - _GREY_X * np.sin(tilt)) / zoom - rng.normal(0, 0.04)
+    direction = member["direction"][0]
+    wave = 6 * np.exp(member["frequency"][0]) * (x * np.cos(direction) + y * np.sin(direction))
+    wave = np.sin(2 * (wave + rng.uniform(0, 6.3)))
+    rough = gaussian_filter(rng.normal(size=x.shape), 0.8)
+    grain = 1 + texture * (0.25 * np.exp(member["strength"][0]) * wave + 0.1 * rough)
+    image = np.zeros_like(x)
+    for part in range(len(member["x"])):
+        distance, size = (0.3, (0.5, 0.6)) if part == 0 else (1.0, (0.3, 0.35))
+        width, height = size * np.exp([member["width"][part], member["height"][part]])
+        right, down = distance * member["x"][part], distance * member["y"][part]
+        angle, power = 0.4 * member["angle"][part], 2 + 2 * np.exp(member["power"][part])
+        u = ((x - right) * np.cos(angle) + (y - down) * np.sin(angle)) / width
+        v = ((y - down) * np.cos(angle) - (x - right) * np.sin(angle)) / height
+        inside = 1 - (np.abs(u) ** power + np.abs(v) ** power) ** (1 / power)
+        mask = np.clip(0.5 + inside * min(width, height) * GREY_SIDE / 2, 0, 1)
+        if part == 3:  # which is seen on the others alone
+            mask = mask * (image > 0)
+        lightness = 1 / (1 + np.exp(-0.6 - 1.2 * member["grey"][part]))
+        image = image * (1 - mask) + mask * lightness
+    return np.clip(gaussian_filter(image * np.clip(grain, 0, 2), 0.3), 0, 1)
+
+
+def writing(seed: int, n: int, near: float = 0.3, likeness: float = 0.4) -> Labelled:
+    """Pictures of two strokes, as `things`: classes differ in the points that strokes follow."""
+    rng = np.random.default_rng([seed, 89])
+    alike = np.repeat(rng.normal(size=(CLASSES // 2, 2, _CORNERS, 2)), 2, axis=0)
+    apart = rng.normal(size=(CLASSES, 2, _CORNERS, 2))
+    of_classes = 0.5 * (np.sqrt(likeness) * alike + np.sqrt(1 - likeness) * apart)
+    labels = rng.integers(CLASSES, size=n)
+    images = np.empty((n, 1, GREY_SIDE, GREY_SIDE), np.float32)
+    places = np.stack([_GREY_X, _GREY_Y], axis=-1)[:, :, None]
+    for image, label in zip(images, labels, strict=True):
+        points = of_classes[label] + 0.5 * near * rng.normal(size=(2, _CORNERS, 2))
+        strokes = (_BEZIER @ points).reshape(-1, 2)
+        strokes[:, 0] += rng.normal(0, 0.15) * strokes[:, 1]
+        low, high = strokes.min(axis=0), strokes.max(axis=0)
+        strokes = (strokes - (low + high) / 2) / max(high - low) * 1.35
+        strokes = strokes * np.exp(rng.normal(0, 0.06)) + rng.normal(0, 0.05, 2)
+        distances = np.sqrt(((places - strokes) ** 2).sum(-1)).min(-1)
+        width = 0.09 * np.exp(rng.normal(0, 0.25))
+        ink = np.clip(0.5 + (width - distances) * GREY_SIDE / 2, 0, 1)
+        image[0] = ink * rng.uniform(0.8, 1)
+    return images, labels
+
+
+GREY_SETS: Mapping[str, Callable[[int], Labelled]] = {
+    "things": lambda n: things(1, n),
+    "things of more parts": lambda n: things(2, n, parts=6, near=0.45),
+    "textures": lambda n: things(3, n, texture=2.0, likeness=0.9, near=0.3),
+    "writing": lambda n: writing(4, n),
+    "writing, alike": lambda n: writing(5, n, near=0.4, likeness=0.7),
 }

@@ -23,7 +23,7 @@ from m2fdp.features.recipe import fitted_on, input_shape, map_records
 
 @pytest.fixture(autouse=True)
 def few_public_images(monkeypatch):
-    monkeypatch.setattr(recipe, "_N_PUBLIC", 150)
+    monkeypatch.setattr(recipe, "N_PUBLIC", 150)
 
 
 def records(n=60, size=(12, 9), channels=1, seed=0):
@@ -144,14 +144,14 @@ def test_progress_counts_all_records(tmp_path):
 def test_of_large_images_fewer_are_in_memory_at_once(tmp_path, monkeypatch, side, at_once):
     told = []
     config = config_in(tmp_path, dimension=5)
-    monkeypatch.setattr(recipe, "_N_PUBLIC", 10)
+    monkeypatch.setattr(recipe, "N_PUBLIC", 10)
     map_records(records(30, (side, side)), config, on_chunk=lambda done, total: told.append(done))
     assert told[0] == at_once
     assert told[-1] == 30
 
 
 def _map(folder, queue):
-    recipe._N_PUBLIC = 150
+    recipe.N_PUBLIC = 150
     queue.put(map_records(records(), config_in(folder)).images.tobytes())
 
 
@@ -169,7 +169,7 @@ def test_two_processes_at_once_compute_once(tmp_path):
 
 
 def _map_for_ever(folder, began):
-    recipe._N_PUBLIC = 150
+    recipe.N_PUBLIC = 150
 
     def on_chunk(done, total):
         began.set()

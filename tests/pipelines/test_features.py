@@ -16,7 +16,7 @@ SMALL = (
 def few_public_images(finished_run, monkeypatch):
     """But for the run that others read too."""
     finished_run(*RUNS["features"])
-    monkeypatch.setattr(recipe, "_N_PUBLIC", 150)
+    monkeypatch.setattr(recipe, "N_PUBLIC", 150)
 
 
 def test_a_run_on_features_says_what_they_were_fitted_on(finished_run):

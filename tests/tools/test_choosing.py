@@ -1,4 +1,4 @@
-"""Made-up sets, the trainer behind noise, and the rule that chooses."""
+"""Made-up sets, the trainer behind noise, and the rules that choose."""
 
 from dataclasses import asdict, replace
 
@@ -6,19 +6,25 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tools.choosing import ALONE, BEFORE, GRID, NOISES, accuracy, choice, means
-from tools.made_up import CLASSES, SETS, bodies
+from tools.choosing import KINDS, NOISES, accuracy, choice, chosen_insides, inside_rows, means
+from tools.made_up import CLASSES, GREY_SETS, SETS, bodies
 
+from m2fdp.features.maps import WaveSettings
 from tools import choosing
 
+REGIME = KINDS["colour"].regimes["many"]
+BEFORE = REGIME.before
+SHAPES = dict.fromkeys(SETS, (3, 32, 32)) | dict.fromkeys(GREY_SETS, (1, 28, 28))
 
-@pytest.mark.parametrize("name", SETS)
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_sets_are_always_the_same_and_have_ten_classes(name):
-    images, labels = SETS[name](60)
-    assert images.shape == (60, 3, 32, 32) and images.dtype == np.float32
+    make = (SETS | GREY_SETS)[name]
+    images, labels = make(60)
+    assert images.shape == (60, *SHAPES[name]) and images.dtype == np.float32
     assert 0 <= images.min() < images.max() <= 1
     assert set(labels) == set(range(CLASSES))
-    again, _ = SETS[name](60)
+    again, _ = make(60)
     same = np.array_equal(images, again)
     assert same
 
@@ -34,9 +40,9 @@ def test_accuracy_falls_with_noise_and_is_one_where_classes_are_apart(monkeypatc
     monkeypatch.setattr(choosing, "_N_TRAIN", 300)
     labels = torch.arange(400) % CLASSES
     inputs = torch.eye(CLASSES)[labels]
-    assert accuracy(inputs, labels, BEFORE, 0) == 1
-    assert accuracy(inputs, labels, BEFORE, 1) == 1
-    assert accuracy(inputs, labels, BEFORE, 10_000_000) < 0.9
+    assert accuracy(inputs, labels, BEFORE, 0, 50_000) == 1
+    assert accuracy(inputs, labels, BEFORE, 1, 50_000) == 1
+    assert accuracy(inputs, labels, BEFORE, 10_000_000, 50_000) < 0.9
 
 
 @pytest.mark.parametrize(
@@ -45,10 +51,47 @@ def test_accuracy_falls_with_noise_and_is_one_where_classes_are_apart(monkeypatc
 def test_the_rule_takes_the_best_of_the_grid_and_what_rises_by_enough(rise, clipping_norm):
     best = replace(BEFORE, dimension=500, ridge=0.01)
     raised = replace(BEFORE, clipping_norm=0.15)
-    values = dict.fromkeys((*GRID, *ALONE), 0.5) | {BEFORE: 0.6, best: 0.601, raised: 0.6 + rise}
+    values = dict.fromkeys(REGIME.settings, 0.5)
+    values |= {BEFORE: 0.6, best: 0.601, raised: 0.6 + rise}
     table = pd.DataFrame(
         {"set": name, **asdict(setting), **dict.fromkeys((f"noises_{n}" for n in NOISES), value)}
         for name in "ab"
         for setting, value in values.items()
     )
-    assert choice(means(table)) == replace(best, clipping_norm=clipping_norm)
+    averaged = means(table, list(asdict(BEFORE)))
+    assert choice(averaged, REGIME) == replace(best, clipping_norm=clipping_norm)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_inside_takes_its_best_value_and_what_starts_best_stays(kind):
+    of_kind = KINDS[kind]
+    tried, wider = of_kind.insides(), replace(of_kind.start[0], spread=0.7)
+    fewer = of_kind.patches[-1][0]
+    values = dict.fromkeys(tried, 0.5) | {str(wider): 0.6, str(fewer): 0.55}
+    table = pd.DataFrame(
+        {"insides": name, **dict.fromkeys((f"noises_{n}" for n in NOISES), value)}
+        for name, value in values.items()
+    )
+    chosen = chosen_insides(means(table, ["insides"]), of_kind)
+    assert chosen == (wider, replace(of_kind.start[1], **fewer))
+    assert len({*tried.values()}) == len(tried)
+
+
+def test_insides_are_compared_on_every_set_with_one_value_changed(monkeypatch):
+    monkeypatch.setattr(choosing, "_N_TRAIN", 30)
+    monkeypatch.setattr(choosing, "_N_TEST", 20)
+    monkeypatch.setattr(choosing, "N_PUBLIC", 60)
+    few = replace(BEFORE, dimension=20)
+    kind = replace(
+        KINDS["grey"],
+        sets={"writing": GREY_SETS["writing"]},
+        n_drawn=50,
+        regimes={"few": replace(REGIME, before=few), "fewer": replace(REGIME, before=few)},
+        waves=(WaveSettings(5, 0.5), WaveSettings(7, 0.7)),
+        patches=(({"ridge": 1.0},),),
+    )
+    rows = pd.DataFrame(inside_rows(kind))
+    names = ["start", str(kind.waves[0]), str(kind.waves[1]), "{'ridge': 1.0}"]
+    assert rows["insides"].tolist() == [name for name in names for _ in range(2)]
+    assert rows["regime"].tolist() == ["few", "fewer"] * 4
+    assert rows["noises_1"].between(0.1, 1).all()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, interpolate, pad, unfold
+from torch.nn.functional import conv2d, interpolate, pad, softshrink, unfold
 
 from m2fdp.core.models.checks import Shape
 
@@ -18,71 +18,93 @@ Fitted = Mapping[str, Tensor]
 
 
 @cache
-def windows(size: int, cells: int) -> Tensor:
+def windows(size: int, cells: int, spread: float = 0.5) -> Tensor:
     """The weights of a line of pixels in each of its cells: float64 (cells, size), rows sum to one.
 
-    They are Gaussians around the cells' middles, half a cell wide: what moves by half a cell then
-    changes its features little, from which classifiers behind much noise gain most.
+    They are Gaussians around the cells' middles: what moves by half a cell then changes its
+    features little, from which classifiers behind much noise gain most.
+
+    Args:
+        spread: their deviation, in cells.
     """
     side = size / cells
     pixels, middles = torch.arange(size) + 0.5, (torch.arange(cells) + 0.5) * side
-    distances = (pixels.double() - middles.double()[:, None]) / (side / 2)
+    distances = (pixels.double() - middles.double()[:, None]) / (side * spread)
     return (-distances.square() / 2).softmax(dim=1)
 
 
-def averaged(maps: Tensor, cells: tuple[int, int]) -> Tensor:
+def averaged(maps: Tensor, cells: tuple[int, int], spread: float = 0.5) -> Tensor:
     """Maps (..., H, W) to their means over windows, (..., *cells)."""
     by_row, by_column = (
-        windows(size, count) for size, count in zip(maps.shape[-2:], cells, strict=True)
+        windows(size, count, spread) for size, count in zip(maps.shape[-2:], cells, strict=True)
     )
     # One product for both sides: two small ones take longer.
     weights = torch.kron(by_row, by_column).to(maps)
     return (maps.flatten(-2) @ weights.T).unflatten(-1, cells)
 
 
-# The scattering transform: moduli of wavelets of wavelets, averaged over a few pixels. Its filters
-# are fixed: nothing is learnt, from nobody's records (Mallat 2012; for private learning Tramèr and
+# The scattering transform: moduli of wavelets of wavelets, averaged over windows. Its filters are
+# fixed: nothing is learnt, from nobody's records (Mallat 2012; for private learning Tramèr and
 # Boneh 2021). Two scales, eight orientations, so 1 + 16 + 64 = 81 paths a channel.
 ORIENTATIONS = 8
 N_PATHS = 1 + 2 * ORIENTATIONS + ORIENTATIONS**2
-# Pixels that one cell of a path's map stands for, a side: 2 to the number of scales.
-STRIDE = 4
 
 
-def scattering(images: Tensor) -> Tensor:
-    """Paths up to the second order at two scales, of images (n, C, H, W).
+@dataclass(frozen=True)
+class WaveSettings:
+    """Over what paths are averaged.
 
-    Before the wavelets, the image goes on as its own mirror image over each border.
+    Attributes:
+        cells: a side, at most; a cell has at least four pixels a side.
+        spread: the deviation of a cell's window, in cells.
+    """
+
+    cells: int
+    spread: float
+
+    def of(self, shape: Sequence[int]) -> tuple[int, int]:
+        """The cells of images (..., H, W)."""
+        height, width = (min(self.cells, -(-side // 4)) for side in shape[-2:])
+        return height, width
+
+
+def scattering(images: Tensor, settings: WaveSettings) -> Tensor:
+    """Paths up to the second order at two scales, of images (n, C, H, W), averaged over windows.
+
+    Coarse moduli are fine ones of what has half the resolution.
 
     Returns:
-        (n, 81 C, H / 4, W / 4), rounded up; a channel's paths stand together. They are its mean,
-        fine moduli, coarse moduli, and coarse moduli of each fine one, by orientation.
+        (n, C, 81, rows, columns): of a channel its mean, fine moduli by orientation, coarse ones,
+        and coarse ones of each fine one.
     """
     n, channels, height, width = images.shape
-    single = images.reshape(n * channels, height, width)
-    fine = _moduli(single, 0)
-    # Coarse wavelets of what fine ones leave hold nothing above half the resolution.
-    second = _moduli(fine.flatten(0, 1), 1, stride=2).reshape(
-        n * channels, ORIENTATIONS**2, (height + 1) // 2, (width + 1) // 2
-    )
-    first = torch.cat([single[:, None], fine, _moduli(single, 1)], dim=1)
-    paths = [_blurred(first, 1.6, STRIDE), _blurred(second, 0.8, STRIDE // 2)]
-    return torch.cat(paths, dim=1).reshape(n, channels * N_PATHS, *paths[0].shape[2:])
+    single = images.reshape(n * channels, 1, height, width)
+    first = torch.cat([single, _moduli(single)], dim=1)
+    by_row, by_column = (windows(side, -(-side // 2)).to(first) for side in (height, width))
+    half = by_row @ (first @ by_column.T)
+    second = _moduli(half.flatten(0, 1)[:, None]).unflatten(0, (len(single), -1)).flatten(1, 2)
+    cells = settings.of(images.shape)
+    paths = [averaged(each, cells, settings.spread) for each in (first, second)]
+    return torch.cat(paths, dim=1).reshape(n, channels, N_PATHS, *cells)
 
 
-def morlet(scale: int, orientation: float) -> np.ndarray:
-    """A Morlet wavelet: complex (s, s), s odd, of mean zero.
+def of_mirror_images(paths: Tensor) -> Tensor:
+    """What `scattering` gives of the mirror images, from what it gives of the images."""
+    # A wavelet meets the mirror image as its own mirror image meets the image.
+    turned = -torch.arange(ORIENTATIONS) % ORIENTATIONS
+    first, second = 1 + turned, (turned[:, None] * ORIENTATIONS + turned).flatten()
+    orders = [first.new_zeros(1), first, ORIENTATIONS + first, 1 + 2 * ORIENTATIONS + second]
+    return paths[:, :, torch.cat(orders)].flip(-1)
 
-    A plane wave of 3/4 pi / 2^scale radians a pixel, under a Gaussian of 0.8 * 2^scale pixels along
-    the wave and twice that across. So much of it is taken off that the mean is zero.
 
-    Args:
-        scale: 0 for the finest.
-        orientation: direction of the wave, in radians.
+def morlet(orientation: float) -> np.ndarray:
+    """A Morlet wavelet: complex (9, 9), of mean zero.
+
+    A plane wave of 3/4 pi radians a pixel in a direction in radians, under a Gaussian of 0.8 pixels
+    along the wave and twice that across. So much of it is taken off that the mean is zero.
     """
-    sigma, frequency = 0.8 * 2**scale, 0.75 * pi / 2**scale
-    reach = int(np.ceil(2.5 * 2 * sigma))
-    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    sigma, frequency = 0.8, 0.75 * pi
+    y, x = np.mgrid[-4:5, -4:5]
     along = x * np.cos(orientation) + y * np.sin(orientation)
     across = y * np.cos(orientation) - x * np.sin(orientation)
     envelope = np.exp(-(along**2 + (across / 2) ** 2) / (2 * sigma**2))
@@ -91,48 +113,22 @@ def morlet(scale: int, orientation: float) -> np.ndarray:
     return wave / (4 * pi * sigma**2)
 
 
-def averaging(size: int, sigma: float, stride: int) -> np.ndarray:
-    """Gaussian means of a line of pixels, one every `stride`: (ceil(size / stride), size), rows
-    that sum to one."""
-    reach = int(np.ceil(3 * sigma))
-    weights = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
-    weights /= weights.sum()
-    pixels = mirrored_indices(size, reach)
-    result = np.zeros((len(range(0, size, stride)), size))
-    for row, start in zip(result, range(0, size, stride), strict=True):
-        np.add.at(row, pixels[start : start + len(weights)], weights)
-    return result
-
-
-def mirrored_indices(size: int, margin: int) -> np.ndarray:
-    """The pixels of a line that goes on over both ends, as often mirrored as it takes."""
-    return np.pad(np.arange(size), margin, mode="symmetric")
-
-
 @cache
-def _wavelets(scale: int) -> Tensor:
+def _wavelets() -> Tensor:
     """Of all orientations, (16, 1, s, s), real parts before imaginary ones."""
-    waves = np.stack([morlet(scale, pi * k / ORIENTATIONS) for k in range(ORIENTATIONS)])
+    waves = np.stack([morlet(pi * k / ORIENTATIONS) for k in range(ORIENTATIONS)])
     return torch.as_tensor(np.concatenate([waves.real, waves.imag])[:, None], dtype=torch.float32)
 
 
-def _moduli(images: Tensor, scale: int, stride: int = 1) -> Tensor:
-    """Images (n, H, W) to the moduli (n, 8, H / stride, W / stride) of the wavelets of a scale."""
-    bank = _wavelets(scale).to(images.device)
+def _moduli(images: Tensor) -> Tensor:
+    """Images (n, 1, H, W) to the moduli (n, 8, H, W) of the wavelets."""
+    bank = _wavelets().to(images.device)
     for dim in (-2, -1):
-        indices = mirrored_indices(images.shape[dim], bank.shape[-1] // 2)
-        images = images.index_select(dim, torch.as_tensor(indices, device=images.device))
-    real, imaginary = conv2d(images[:, None], bank, stride=stride).split(ORIENTATIONS, dim=1)
+        # Over its ends a line goes on as its own mirror image, as often as it takes.
+        places = np.pad(np.arange(images.shape[dim]), bank.shape[-1] // 2, mode="symmetric")
+        images = images.index_select(dim, torch.as_tensor(places, device=images.device))
+    real, imaginary = conv2d(images, bank).split(ORIENTATIONS, dim=1)
     return torch.hypot(real, imaginary)
-
-
-def _blurred(maps: Tensor, sigma: float, stride: int) -> Tensor:
-    """Maps (..., H, W) with a cell every `stride` pixels."""
-    by_row, by_column = (
-        torch.as_tensor(averaging(size, sigma, stride), dtype=maps.dtype, device=maps.device)
-        for size in maps.shape[-2:]
-    )
-    return by_row @ maps @ by_column.T
 
 
 # Added to a patch's variance, for pixels in [0, 1].
@@ -171,9 +167,11 @@ def patch_answers(images: Tensor, filters: Fitted, settings: PatchSettings) -> T
     rows, columns = ((side - settings.side) // settings.stride + 1 for side in framed.shape[2:])
     patches = standardised(unfold(framed, settings.side, stride=settings.stride), (1,), _FLAT)
     answers = filters["weights"] @ patches - filters["offsets"][:, None]
-    maps = answers.reshape(len(images), -1, rows, columns)
-    excesses = ((sign * maps - settings.threshold).relu_() for sign in (1, -1))
-    return torch.cat([averaged(each, (settings.cells,) * 2) for each in excesses], dim=1)
+    maps = softshrink(answers, settings.threshold).unflatten(2, (rows, columns))
+    # What exceeds on either side is half of sum and difference: so each map is passed once.
+    cells = (settings.cells, settings.cells)
+    net, both = averaged(maps, cells), averaged(maps.abs_(), cells)
+    return torch.cat([both + net, both - net], dim=1).relu_() / 2
 
 
 def fit_filters(images: Tensor, settings: PatchSettings) -> dict[str, Tensor]:
@@ -279,8 +277,7 @@ class FeatureMap:
     """A pure function of one image and of what was fitted on public images.
 
     Attributes:
-        channels: those of the images that it takes: 1 of grey ones, 3 of colours. What is chosen
-            for each was chosen on training records of public benchmarks.
+        channels: those of the images that it takes: 1 of grey ones, 3 of colours.
         count: how many coefficients m an image of (C, H, W) has.
         answers: images (n, C, H, W) and what was fitted, to coefficients (n, m).
         fit: public images, float32 (n, C, H, W) in [0, 1], to what the map takes from them.
@@ -292,49 +289,54 @@ class FeatureMap:
     fit: Callable[[Tensor], Fitted] = lambda images: {}
 
 
-# Cells a side of a path's map, at most, by channels.
-_CELLS = {1: 7, 3: 4}
-
-
-def _cells(shape: Sequence[int]) -> tuple[int, int]:
-    limit, (height, width) = _CELLS[shape[0]], (-(-side // STRIDE) for side in shape[1:])
-    return min(height, limit), min(width, limit)
-
-
-def _scattered(images: Tensor, fitted: Fitted) -> Tensor:
+def of_waves(settings: Mapping[int, WaveSettings]) -> FeatureMap:
     """Scattering paths, each standardised inside the record, over its channels and cells; of
-    colours the opponent ones, averaged with the mirror image's."""
-    n, channels = images.shape[:2]
-    cells = _cells(images.shape[1:])
+    colours the opponent ones, averaged with the mirror image's.
 
-    def paths(images: Tensor) -> Tensor:
-        maps = averaged(scattering(images), cells)
-        return maps.reshape(n, channels, N_PATHS, *cells).transpose(1, 2)
+    Args:
+        settings: by channels.
+    """
 
-    if channels == 1:
-        # The root brings strong paths and weak ones closer.
-        return standardised(paths(images).clamp_min(0).sqrt(), dims=(2, 3, 4)).flatten(1)
-    opponents = torch.einsum("oc,nchw->nohw", images.new_tensor(_OPPONENTS), images)
-    return standardised(_mirrored_too(paths, opponents), dims=(2, 3, 4)).flatten(1)
+    def answers(images: Tensor, fitted: Fitted) -> Tensor:
+        own = settings[images.shape[1]]
+        if images.shape[1] == 1:
+            # The root brings strong paths and weak ones closer.
+            paths = scattering(images, own).sqrt()
+        else:
+            opponents = torch.einsum("oc,nchw->nohw", images.new_tensor(_OPPONENTS), images)
+            paths = scattering(opponents, own)
+            paths = (paths + of_mirror_images(paths)) / 2
+        return standardised(paths.transpose(1, 2), dims=(2, 3, 4)).flatten(1)
+
+    return FeatureMap(
+        tuple(settings),
+        lambda shape: shape[0] * N_PATHS * prod(settings[shape[0]].of(shape)),
+        answers,
+    )
 
 
-_PATCHES = {
-    1: PatchSettings(
-        side=8, stride=1, padding=2, n_filters=160, ridge=0.3, threshold=0.25, cells=6
-    ),
-    3: PatchSettings(side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3),
-}
-
-
-def _of_patches(images: Tensor, fitted: Fitted) -> Tensor:
+def of_patches(settings: Mapping[int, PatchSettings]) -> FeatureMap:
     """Roots of answers to whitened patches, standardised inside the record: of grey images over
-    the cells of each filter; of colours, averaged with the mirror image's, over the filters."""
-    settings = _PATCHES[images.shape[1]]
-    if images.shape[1] == 1:
-        answers = patch_answers(images, fitted, settings)
-        return standardised(answers.sqrt(), dims=(2, 3)).flatten(1)
-    answers = _mirrored_too(lambda each: patch_answers(each, fitted, settings), images)
-    return standardised(answers.sqrt(), dims=(1,)).flatten(1)
+    the cells of each filter; of colours, averaged with the mirror image's, over the filters.
+
+    Args:
+        settings: by channels.
+    """
+
+    def answers(images: Tensor, fitted: Fitted) -> Tensor:
+        own = settings[images.shape[1]]
+        if images.shape[1] == 1:
+            return standardised(patch_answers(images, fitted, own).sqrt(), dims=(2, 3)).flatten(1)
+        # Of photographs; writing has a side.
+        both = patch_answers(images, fitted, own) + patch_answers(images.flip(-1), fitted, own)
+        return standardised((both / 2).sqrt(), dims=(1,)).flatten(1)
+
+    return FeatureMap(
+        tuple(settings),
+        lambda shape: 2 * settings[shape[0]].n_filters * settings[shape[0]].cells ** 2,
+        answers,
+        lambda images: fit_filters(images, settings[images.shape[1]]),
+    )
 
 
 def standardised(maps: Tensor, dims: tuple[int, ...], flat: float = 1e-5) -> Tensor:
@@ -349,18 +351,15 @@ def standardised(maps: Tensor, dims: tuple[int, ...], flat: float = 1e-5) -> Ten
     return centred / (centred.square().mean(dim=dims, keepdim=True) + flat).sqrt()
 
 
-def _mirrored_too(answers: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """The average over images and their mirror images: of photographs, as writing has a side."""
-    return (answers(images) + answers(images.flip(-1))) / 2
-
-
-_SCATTERING = FeatureMap((1, 3), lambda shape: shape[0] * N_PATHS * prod(_cells(shape)), _scattered)
-_OF_PATCHES = FeatureMap(
-    (1, 3),
-    lambda shape: 2 * _PATCHES[shape[0]].n_filters * _PATCHES[shape[0]].cells ** 2,
-    _of_patches,
-    lambda images: fit_filters(images, _PATCHES[images.shape[1]]),
-)
+# Made-up sets have chosen these, no record: `python -m tools.choosing`.
+WAVES = {1: WaveSettings(cells=7, spread=0.7), 3: WaveSettings(cells=4, spread=0.7)}
+PATCHES = {
+    1: PatchSettings(
+        side=10, stride=1, padding=3, n_filters=160, ridge=0.3, threshold=0.25, cells=5
+    ),
+    3: PatchSettings(side=6, stride=2, padding=0, n_filters=400, ridge=0.1, threshold=1.0, cells=3),
+}
+_SCATTERING, _OF_PATCHES = of_waves(WAVES), of_patches(PATCHES)
 # What a network that has learnt from drawings answers; it ships with the package.
 _CONTRASTIVE = FeatureMap((1,), lambda shape: N_RESPONSES, responses, lambda images: shipped())
 MAPS: Mapping[str, tuple[FeatureMap, ...]] = {

@@ -42,7 +42,7 @@ from m2fdp.features.public import PublicImages, public_images
 # memory once for each thread. No result depends on who takes which.
 _PIXELS_AT_A_TIME = 25 * 32**2
 _MOST_AT_A_TIME = 25
-_N_PUBLIC = 8_000
+N_PUBLIC = 8_000
 # Of public images one in so many is deformed.
 _DEFORMED_EVERY = 2
 # Of deformations; they are of public images only.
@@ -137,7 +137,7 @@ class Recipe:
         ]
 
     def _draw(self) -> Tensor:
-        drawn, most = self.public.draw(_N_PUBLIC, self.shape), max(self.dimensions)
+        drawn, most = self.public.draw(N_PUBLIC, self.shape), max(self.dimensions)
         if len(drawn) <= most:
             problem = f"has {counted(len(drawn), 'image')}, too few to fit {most} features of a map"
             valid = "on; valid: more images than features"
