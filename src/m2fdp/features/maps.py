@@ -294,7 +294,7 @@ def of_waves(settings: Mapping[int, WaveSettings]) -> FeatureMap:
     colours the opponent ones, averaged with the mirror image's.
 
     Args:
-        settings: by channels.
+        settings: what holds for images of so many channels, by that number.
     """
 
     def answers(images: Tensor, fitted: Fitted) -> Tensor:
@@ -320,7 +320,7 @@ def of_patches(settings: Mapping[int, PatchSettings]) -> FeatureMap:
     the cells of each filter; of colours, averaged with the mirror image's, over the filters.
 
     Args:
-        settings: by channels.
+        settings: what holds for images of so many channels, by that number.
     """
 
     def answers(images: Tensor, fitted: Fitted) -> Tensor:
