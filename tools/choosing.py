@@ -39,9 +39,9 @@ from m2fdp.features.maps import (
     of_patches,
     of_waves,
 )
-from m2fdp.features.projection import by_invariance, by_variance, fit_projection, whitened
+from m2fdp.features.projection import by_invariance, by_variance, whitened
 from m2fdp.features.public import public_images
-from m2fdp.features.recipe import N_PUBLIC, Fit, recipe_of
+from m2fdp.features.recipe import N_PUBLIC, Fit, fitted_map, recipe_of
 from tools.made_up import CLASSES, GREY_SETS, GREY_SIDE, SETS, SIDE, Labelled
 
 _N_DRAWN, _N_TRAIN, _N_TEST = 10_000, 4_000, 1_500
@@ -233,22 +233,11 @@ class FittedMap:
 
 def fitted(kind: Kind) -> list[FittedMap]:
     """The product's maps, with as many axes as any setting takes."""
-    each = max(max(regime.dimensions) for regime in kind.regimes.values())
-    dimension = each * len(MAPS[kind.maps])
-    config = FeaturesConfig(map=kind.maps, public=kind.public, dimension=dimension)
+    most = len(MAPS[kind.maps]) * max(max(each.dimensions) for each in kind.regimes.values())
+    config = FeaturesConfig(map=kind.maps, public=kind.public, dimension=most)
     recipe = recipe_of(config, kind.shape)
     fits = recipe.fit()
     return [FittedMap(*each) for each in zip(fits, recipe.fit_moved(fits), strict=True)]
-
-
-def fitted_map(kind: Kind, map_: FeatureMap) -> FittedMap:
-    """One map with as many axes as a setting before has."""
-    images = torch.as_tensor(public_images(kind.public).draw(N_PUBLIC, kind.shape))
-    state = map_.fit(images)
-    coefficients = torch.cat([map_.answers(each, state) for each in images.split(_AT_A_TIME)])
-    most = max(regime.before.dimension for regime in kind.regimes.values())
-    # Weights by variance, which insides are compared by, take no deformations.
-    return FittedMap(Fit(map_, {**state, **fit_projection(coefficients, most)}), torch.empty(0))
 
 
 def components(fit: Fit, images: Tensor) -> Tensor:
@@ -326,12 +315,16 @@ def setting_rows(kind: Kind, regime: Regime) -> Iterator[dict[str, object]]:
 def inside_rows(kind: Kind) -> Iterator[dict[str, object]]:
     """A row a set, a regime and what one value of the start may be instead."""
     made, channels = kind.made(), kind.shape[0]
+    public = torch.as_tensor(public_images(kind.public).draw(N_PUBLIC, kind.shape))
+    most = max(regime.before.dimension for regime in kind.regimes.values())
     known: dict[object, tuple[FittedMap, list[Tensor]]] = {}
 
     def of(key: object, map_: FeatureMap) -> tuple[FittedMap, list[Tensor]]:
         if key not in known:
-            each = fitted_map(kind, map_)
-            known[key] = each, [components(each.fit, images) for images, _ in made.values()]
+            fit = fitted_map(map_, public, most)
+            blocks = [components(fit, images) for images, _ in made.values()]
+            # Weights by variance, which insides are compared by, take no deformations.
+            known[key] = FittedMap(fit, torch.empty(0)), blocks
         return known[key]
 
     for name, (waves, patches) in kind.insides().items():

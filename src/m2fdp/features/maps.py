@@ -62,10 +62,10 @@ class WaveSettings:
     cells: int
     spread: float
 
-    def of(self, shape: Sequence[int]) -> tuple[int, int]:
-        """The cells of images (..., H, W)."""
-        height, width = (min(self.cells, -(-side // 4)) for side in shape[-2:])
-        return height, width
+    def grid(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Rows and columns of the cells of images (..., H, W)."""
+        rows, columns = (min(self.cells, -(-side // 4)) for side in shape[-2:])
+        return rows, columns
 
 
 def scattering(images: Tensor, settings: WaveSettings) -> Tensor:
@@ -83,7 +83,7 @@ def scattering(images: Tensor, settings: WaveSettings) -> Tensor:
     by_row, by_column = (windows(side, -(-side // 2)).to(first) for side in (height, width))
     half = by_row @ (first @ by_column.T)
     second = _moduli(half.flatten(0, 1)[:, None]).unflatten(0, (len(single), -1)).flatten(1, 2)
-    cells = settings.of(images.shape)
+    cells = settings.grid(images.shape)
     paths = [averaged(each, cells, settings.spread) for each in (first, second)]
     return torch.cat(paths, dim=1).reshape(n, channels, N_PATHS, *cells)
 
@@ -291,26 +291,22 @@ class FeatureMap:
 
 def of_waves(settings: Mapping[int, WaveSettings]) -> FeatureMap:
     """Scattering paths, each standardised inside the record, over its channels and cells; of
-    colours the opponent ones, averaged with the mirror image's.
-
-    Args:
-        settings: what holds for images of so many channels, by that number.
-    """
+    colours the opponent ones, averaged with the mirror image's. Settings are by channels."""
 
     def answers(images: Tensor, fitted: Fitted) -> Tensor:
-        own = settings[images.shape[1]]
+        wave_settings = settings[images.shape[1]]
         if images.shape[1] == 1:
             # The root brings strong paths and weak ones closer.
-            paths = scattering(images, own).sqrt()
+            paths = scattering(images, wave_settings).clamp_min(0).sqrt()
         else:
             opponents = torch.einsum("oc,nchw->nohw", images.new_tensor(_OPPONENTS), images)
-            paths = scattering(opponents, own)
+            paths = scattering(opponents, wave_settings)
             paths = (paths + of_mirror_images(paths)) / 2
         return standardised(paths.transpose(1, 2), dims=(2, 3, 4)).flatten(1)
 
     return FeatureMap(
         tuple(settings),
-        lambda shape: shape[0] * N_PATHS * prod(settings[shape[0]].of(shape)),
+        lambda shape: shape[0] * N_PATHS * prod(settings[shape[0]].grid(shape)),
         answers,
     )
 
@@ -318,18 +314,16 @@ def of_waves(settings: Mapping[int, WaveSettings]) -> FeatureMap:
 def of_patches(settings: Mapping[int, PatchSettings]) -> FeatureMap:
     """Roots of answers to whitened patches, standardised inside the record: of grey images over
     the cells of each filter; of colours, averaged with the mirror image's, over the filters.
-
-    Args:
-        settings: what holds for images of so many channels, by that number.
-    """
+    Settings are by channels."""
 
     def answers(images: Tensor, fitted: Fitted) -> Tensor:
-        own = settings[images.shape[1]]
+        patch_settings = settings[images.shape[1]]
+        maps = patch_answers(images, fitted, patch_settings)
         if images.shape[1] == 1:
-            return standardised(patch_answers(images, fitted, own).sqrt(), dims=(2, 3)).flatten(1)
+            return standardised(maps.sqrt(), dims=(2, 3)).flatten(1)
         # Of photographs; writing has a side.
-        both = patch_answers(images, fitted, own) + patch_answers(images.flip(-1), fitted, own)
-        return standardised((both / 2).sqrt(), dims=(1,)).flatten(1)
+        mirrored = patch_answers(images.flip(-1), fitted, patch_settings)
+        return standardised(((maps + mirrored) / 2).sqrt(), dims=(1,)).flatten(1)
 
     return FeatureMap(
         tuple(settings),

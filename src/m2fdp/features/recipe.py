@@ -111,19 +111,13 @@ class Recipe:
         Raises:
             InputError: too few public images, of another size, or hardly different.
         """
-        images, fits = self._draw(), []
-        chunks = images.split(chunk_of(self.shape))
-        for map_, dimension in zip(self.maps, self.dimensions, strict=True):
-            fitted = map_.fit(images)
-            coefficients = torch.empty(len(images), map_.count(self.shape))
-            for rows, chunk in zip(coefficients.split(chunk_of(self.shape)), chunks, strict=True):
-                rows.copy_(map_.answers(chunk, fitted))
-            projection = fit_projection(coefficients, dimension)
-            if projection["variances"][0] < _LEAST_VARIANCE:
-                problem = "has images that hardly differ, too little to fit features on"
-                valid = "valid: images of many things"
-                raise InputError("features.public", self.config.public, f"{problem}; {valid}")
-            fits.append(Fit(map_, {**fitted, **projection}))
+        images = self._draw()
+        pairs = zip(self.maps, self.dimensions, strict=True)
+        fits = [fitted_map(map_, images, dimension) for map_, dimension in pairs]
+        if min(fit.state["variances"][0] for fit in fits) < _LEAST_VARIANCE:
+            problem = "has images that hardly differ, too little to fit features on"
+            valid = "valid: images of many things"
+            raise InputError("features.public", self.config.public, f"{problem}; {valid}")
         return fits
 
     def fit_moved(self, fits: list[Fit]) -> list[Tensor]:
@@ -143,6 +137,16 @@ class Recipe:
             valid = "on; valid: more images than features"
             raise InputError("features.public", self.config.public, f"{problem} {valid}")
         return torch.as_tensor(drawn)
+
+
+def fitted_map(map_: FeatureMap, images: Tensor, dimension: int) -> Fit:
+    """A map and d axes of its own, fitted on public images, float32 (n, C, H, W) in [0, 1]."""
+    n, *sides = images.shape
+    shape, state = (sides[0], sides[1], sides[2]), map_.fit(images)
+    size, coefficients = chunk_of(shape), torch.empty(n, map_.count(shape))
+    for rows, chunk in zip(coefficients.split(size), images.split(size), strict=True):
+        rows.copy_(map_.answers(chunk, state))
+    return Fit(map_, {**state, **fit_projection(coefficients, dimension)})
 
 
 def recipe_of(config: FeaturesConfig, shape: Shape) -> Recipe:
